@@ -106,7 +106,7 @@ func TestRunbooks_SpeakAsTheCodeDoes(t *testing.T) {
 			if !strings.HasPrefix(name, "postgres-") {
 				t.Errorf(`name = %q, want it to begin with "postgres-"`, name)
 			} else if !slices.Contains(ofPostgres, word) {
-				t.Errorf("ofPostgres = %v, want it to contain %v", ofPostgres, word)
+				t.Errorf("ofPostgres does not contain %v of %s", word, name)
 			}
 		}
 	}

@@ -4,103 +4,104 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scanned bounds what a fetch brings of each partition, compressed: whoever scans reads much, and holds little.
-const scanned = 256 << 10
+// scanBytes bounds the compressed bytes that one fetch of Scan returns for each partition.
+const scanBytes = 256 << 10
 
-// ErrNoTopic says that the brokers know no such topic.
-var ErrNoTopic = errors.New("the brokers know no such topic")
+// ErrNoTopic is returned if the brokers do not have the topic.
+var ErrNoTopic = errors.New("the brokers have no such topic")
 
-// Span is how much of a topic is read: all of it, unless something is set.
-type Span struct {
-	// Last: the newest few records of each partition.
-	Last int64
-	// Since: from the first record of each partition on that was logged then or later.
-	Since time.Time
+// Offsets is one offset for each partition of a topic.
+type Offsets map[int32]int64
+
+// Bounds are the bounds of a topic at one time.
+type Bounds struct {
+	// ID is the id of the topic. A topic that is deleted and created again has another id.
+	ID uuid.UUID
+	// Start has the offset of the oldest record of each partition, End the offset of the next record.
+	Start, End Offsets
 }
 
-// Scan hands over what a topic holds at the moment, each partition in its order, and ends, early with each's error. It is no member of a group and commits nothing.
-// ErrNoTopic: the brokers do not know the topic.
-func Scan(ctx context.Context, cfg Config, clientID string, topic Topic, span Span, each func(Record) error) error {
-	from, ends, err := bounds(ctx, cfg, clientID, topic.Name, span)
+// ReadBounds returns the id and the bounds of a topic. It returns ErrNoTopic if the topic does not exist.
+func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds, err error) {
+	defer func() { err = client.Explain(err) }()
+	admin := kadm.NewClient(client.Client)
+	have, err := admin.ListTopics(ctx, topic.Name)
 	if err != nil {
-		return fmt.Errorf("look at the ends of %s: %w", topic.Name, err)
+		return Bounds{}, fmt.Errorf("list topic %s: %w", topic.Name, err)
 	}
-	if len(from) == 0 {
+	found, known := have[topic.Name]
+	if !known || errors.Is(found.Err, kerr.UnknownTopicOrPartition) {
+		return Bounds{}, fmt.Errorf("%s: %w", topic.Name, ErrNoTopic)
+	}
+	if found.Err != nil {
+		return Bounds{}, fmt.Errorf("list topic %s: %w", topic.Name, found.Err)
+	}
+	starts, err := admin.ListStartOffsets(ctx, topic.Name)
+	if err != nil {
+		return Bounds{}, fmt.Errorf("list start offsets of %s: %w", topic.Name, err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic.Name)
+	if err != nil {
+		return Bounds{}, fmt.Errorf("list end offsets of %s: %w", topic.Name, err)
+	}
+	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
+		return Bounds{}, fmt.Errorf("list offsets of %s: %w", topic.Name, err)
+	}
+	bounds = Bounds{ID: uuid.UUID(found.ID), Start: Offsets{}, End: Offsets{}}
+	starts.Each(func(o kadm.ListedOffset) { bounds.Start[o.Partition] = o.Offset })
+	ends.Each(func(o kadm.ListedOffset) { bounds.End[o.Partition] = o.Offset })
+	return bounds, nil
+}
+
+// Scan calls each for the records of a topic from the offsets in from up to, but not including, the offsets in to. It
+// reads each partition in order. A partition that is missing in from is read from its start, and one that is missing
+// in to is not read. Scan stops at the first error of each. It joins no consumer group and commits no offset.
+func Scan(
+	ctx context.Context, cfg Config, clientID string, topic Topic, from, to Offsets, each func(Record) error,
+) error {
+	starts, open := map[int32]kgo.Offset{}, Offsets{}
+	for partition, end := range to {
+		start := kgo.NewOffset().AtStart()
+		if at, known := from[partition]; known {
+			start = kgo.NewOffset().At(at)
+		}
+		if end > from[partition] {
+			starts[partition], open[partition] = start, end
+		}
+	}
+	if len(open) == 0 {
 		return nil
 	}
-	reader, err := NewClient(cfg, clientID, nil, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic.Name: from}), kgo.FetchMaxPartitionBytes(scanned))
+	reader, err := NewClient(cfg, clientID, nil, kgo.FetchMaxPartitionBytes(scanBytes),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic.Name: starts}))
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	for len(ends) > 0 {
+	for len(open) > 0 {
 		fetched := reader.PollFetches(ctx)
 		if err := fetched.Err(); err != nil {
-			return fmt.Errorf("read %s: %w", topic.Name, err)
+			return fmt.Errorf("read %s: %w", topic.Name, reader.Explain(err))
 		}
 		for all := fetched.RecordIter(); !all.Done(); {
 			wire := all.Next()
-			end, open := ends[wire.Partition]
-			if rec, err := Read(wire); err == nil && open && wire.Offset < end {
+			end, wanted := open[wire.Partition]
+			if rec, err := Read(wire); err == nil && wanted && wire.Offset < end {
 				if err := each(rec); err != nil {
 					return err
 				}
 			}
-			if wire.Offset+1 >= end {
-				delete(ends, wire.Partition)
+			if wanted && wire.Offset+1 >= end {
+				delete(open, wire.Partition)
 			}
 		}
 	}
 	return nil
-}
-
-// bounds are where to begin in each partition that holds something, and where it ends.
-func bounds(ctx context.Context, cfg Config, clientID, topic string, span Span) (from map[int32]kgo.Offset, ends map[int32]int64, err error) {
-	client, err := NewClient(cfg, clientID, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer client.Close()
-	defer func() { err = client.Explain(err) }()
-	admin := kadm.NewClient(client.Client)
-	have, err := admin.ListTopics(ctx, topic)
-	if err != nil {
-		return nil, nil, err
-	}
-	if known, is := have[topic]; !is || errors.Is(known.Err, kerr.UnknownTopicOrPartition) {
-		return nil, nil, ErrNoTopic
-	}
-	list := admin.ListStartOffsets
-	if !span.Since.IsZero() {
-		list = func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
-			return admin.ListOffsetsAfterMilli(ctx, span.Since.UnixMilli(), topics...)
-		}
-	}
-	starts, err := list(ctx, topic)
-	if err != nil {
-		return nil, nil, err
-	}
-	stops, err := admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = errors.Join(starts.Error(), stops.Error())
-	}
-	from, ends = map[int32]kgo.Offset{}, map[int32]int64{}
-	stops.Each(func(stop kadm.ListedOffset) {
-		start, _ := starts.Lookup(topic, stop.Partition)
-		first := start.Offset
-		if span.Last > 0 {
-			first = max(first, stop.Offset-span.Last)
-		}
-		if first < stop.Offset {
-			from[stop.Partition], ends[stop.Partition] = kgo.NewOffset().At(first), stop.Offset
-		}
-	})
-	return from, ends, err
 }

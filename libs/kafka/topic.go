@@ -30,11 +30,13 @@ var (
 	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
 	// ErasureReports is the one topic with several writers: each tells of its own part of an erasure.
 	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
+	// DialIntents has one record per dial, which is published before the fence of the dial commits.
+	DialIntents = Topic{Name: "dial-intents.v1", Partitions: 3, Retention: week}
 )
 
 // Catalogue lists every topic; EnsureTopics adds each reader's DLQ (see Readers).
 func Catalogue() []Topic {
-	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports}
+	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports, DialIntents}
 }
 
 // Readers are the services that consume a topic of the catalogue; each has a DLQ of its own for it.

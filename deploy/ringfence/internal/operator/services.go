@@ -20,6 +20,8 @@ type services struct {
 	Reconcile servicesReconcile `cmd:"" help:"Compare the books of every wallet (of the workspace of -w alone, when named) and print each difference."`
 	Verify    servicesVerify    `cmd:"" help:"Walk over the consent ledger of every workspace and name each row that is not as it was written."`
 	Reseal    servicesReseal    `cmd:"" help:"Bring the secrets of webhooks under the first of SEALING_KEYS (the dialer brings its own when it starts)."`
+
+	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
 }
 
 // Reach is how a service's own binary is run beside it: a command line in which {service} stands for its name, and behind which
@@ -177,4 +179,10 @@ type servicesReseal struct{}
 
 func (servicesReseal) Run(ctx context.Context, r *Reach) error {
 	return r.run(ctx, "webhook-dispatcher", "reseal")
+}
+
+type servicesAcceptIntents struct{}
+
+func (servicesAcceptIntents) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, "dialer", "accept-intents")
 }

@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/summarising"
@@ -94,7 +93,7 @@ func (c Config) models() []retirement.Configured {
 }
 
 func (c Config) limits(
-	ofTrunk func(context.Context) (dialqueue.Limit, error), guard *rejoining.Guard, circuits *agent.Circuits,
+	ofTrunk func(context.Context) (dialqueue.Limit, error), mayDial func() bool, circuits *agent.Circuits,
 ) dialing.Limits {
 	failures := c.CircuitFailures
 	if c.Carrier == "sip" { // each trunk has a circuit
@@ -103,7 +102,7 @@ func (c Config) limits(
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: failures, CircuitRest: c.CircuitRest,
 		Overall: dialqueue.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
-		OfTrunk: ofTrunk, Agents: circuits, Held: guard.Held, Dialling: guard.Dialling,
+		OfTrunk: ofTrunk, Agents: circuits, MayDial: mayDial,
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/bridging"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/erasure"
+	"ringfence.dev/services/dialer/internal/failover"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/keeping"
 	"ringfence.dev/services/dialer/internal/measuring"
@@ -36,7 +39,13 @@ import (
 const name = "dialer"
 
 func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+	service.Main(name, service.Commands[Config]{
+		Serve: serve, Migrate: migrate, Replay: replay,
+		Further: []service.Command[Config]{{
+			Name: "accept-intents", JSON: true, Run: acceptIntents,
+			Help: "lets dialing begin although records of dial-intents.v1 are missing (docs/adr/0004)",
+		}},
+	})
 }
 
 func tracks() []pg.Migrations {
@@ -74,10 +83,17 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer bus.Close()
-	st, heart, guard, err := rejoin(ctx, cfg, db)
+	st, err := openStore(cfg, db.work)
 	if err != nil {
 		return err
 	}
+	heart := recovering.NewHeart(st.On(db.beats), cfg.InstanceLease)
+	intents, err := failover.NewPublisher(cfg.Kafka, tel.Metrics)
+	if err != nil {
+		return err
+	}
+	defer intents.Close()
+	reconciler := failover.NewReconciler(cfg.Kafka, intents, st, cfg.InstanceLease, tel.Metrics)
 
 	known, err := openSecrets(ctx, cfg, pool)
 	if err != nil {
@@ -97,9 +113,9 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	limits := cfg.limits(trunk.limit, guard, circuits)
+	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
 	limits.From = trunk.from
-	dialer := dialing.New(st, contacts, trunk, relay, heart, limits, tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err
@@ -117,11 +133,14 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	tel.Ready("postgres", pool.Ping)
+	tel.Ready("dial intents", func(context.Context) error { return reconciler.Ready() })
 	return service.RunPatiently(ctx, trunk.drain,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "heart", Run: heart.Run},
-		service.Part{Name: "guard", Run: guard.Run},
+		service.Part{Name: "intent publisher", Run: intents.Run},
+		service.Part{Name: "reconciler", Run: reconciler.Run},
+		service.Part{Name: "fence review", Run: dialer.Review},
 		service.Part{Name: "recovering", Run: recoverer.Run},
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "erasure", Run: erasure.NewJob(st).Run},
@@ -139,6 +158,31 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "consumer", Run: newConsumer(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api}).Run},
 	)
+}
+
+// acceptIntents lets the serving processes reconcile with the records that dial-intents.v1 has, although older ones are
+// missing. A request whose intent is missing may be dialed a second time.
+func acceptIntents(ctx context.Context, cfg Config) error {
+	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	st, err := openStore(cfg, pool)
+	if err != nil {
+		return err
+	}
+	bounds, err := failover.Accept(ctx, cfg.Kafka, st)
+	if err != nil {
+		return err
+	}
+	if service.Scripted(ctx) {
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"topic": kafka.DialIntents.Name, "topic_id": bounds.ID, "offsets": bounds.Start,
+		})
+	}
+	fmt.Printf("accepted topic %s with the id %s from offsets %v\n", kafka.DialIntents.Name, bounds.ID, bounds.Start)
+	return nil
 }
 
 // replay puts the parked records of one topic back. What they cause is published by the serving process.

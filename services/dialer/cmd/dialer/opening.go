@@ -16,12 +16,9 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
-	"ringfence.dev/services/dialer/internal/recovering"
-	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
-	"ringfence.dev/services/dialer/internal/store/past"
 	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
@@ -54,20 +51,6 @@ func openPools(ctx context.Context, cfg Config) (pools, error) {
 		return pools{}, err
 	}
 	return pools{work, beats}, nil
-}
-
-// rejoin is the store of a process that dials, not before its database knows what was told the world, its heart, and the guard that it stays so.
-func rejoin(ctx context.Context, cfg Config, db pools) (*store.Store, *recovering.Heart, *rejoining.Guard, error) {
-	told := past.New(db.work)
-	if err := rejoining.Await(ctx, cfg.Kafka, told, rejoining.Gather); err != nil {
-		return nil, nil, nil, err
-	}
-	st, err := openStore(cfg, db.work)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	heart := recovering.NewHeart(st.On(db.beats), cfg.InstanceLease)
-	return st, heart, rejoining.NewGuard(cfg.Kafka, told, heart.Lapse), nil
 }
 
 // secrets are what lies sealed.

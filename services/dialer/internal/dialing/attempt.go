@@ -35,9 +35,9 @@ const (
 	longestAgentRest = 5 * time.Second
 	// numberBusy is when to look again at a number that is in a call.
 	numberBusy = 250 * time.Millisecond
-	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call. heldPatience is how long it
-	// waits while dialling is held up.
-	gatePatience, heldPatience = 100 * time.Second, time.Minute
+	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the
+	// watchdog ends the shortest call.
+	gatePatience = 100 * time.Second
 	// lastPatience is what any wait has left once the process was told to stop: it has 20 s to end (libs/service), and other parts end behind this one.
 	lastPatience = 15 * time.Second
 )
@@ -115,9 +115,6 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "rescheduled", unlessLost(d.store.Reschedule(ctx, r, answer.Until))
 	}
 	r.TimeZone = answer.TimeZone
-	if d.held() {
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
-	}
 	callID, err := uuid.NewV7()
 	if err != nil {
 		return "fault", err
@@ -138,11 +135,17 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	life, order := d.heart.Life(), carrier.Originate{
 		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), Over: chosen,
 	}
+	defer d.underway.add(callID)()
+	if err := d.intend(ctx, r, order); err != nil {
+		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, notYet, 0))
+	}
+	crash.Point("dialer: after intent")
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
+			d.withdraw(r, order)
 			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
 		}
-		if !d.fencedAllTheSame(ctx, r, callID) {
+		if !d.fencedDespite(ctx, r, order) {
 			return "fault", err
 		}
 	}
@@ -205,12 +208,6 @@ func (d *Dialer) observeLate(ctx context.Context, f fenced, r request.Request) {
 // place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
 func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result string, err error) {
 	for !f.answer.Good() || !d.lives(f.life) {
-		if d.held() { // the database may be another, which does not know the fence
-			f.life = 0
-			if !d.letGo() {
-				return "fault", errors.New("dialling was held up for too long behind the fence")
-			}
-		}
 		if !d.lives(f.life) { // the others may have thought us dead and ended this call
 			var mine bool
 			if f.life, mine, err = d.stillMine(ctx, f.order.CallID); err != nil {
@@ -229,7 +226,6 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 			return d.stop(ctx, f, r, state, *stop)
 		}
 	}
-	d.note(r, f.order)
 	crash.Point("dialer: before originate")
 	permit := &permit{dialer: d, request: r, life: f.life, answer: f.answer}
 	f.order.Permit = permit.allow
@@ -275,6 +271,7 @@ func (d *Dialer) stop(
 // not dial any more. The call of the attempt becomes void: no phone rang, and no event named the call.
 func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
 	crash.Point("dialer over sip: before release")
+	d.withdraw(r, f.order)
 	var cause call.Cause
 	if refused := (*carrier.Refused)(nil); errors.As(said, &refused) {
 		cause = refused.Cause
@@ -359,15 +356,7 @@ func (d *Dialer) waits(begun time.Time, patience time.Duration) bool {
 	return time.Since(begun) < patience && (told == nil || time.Since(*told) < lastPatience)
 }
 
-func (d *Dialer) lives(life int64) bool { return life > 0 && !d.held() && d.heart.Life() == life }
-
-// letGo waits until dialling is held up no more.
-func (d *Dialer) letGo() bool {
-	for begun := time.Now(); d.held() && d.waits(begun, heldPatience); {
-		time.Sleep(numberBusy)
-	}
-	return !d.held()
-}
+func (d *Dialer) lives(life int64) bool { return life > 0 && d.heart.Life() == life }
 
 // stillMine asks the database whether the fence is still ours to dial, and answers the heart's life from before it was asked.
 func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, mine bool, err error) {
@@ -382,14 +371,18 @@ func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, m
 	return life, mine, err
 }
 
-// fencedAllTheSame settles what became of a fence whose commit was not answered: it may stand, and nobody else would dial or void it. Putting the
-// request back waits for a commit that is still under way, and ends the claim of one that never came.
-func (d *Dialer) fencedAllTheSame(ctx context.Context, r request.Request, callID uuid.UUID) bool {
+// fencedDespite reports whether a fence is committed although the commit was not acknowledged. To put the request back
+// waits for a commit that is still running, and ends the claim of one that never arrived. The intent of a fence that is
+// not committed is withdrawn.
+func (d *Dialer) fencedDespite(ctx context.Context, r request.Request, o carrier.Originate) bool {
 	err := d.insist(ctx, func() error { return d.store.PutBack(ctx, r.CallRequestID, notYet, 0) })
 	if err != nil {
 		return false
 	}
-	_, mine, err := d.stillMine(ctx, callID)
+	_, mine, err := d.stillMine(ctx, o.CallID)
+	if err == nil && !mine {
+		d.withdraw(r, o)
+	}
 	return err == nil && mine
 }
 

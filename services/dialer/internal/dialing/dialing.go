@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/recovering"
-	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -59,10 +58,8 @@ type Limits struct {
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// Agents has the circuits of the addresses of AI agents; nil: there are none.
 	Agents *agent.Circuits
-	// Held says that nothing may be dialled just now, whatever is due; nil: never.
-	Held func() bool
-	// Dialling is told of each dial that is fenced, before Held is asked the last time and the carrier; nil: nobody is.
-	Dialling func(r request.Request, callID uuid.UUID, from string)
+	// MayDial reports whether requests may be claimed; nil: always.
+	MayDial func() bool
 }
 
 // Dialer dials.
@@ -73,6 +70,8 @@ type Dialer struct {
 	relay    *outbox.Relay
 	heart    *recovering.Heart
 	limits   Limits
+	intents  Intents
+	underway underway
 	wake     chan struct{}
 	attempts sync.WaitGroup
 	busy     busy
@@ -86,10 +85,10 @@ type Dialer struct {
 
 // New dials over one carrier.
 func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay *outbox.Relay, heart *recovering.Heart,
-	limits Limits, metrics prometheus.Registerer,
+	intents Intents, limits Limits, metrics prometheus.Registerer,
 ) *Dialer {
 	d := &Dialer{
-		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics), relay: relay, heart: heart, limits: limits, wake: make(chan struct{}, 1),
+		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics), relay: relay, heart: heart, intents: intents, limits: limits, wake: make(chan struct{}, 1),
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_attempts_total", Help: "Requests taken from the dial queue, by what became of them.",
 		}, []string{"result"}),
@@ -100,7 +99,7 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 	}
 	metrics.MustRegister(d.dials, d.lag)
 	for _, result := range []string{
-		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "fault",
+		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "not_intended", "fault",
 	} {
 		d.dials.WithLabelValues(result)
 	}
@@ -159,18 +158,12 @@ func (d *Dialer) leave() {
 	d.told.Store(&now)
 }
 
-func (d *Dialer) note(r request.Request, o carrier.Originate) {
-	if d.limits.Dialling != nil {
-		d.limits.Dialling(r, o.CallID, o.From)
-	}
-}
-
-func (d *Dialer) held() bool { return d.limits.Held != nil && d.limits.Held() }
+func (d *Dialer) mayDial() bool { return d.limits.MayDial == nil || d.limits.MayDial() }
 
 // round claims due requests and starts an attempt for each. It returns how long to rest.
 func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	workers := d.busy.workers(d.limits.Attempts)
-	if workers.Free <= 0 || d.held() {
+	if workers.Free <= 0 || !d.mayDial() {
 		return longestRest // an attempt that ends wakes us
 	}
 	window, rest, err := d.look(ctx)

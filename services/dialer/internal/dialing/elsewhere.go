@@ -67,6 +67,11 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	}
 	next.order.TrunkNumber = next.order.From != f.wanted
 	next.life = d.heart.Life()
+	defer d.underway.add(next.order.CallID)()
+	if err := d.intend(ctx, r, next.order); err != nil {
+		result, end := d.endRefused(ctx, f, r)
+		return result, errors.Join(err, end)
+	}
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
 		// The write of this end waits for a commit that is still under way, and changes nothing after it.
 		result, end := d.endRefused(ctx, f, r)

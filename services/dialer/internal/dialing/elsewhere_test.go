@@ -46,6 +46,8 @@ type trunks struct {
 	got  []carrier.Originate
 	// away: the carrier cannot be reached.
 	away bool
+	// knows: the carrier has every call.
+	knows bool
 }
 
 func (c *trunks) Ready(context.Context) error {
@@ -58,6 +60,9 @@ func (c *trunks) Ready(context.Context) error {
 func (*trunks) Name() string { return "sip" }
 
 func (c *trunks) Find(context.Context, uuid.UUID) (carrier.Knowledge, error) {
+	if c.knows {
+		return carrier.Knowledge{}, nil
+	}
 	return carrier.Knowledge{}, carrier.ErrUnknownCall
 }
 
@@ -115,10 +120,8 @@ type desk struct {
 	metrics *prometheus.Registry
 	gate    *door
 	request request.Request
-	// held is the dialer's limit of that name.
-	held func() bool
-	// dialling is the dialer's limit of that name.
-	dialling func(request.Request, uuid.UUID, string)
+	// intents has what was published.
+	intents *journal
 	// ownCircuits: the carrier has its own circuits.
 	ownCircuits bool
 	// from chooses the number and the trunk; nil: the carrier does.
@@ -144,7 +147,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	now := time.Now()
 	d := &desk{
-		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(),
+		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(), intents: &journal{},
 		request: request.Request{
 			CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
 			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
@@ -177,6 +180,28 @@ func (d *desk) dial(over *trunks) {
 
 // run runs a dialer over the trunks until the condition returns nil and the last attempt has ended.
 func (d *desk) run(over *trunks, until func() error) {
+	d.t.Helper()
+	d.start(over, until, func(dialer *dialing.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
+}
+
+// review lets a process review its fences, of which it has one that no attempt works on.
+func (d *desk) review(over *trunks, until func() error) {
+	d.t.Helper()
+	d.start(over, until, func(dialer *dialing.Dialer, st *store.Store) func(context.Context) error {
+		callID := uuid.Must(uuid.NewV7())
+		d.exec(`UPDATE dial_queue SET state = 'dialing'`)
+		d.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sip', $3)`,
+			callID, d.request.CallRequestID, st.Instance())
+		d.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			max_call_seconds, deadline_at, owner) SELECT $1, call_request_id, workspace_id, 'outbound', '', to_e164, agent_id,
+			'fenced', 600, now() + interval '1 hour', $2 FROM dial_queue`, callID, st.Instance())
+		return dialer.Review
+	})
+}
+
+func (d *desk) start(
+	over *trunks, until func() error, work func(*dialing.Dialer, *store.Store) func(context.Context) error,
+) {
 	t := d.t
 	t.Helper()
 	_, handler := questionv1connect.NewGateServiceHandler(d.gate)
@@ -206,14 +231,15 @@ func (d *desk) run(over *trunks, until func() error) {
 	if d.ownCircuits {
 		failures = 0
 	}
-	dialer := dialing.New(st, contacts, over, nil, heart, dialing.Limits{
+	dialer := dialing.New(st, contacts, over, nil, heart, d.intents, dialing.Limits{
 		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
-		Failures: failures, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling, From: d.from,
+		Failures: failures, CircuitRest: time.Second, From: d.from,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- dialer.Run(ctx) }()
+	run := work(dialer, st)
+	go func() { done <- run(ctx) }()
 	polltest.NoError(t, until)
 	stop() // what has begun is brought to its end
 	if err := <-done; err != nil {

@@ -36,27 +36,3 @@ func TestWaits_AnOverloadIsNoEnd(t *testing.T) {
 		})
 	}
 }
-
-// TestLetGo_EndsWithTheProcess: a fence behind which dialling is held up for good is given up, within what a process that was told to stop has left.
-func TestLetGo_EndsWithTheProcess(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct{ told, want time.Duration }{
-		"nobody says stop":      {never, time.Minute},
-		"told at once":          {0, 15 * time.Second},
-		"told while it waits":   {10 * time.Second, 25 * time.Second},
-		"told when it gives up": {59 * time.Second, time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d, begun := &Dialer{limits: Limits{Held: func() bool { return true }}}, time.Now()
-				time.AfterFunc(tt.told, d.leave)
-				if got := d.letGo(); got {
-					t.Error("letGo: got = true, want false")
-				} else if value := time.Since(begun); value != tt.want {
-					t.Errorf("letGo: time.Since(begun) = %v, want %v", value, tt.want)
-				}
-			})
-		})
-	}
-}

@@ -57,9 +57,6 @@ func (h *Heart) Life() int64 {
 	return h.gaps.Load()
 }
 
-// Lapse begins another life: what was asked of the database before may not hold in the one that there is now.
-func (h *Heart) Lapse() { h.gaps.Add(1) }
-
 func (h *Heart) inTime(last int64) bool {
 	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
 }

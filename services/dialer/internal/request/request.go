@@ -83,6 +83,7 @@ const (
 	CodeQueueExpired    = "queue_expired"
 	CodeCapacityTimeout = "capacity_timeout"
 	CodeInternal        = "internal_error"
+	CodeDialUnknown     = "dial_state_unknown"
 )
 
 // maxLooks is how often a request is put back because its agent is not known yet, a minute in all: a replica that died holds its part of agents.v1
@@ -129,6 +130,12 @@ func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
+}
+
+// DialStateUnknown is the refusal of a request that was about to be dialed when the database lost its last commits.
+func DialStateUnknown() Refusal {
+	return Refusal{CodeDialUnknown, "The database lost its last changes while this request was being dialed. " +
+		"It is not known whether the phone rang."}
 }
 
 // Erased is why a request ends whose person was erased while it waited.

@@ -311,6 +311,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 	var batch pgx.Batch
 	batch.Queue(byIndex)
 	batch.Queue(lockClaims)
+	batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(sameServer)
 	batch.Queue(readBuckets, pg.Args{"scopes": u.scopes}).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[bucketRow])
 		for _, b := range found {

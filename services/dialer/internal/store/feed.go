@@ -31,13 +31,15 @@ const openFeed = `INSERT INTO feeds (trunk) VALUES (@trunk) ON CONFLICT (trunk) 
 
 const readFeed = `
 UPDATE feeds SET reader = @instance, reader_until = now() + @lease::interval
-WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now())
+WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
 // ReadFeed makes this process the reader of a trunk's news for one instance lease, or longer with the next call, and answers the place to read on
 // from. mine is false while another process reads.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine bool, err error) {
-	args := pg.Args{"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease}
+	args := pg.Args{
+		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
+	}
 	for range 2 {
 		rows, err := s.pool.Query(ctx, readFeed, args)
 		if err != nil {
@@ -59,7 +61,8 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine b
 
 const moveOn = `
 UPDATE feeds SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
-WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor`
+WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
+	AND ` + onServer
 
 // Nobody answers for a workspace that is suspended: the call is an orphan, and turned away.
 const insertArrival = `
@@ -115,6 +118,7 @@ func (s *Store) FoldNews(ctx context.Context, news News) error {
 		batch.Queue(moveOn, pg.Args{
 			"trunk": news.Trunk, "instance": s.instance, "feed": news.To.Feed, "cursor": news.To.Cursor,
 			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor, "lease": s.timing.InstanceLease,
+			"server": s.server(),
 		}).Exec(func(moved pgconn.CommandTag) error {
 			if moved.RowsAffected() == 0 {
 				return ErrLost

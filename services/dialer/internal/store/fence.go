@@ -20,7 +20,7 @@ import (
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance AND q.look_at > now()
-	AND q.due_at <= now() AND mark_stands()
+	AND q.due_at <= now() AND ` + onServer + `
 	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
 		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
 RETURNING now(), (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = q.call_request_id)`
@@ -41,12 +41,12 @@ const oneLive = "calls_one_live"
 
 // Fence commits the one permission to dial a claimed request: the guarded update of its row, the fence with the call's id, the
 // call. It returns ErrLost if the request was withdrawn or is not due, if the claim ran out, if the number is in a
-// call of this workspace or has just opted out, or if the database has become another, which may not know that the
-// request was dialled (past.Mark).
+// call of this workspace or has just opted out, or if the server of the database is not the one of UseServer.
 func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "time_zone": r.TimeZone,
+		"server": s.server(),
 	}
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var at time.Time

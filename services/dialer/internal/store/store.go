@@ -42,11 +42,12 @@ type Store struct {
 	pool     *pgxpool.Pool
 	instance uuid.UUID
 	timing   Timing
+	guard    *serverGuard
 }
 
 // New works on the pool as the given instance.
 func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
-	return &Store{pool: pool, instance: instance, timing: timing}
+	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
 
 // On returns the store of the same instance on another pool.

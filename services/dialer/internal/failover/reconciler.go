@@ -1,0 +1,347 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// checkInterval is how often the server of the database is looked at.
+	checkInterval = time.Second
+	// checkTimeout bounds one look.
+	checkTimeout = 5 * time.Second
+	// advanceInterval is how often the positions move on.
+	advanceInterval = 10 * time.Second
+	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is never shorter than the
+	// instance lease: after that time a process has either sent a heartbeat to the new server, or may not dial.
+	settleWait = 5 * time.Second
+	// batchSize is how many intents one transaction settles.
+	batchSize = 500
+)
+
+// ErrConfirmationNeeded is returned if dial-intents.v1 does not have every record since the stored position. Nothing is
+// dialed until an operator has run `dialer accept-intents`.
+var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
+
+// Reasons why nothing is dialed, as values of the label reason.
+const (
+	reasonReconciliation = "reconciliation"
+	reasonConfirmation   = "confirmation"
+	reasonIntents        = "intents"
+)
+
+// Reconciler settles intents that the database does not know. It lets the store claim and fence only on a server that
+// was reconciled.
+type Reconciler struct {
+	cfg       kafka.Config
+	client    *kafka.Client
+	store     *store.Store
+	publisher *Publisher
+	settled   *prometheus.CounterVec
+	stopped   *prometheus.GaugeVec
+	// pending has the reason why nothing is dialed; nil: the server is reconciled.
+	pending  atomic.Pointer[string]
+	advanced time.Time
+	// wait returns when the other dialers have had time to reconnect and to withdraw their intents.
+	wait func(context.Context) error
+}
+
+// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers.
+func NewReconciler(
+	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
+) *Reconciler {
+	r := &Reconciler{
+		cfg: cfg, client: publisher.client, store: st, publisher: publisher,
+		wait: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
+		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringfence_dialer_reconciled_requests_total",
+			Help: "Requests whose fence the database had lost, by what became of them: the call is live again, or the request failed.",
+		}, []string{"result"}),
+		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringfence_dialer_dialing_stopped",
+			Help: "1 while this process dials nothing for the reason, otherwise 0.",
+		}, []string{"reason"}),
+	}
+	metrics.MustRegister(r.settled, r.stopped)
+	for _, result := range []string{"restored", "failed"} {
+		r.settled.WithLabelValues(result)
+	}
+	reason := reasonReconciliation
+	r.pending.Store(&reason)
+	r.report()
+	return r
+}
+
+// Ready returns nil if requests may be dialed: the server is reconciled, and intents can be published.
+func (r *Reconciler) Ready() error {
+	if reason := r.pending.Load(); reason != nil {
+		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
+	}
+	return r.publisher.Ready()
+}
+
+// MayDial reports whether requests may be claimed.
+func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
+
+func (r *Reconciler) report() {
+	for _, reason := range []string{reasonReconciliation, reasonConfirmation} {
+		value := 0.0
+		if pending := r.pending.Load(); pending != nil && *pending == reason {
+			value = 1
+		}
+		r.stopped.WithLabelValues(reason).Set(value)
+	}
+	value := 0.0
+	if r.publisher.Ready() != nil {
+		value = 1
+	}
+	r.stopped.WithLabelValues(reasonIntents).Set(value)
+}
+
+// Run looks at the server once a second, and reconciles when it has changed.
+func (r *Reconciler) Run(ctx context.Context) error {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		if err := r.check(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "server of the database not checked or not reconciled", "error", err)
+		}
+		r.report()
+		select {
+		case <-ctx.Done():
+			r.leave(ctx)
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// leave moves the positions on once more, so that they are at the end of the topic if every dialer stops.
+func (r *Reconciler) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+	defer cancel()
+	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
+		_ = r.advance(ctx, state) // the next process reads more
+	}
+}
+
+func (r *Reconciler) check(ctx context.Context) error {
+	looking, cancel := context.WithTimeout(ctx, checkTimeout)
+	state, err := r.store.ServerState(looking)
+	cancel()
+	if err != nil {
+		return err // statements on this database fail as well
+	}
+	if state.Server != state.Reconciled {
+		r.stop(ctx, state)
+		if err := r.reconcile(ctx, state); err != nil {
+			reason := reasonReconciliation
+			if errors.Is(err, ErrConfirmationNeeded) {
+				reason = reasonConfirmation
+			}
+			r.pending.Store(&reason)
+			return err
+		}
+		r.advanced = time.Now()
+	}
+	r.store.UseServer(state.Server)
+	r.pending.Store(nil)
+	if time.Since(r.advanced) < advanceInterval {
+		return nil
+	}
+	r.advanced = time.Now()
+	return r.advance(ctx, state)
+}
+
+func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
+	if r.pending.Load() == nil {
+		slog.WarnContext(ctx, "dialing stopped, the server of the database has changed", "server", state.Server,
+			"before", state.Reconciled)
+		reason := reasonReconciliation
+		r.pending.Store(&reason)
+		r.report()
+	}
+}
+
+// advance moves the positions to the end of the topic, if every intent below it is resolved.
+func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+	if err != nil {
+		return err
+	}
+	if state.TopicID != bounds.ID {
+		slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
+			"before", state.TopicID)
+	}
+	_, err = r.store.AdvanceIntents(ctx, state.Server, bounds.ID, state.Now, bounds.End)
+	return err
+}
+
+// reconcile settles the intents that the database does not know. state must have been read before: the end of the topic
+// that is read now is then behind every intent whose fence committed on an earlier server.
+func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
+	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+	if err != nil {
+		return err
+	}
+	from, err := r.start(ctx, state, bounds)
+	if err != nil {
+		return err
+	}
+	open, err := r.unknown(ctx, from, bounds.End)
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		slog.WarnContext(ctx, "database does not know dial intents", "intents", len(open), "server", state.Server)
+		if err := r.settle(ctx, state.Server, open, bounds.End); err != nil {
+			return err
+		}
+	}
+	if err := r.store.SetReconciled(ctx, state.Server, bounds.ID, bounds.End); err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server, "unknown", len(open))
+	return nil
+}
+
+// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if records since then are
+// missing.
+func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
+	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
+		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
+			kafka.DialIntents.Name, bounds.ID, state.TopicID, ErrConfirmationNeeded)
+	}
+	positions, err := r.store.IntentPositions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := kafka.Offsets{}
+	for partition, oldest := range bounds.Start {
+		from[partition] = positions[partition]
+		switch {
+		case oldest > from[partition]:
+			return nil, fmt.Errorf("partition %d of %s begins at %d, and the database was reconciled up to %d: %w",
+				partition, kafka.DialIntents.Name, oldest, from[partition], ErrConfirmationNeeded)
+		case from[partition] > bounds.End[partition]:
+			return nil, fmt.Errorf("partition %d of %s ends at %d, and the database was reconciled up to %d: %w",
+				partition, kafka.DialIntents.Name, bounds.End[partition], from[partition], ErrConfirmationNeeded)
+		}
+	}
+	return from, nil
+}
+
+// unknown returns the newest intent of each request if it is neither withdrawn nor fenced.
+func (r *Reconciler) unknown(ctx context.Context, from, to kafka.Offsets) (map[uuid.UUID]store.Intent, error) {
+	newest, withdrawn := map[uuid.UUID]store.Intent{}, map[uuid.UUID]bool{}
+	err := r.read(ctx, from, to, func(i store.Intent, isWithdrawal bool) {
+		if isWithdrawal {
+			withdrawn[i.CallID] = true
+			return
+		}
+		newest[i.CallRequestID] = i
+	})
+	if err != nil {
+		return nil, err
+	}
+	byCall := map[uuid.UUID]store.Intent{}
+	for _, i := range newest {
+		if !withdrawn[i.CallID] {
+			byCall[i.CallID] = i
+		}
+	}
+	open := map[uuid.UUID]store.Intent{}
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(byCall)), batchSize) {
+		missing, err := r.store.Unfenced(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range missing {
+			open[id] = byCall[id]
+		}
+	}
+	return open, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// settle waits for the other dialers, removes what they have withdrawn meanwhile and settles the rest.
+func (r *Reconciler) settle(
+	ctx context.Context, server string, open map[uuid.UUID]store.Intent, end kafka.Offsets,
+) error {
+	if err := r.wait(ctx); err != nil {
+		return err
+	}
+	later, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+	if err != nil {
+		return err
+	}
+	err = r.read(ctx, end, later.End, func(i store.Intent, isWithdrawal bool) {
+		if isWithdrawal {
+			delete(open, i.CallID)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(slices.Collect(maps.Values(open)), batchSize) {
+		settled, err := r.store.SettleIntents(ctx, server, batch)
+		if err != nil {
+			return err
+		}
+		r.settled.WithLabelValues("restored").Add(float64(settled.Restored))
+		r.settled.WithLabelValues("failed").Add(float64(settled.Failed))
+		slog.WarnContext(ctx, "dial intents settled", "restored", settled.Restored, "failed", settled.Failed)
+	}
+	return nil
+}
+
+// read calls each for the intents and withdrawals between the offsets.
+func (r *Reconciler) read(
+	ctx context.Context, from, to kafka.Offsets, each func(i store.Intent, isWithdrawal bool),
+) error {
+	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
+		i, withdrawn, err := decode(rec)
+		if err != nil {
+			return fmt.Errorf("read offset %d of partition %d: %w", rec.Offset, rec.Partition, err)
+		}
+		each(i, withdrawn)
+		return nil
+	})
+}
+
+// Accept lets the next reconciliation read the topic from its oldest records, whatever was read before. It is the
+// operator's answer to ErrConfirmationNeeded.
+func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
+	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
+	if err != nil {
+		return kafka.Bounds{}, err
+	}
+	defer client.Close()
+	bounds, err := kafka.ReadBounds(ctx, client, kafka.DialIntents)
+	if err != nil {
+		return kafka.Bounds{}, err
+	}
+	return bounds, st.AcceptTopic(ctx, bounds.ID, bounds.Start)
+}

@@ -1,0 +1,450 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// world is a database that may be another server's, and a Kafka.
+type world struct {
+	*testing.T
+	pool      *pgxpool.Pool
+	store     *store.Store
+	cfg       kafka.Config
+	publisher *Publisher
+	workspace uuid.UUID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, workspace: uuid.Must(uuid.NewV7()), cfg: kafkatest.New(t)}
+	w.pool = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	w.store = store.New(w.pool, uuid.Must(uuid.NewV7()), store.Timing{
+		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour,
+		RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+	var err error
+	if w.publisher, err = NewPublisher(w.cfg, prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.publisher.Close)
+	if !w.publisher.findTopic(t.Context()) {
+		t.Fatal("the topic was not found")
+	}
+	return w
+}
+
+// reconciler returns one whose wait for the other dialers is meanwhile; nil: no wait.
+func (w *world) reconciler(meanwhile func()) *Reconciler {
+	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
+	r.wait = func(context.Context) error {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		return nil
+	}
+	return r
+}
+
+// reconcile reconciles, or fails the test.
+func (w *world) reconcile() {
+	w.Helper()
+	r := w.reconciler(nil)
+	if err := r.check(w.Context()); err != nil {
+		w.Fatalf("check = %v", err)
+	}
+	if !r.MayDial() {
+		w.Fatalf("MayDial after check = false: %v", r.Ready())
+	}
+}
+
+// moveTo lets the database run on another server.
+func (w *world) moveTo(server string) {
+	w.Helper()
+	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
+		`CREATE OR REPLACE FUNCTION server_identity() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '%s' $$`, server))
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.Helper()
+	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// intent is one of a new request to its own number, published by a process that is gone.
+func (w *world) intent() store.Intent {
+	id, now := uuid.Must(uuid.NewV7()), time.Now()
+	return store.Intent{
+		CallRequestID: id, WorkspaceID: w.workspace, CallID: uuid.Must(uuid.NewV7()), InstanceID: uuid.Must(uuid.NewV7()),
+		From: "+15005550006", To: fmt.Sprintf("+1415%07d", now.UnixNano()%10_000_000), Trunk: "sim",
+		AgentID: uuid.Must(uuid.NewV7()), MaxCallSeconds: 600, QueuedAt: &now, At: now,
+	}
+}
+
+// enqueue puts the request of an intent into the dial queue.
+func (w *world) enqueue(i store.Intent) {
+	w.Helper()
+	r := request.Request{
+		CallRequestID: i.CallRequestID, WorkspaceID: i.WorkspaceID, To: phone.Number(i.To), AgentID: i.AgentID,
+		MaxCallSeconds: i.MaxCallSeconds, QueuedAt: i.QueuedAt, DueAt: i.At.Add(-time.Second),
+	}
+	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		_, err := w.store.Enqueue(w.Context(), tx, r)
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) publish(intents ...store.Intent) {
+	w.Helper()
+	for _, i := range intents {
+		if err := w.publisher.Intend(w.Context(), i); err != nil {
+			w.Fatalf("Intend = %v", err)
+		}
+	}
+}
+
+// withdraw waits until Kafka has acknowledged the withdrawal.
+func (w *world) withdraw(i store.Intent) {
+	w.Helper()
+	w.publisher.Withdraw(i)
+	if err := w.publisher.client.Flush(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// alive lets the process of an intent have sent a heartbeat.
+func (w *world) alive(i store.Intent) {
+	w.Helper()
+	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
+}
+
+// outcome is what the database has of the request of an intent.
+type outcome struct {
+	State string
+	// Call is the status of the call, and whether the process of the intent owns it.
+	Call  string
+	Owned bool
+	// Fences is the number of fences, Failed the number of failed events.
+	Fences, Failed int
+}
+
+func (w *world) outcome(i store.Intent) (got outcome) {
+	w.Helper()
+	const query = `
+SELECT coalesce((SELECT state FROM dial_queue WHERE call_request_id = $1), ''),
+	coalesce((SELECT status FROM calls WHERE call_id = $2), ''),
+	EXISTS (SELECT FROM calls WHERE call_id = $2 AND owner = $3),
+	(SELECT count(*) FROM fences WHERE call_request_id = $1),
+	(SELECT count(*) FROM outbox WHERE key = convert_to($1::text, 'UTF8')
+		AND position('dial_state_unknown'::bytea IN payload) > 0)`
+	err := w.pool.QueryRow(w.Context(), query, i.CallRequestID, i.CallID, i.InstanceID).
+		Scan(&got.State, &got.Call, &got.Owned, &got.Fences, &got.Failed)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// before prepares what is known about the intent on the old and on the new server.
+		before func(w *world, i store.Intent)
+		// meanwhile happens while the reconciler waits for the other dialers.
+		meanwhile func(w *world, i store.Intent)
+		want      outcome
+	}{
+		{
+			name:   "the process is gone",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
+			want:   outcome{State: "failed", Failed: 1},
+		},
+		{
+			name:   "the order is lost as well",
+			before: func(w *world, i store.Intent) { w.publish(i) },
+			want:   outcome{State: "failed", Failed: 1},
+		},
+		{
+			name:   "the process is alive",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name:   "the process is alive and the order is lost",
+			before: func(w *world, i store.Intent) { w.publish(i); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "the process is alive and the call is over",
+			before: func(w *world, i store.Intent) {
+				i.At = i.At.Add(-time.Hour)
+				w.enqueue(i)
+				w.publish(i)
+				w.alive(i)
+			},
+			want: outcome{State: "failed", Failed: 1},
+		},
+		{
+			name: "another call to the number is live",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.alive(i)
+				w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+					max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
+					uuid.Must(uuid.NewV7()), w.workspace, i.To)
+			},
+			want: outcome{State: "failed", Failed: 1},
+		},
+		{
+			name:   "withdrawn",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.withdraw(i) },
+			want:   outcome{State: "queued"},
+		},
+		{
+			name:      "withdrawn while the reconciler waits",
+			before:    func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
+			meanwhile: func(w *world, i store.Intent) { w.withdraw(i) },
+			want:      outcome{State: "queued"},
+		},
+		{
+			name: "a later intent of the request is withdrawn",
+			before: func(w *world, i store.Intent) {
+				later := i
+				later.CallID = uuid.Must(uuid.NewV7())
+				w.enqueue(i)
+				w.publish(i, later)
+				w.withdraw(later)
+			},
+			want: outcome{State: "queued"},
+		},
+		{
+			name: "fenced",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
+					i.CallID, i.CallRequestID, i.InstanceID)
+			},
+			want: outcome{State: "queued", Fences: 1},
+		},
+		{
+			name: "the request has ended",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.exec(`UPDATE dial_queue SET state = 'blocked', ended_at = now()`)
+			},
+			want: outcome{State: "blocked"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			tt.before(w, i)
+			w.moveTo("b")
+			r := w.reconciler(func() {
+				if tt.meanwhile != nil {
+					tt.meanwhile(w, i)
+				}
+			})
+			for range 2 { // the second time changes nothing
+				if err := r.check(t.Context()); err != nil {
+					t.Fatalf("check = %v", err)
+				}
+			}
+			if diff := cmp.Diff(tt.want, w.outcome(i)); diff != "" {
+				t.Errorf("request differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A dialer that is killed between an intent and its fence costs no request while the database keeps its commits.
+func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.reconcile()
+	if diff := cmp.Diff(outcome{State: "queued"}, w.outcome(i)); diff != "" {
+		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestReconcile_PrecedesClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.moveTo("b")
+	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
+	capacity := store.Capacity{
+		Workers: dialqueue.Workers{All: 5, Free: 5}, Trunk: "sim", OfTrunk: limit, Total: limit,
+	}
+	if _, err := w.store.Claim(t.Context(), capacity, []uuid.UUID{w.workspace}); !errors.Is(err, store.ErrServerChanged) {
+		t.Errorf("Claim on another server = %v, want ErrServerChanged", err)
+	}
+	w.reconcile()
+	claimed, err := w.store.Claim(t.Context(), capacity, []uuid.UUID{w.workspace})
+	if err != nil {
+		t.Errorf("Claim after the reconciliation = %v", err)
+	}
+	if got := len(claimed.Requests); got != 1 {
+		t.Errorf("claimed requests = %d, want 1", got)
+	}
+}
+
+// Intents of the topic that the database has not seen may be missing. Nothing is dialed until an operator decides.
+func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		lose func(w *world, admin *kadm.Client) error
+	}{
+		{
+			name: "the topic was created again",
+			lose: func(w *world, admin *kadm.Client) error {
+				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
+					return err
+				}
+				client, err := kafka.NewClient(w.cfg, "test", nil) // the other client has cached the topic
+				if err != nil {
+					return err
+				}
+				defer client.Close()
+				return kafka.EnsureTopics(w.Context(), client, []kafka.Topic{kafka.DialIntents})
+			},
+		},
+		{
+			name: "retention has deleted intents",
+			lose: func(w *world, admin *kadm.Client) error {
+				ends, err := admin.ListEndOffsets(w.Context(), kafka.DialIntents.Name)
+				if err != nil {
+					return err
+				}
+				_, err = admin.DeleteRecords(w.Context(), ends.Offsets())
+				return err
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			w.publish(w.intent())
+			w.moveTo("b")
+			if err := tt.lose(w, kadm.NewClient(w.publisher.client.Client)); err != nil {
+				t.Fatal(err)
+			}
+			r := w.reconciler(nil)
+			polltest.NoError(t, func() error { // the client learns of the new topic
+				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
+					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
+				}
+				return nil
+			})
+			if r.MayDial() {
+				t.Error("MayDial = true, want false")
+			}
+			if _, err := Accept(t.Context(), w.cfg, w.store); err != nil {
+				t.Fatalf("Accept = %v", err)
+			}
+			if err := r.check(t.Context()); err != nil {
+				t.Errorf("check after Accept = %v", err)
+			}
+			if !r.MayDial() {
+				t.Errorf("MayDial after Accept = false: %v", r.Ready())
+			}
+		})
+	}
+}
+
+func TestAdvance_ReadsNoIntentAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	w.publish(w.intent(), w.intent())
+	r := w.reconciler(nil)
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	bounds, err := kafka.ReadBounds(t.Context(), w.publisher.client, kafka.DialIntents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[int32]int64(bounds.End), positions); diff != "" {
+		t.Errorf("positions differ from the end of the topic (-want +got):\n%s", diff)
+	}
+}
+
+// The intent of a claimed request may be published and its fence not committed yet.
+func TestAdvance_WaitsForClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'`, i.InstanceID)
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance := func() bool {
+		t.Helper()
+		moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, state.Now, map[int32]int64{0: 7})
+		if err != nil {
+			t.Fatalf("AdvanceIntents = %v", err)
+		}
+		return moved
+	}
+	if advance() {
+		t.Error("AdvanceIntents with an open claim = true, want false")
+	}
+	w.exec(`UPDATE dial_queue SET claimed_by = NULL`)
+	if !advance() {
+		t.Error("AdvanceIntents without a claim = false, want true")
+	}
+}

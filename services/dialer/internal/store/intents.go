@@ -1,0 +1,392 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/request"
+)
+
+// ErrServerChanged is returned if the database server is not the one that was reconciled with dial-intents.v1. The
+// server may be a promoted standby or a restored backup, which does not have the last fences.
+var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
+
+// serverGuard holds the identity of the server on which requests may be claimed and dialed.
+type serverGuard struct{ server atomic.Pointer[string] }
+
+// UseServer permits claims, fences and reads of the carrier's feed on one server only. Before the first call they are
+// permitted on any server.
+func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
+
+// server returns the identity that UseServer set, or an empty string.
+func (s *Store) server() string {
+	if identity := s.guard.server.Load(); identity != nil {
+		return *identity
+	}
+	return ""
+}
+
+// onServer is a condition: the statement runs on the server that UseServer named. It needs the argument @server.
+const onServer = `(@server::text = '' OR server_identity() = @server::text)`
+
+const checkServer = `SELECT ` + onServer
+
+// sameServer reads the result of checkServer.
+func sameServer(row pgx.Row) error {
+	var same bool
+	if err := row.Scan(&same); err != nil {
+		return err
+	}
+	if !same {
+		return ErrServerChanged
+	}
+	return nil
+}
+
+// Instance returns the id of this process in fences, calls and intents.
+func (s *Store) Instance() uuid.UUID { return s.instance }
+
+// Intent is a record of dial-intents.v1: a process was about to commit the fence of a call.
+type Intent struct {
+	CallRequestID, WorkspaceID, CallID, InstanceID uuid.UUID
+
+	From, To, Trunk string
+	AgentID         uuid.UUID
+	ContactID       *uuid.UUID
+	MaxCallSeconds  int32
+	QueuedAt        *time.Time
+	TimeZone        string
+	At              time.Time
+}
+
+// ServerState is the server of the database and what is known about its reconciliation.
+type ServerState struct {
+	// Server is the identity of the server that answered.
+	Server string `db:"server"`
+	// Reconciled is the identity of the server that was reconciled last; empty before the first time.
+	Reconciled string `db:"reconciled"`
+	// TopicID is the id of the topic that was read last; uuid.Nil before the first time.
+	TopicID uuid.UUID `db:"topic_id"`
+	// Now is the time of the database.
+	Now time.Time `db:"now"`
+}
+
+const serverState = `
+SELECT server_identity() AS server, coalesce(r.server, '') AS reconciled,
+	coalesce(r.topic_id, '00000000-0000-0000-0000-000000000000') AS topic_id, now() AS now
+FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_server r USING (one)`
+
+// ServerState reads which server the database runs on.
+func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) {
+	rows, err := s.pool.Query(ctx, serverState)
+	if err != nil {
+		return state, fmt.Errorf("read server state: %w", err)
+	}
+	if state, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[ServerState]); err != nil {
+		return state, fmt.Errorf("read server state: %w", err)
+	}
+	return state, nil
+}
+
+const intentPositions = `SELECT partition, next_offset FROM intent_positions`
+
+// IntentPositions returns the offset of dial-intents.v1, for each partition, from which reconciliation reads.
+func (s *Store) IntentPositions(ctx context.Context) (map[int32]int64, error) {
+	rows, err := s.pool.Query(ctx, intentPositions)
+	if err != nil {
+		return nil, fmt.Errorf("read intent positions: %w", err)
+	}
+	positions := map[int32]int64{}
+	var partition int32
+	var offset int64
+	_, err = pgx.ForEachRow(rows, []any{&partition, &offset}, func() error {
+		positions[partition] = offset
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read intent positions: %w", err)
+	}
+	return positions, nil
+}
+
+const unfenced = `
+SELECT i.call_id FROM unnest(@call_ids::uuid[]) i (call_id)
+WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
+
+// Unfenced returns the calls among ids that have no fence.
+func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, unfenced, pg.Args{"call_ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("look for %d fences: %w", len(ids), err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("look for %d fences: %w", len(ids), err)
+	}
+	return found, nil
+}
+
+const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
+
+// An owner is alive if its heartbeat is younger than its lease. A call that is older than its longest time has ended.
+const mayLive = `
+SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
+	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
+
+// The row is missing if the order was lost together with the fence.
+const restoreRequest = `
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
+	queued_at, due_at, look_at)
+VALUES (@call_request_id, @workspace_id, 'dialing', @to, @agent_id, @contact_id, @max_call_seconds,
+	@queued_at, now(), now())
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, ready = false, held = false`
+
+const restoreFence = `
+INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+VALUES (@call_id, @call_request_id,
+	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
+
+// Nothing is inserted if another call to the number is live in this database.
+const restoreCall = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
+	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id,
+	q.variables, 'fenced', q.queued_at, q.max_call_seconds,
+	now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance_id, @time_zone
+FROM dial_queue q WHERE q.call_request_id = @call_request_id
+ON CONFLICT DO NOTHING`
+
+const failRequest = `
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
+	queued_at, due_at, look_at, ended_at)
+VALUES (@call_request_id, @workspace_id, 'failed', @to, @agent_id, @contact_id, @max_call_seconds,
+	@queued_at, now(), now(), now())
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'failed', claimed_by = NULL, ready = false, held = false,
+	ended_at = now(), variables = NULL
+RETURNING ended_at`
+
+// Settled counts what SettleIntents did.
+type Settled struct {
+	// Restored calls are live again, with the process that dialed them as their owner.
+	Restored int
+	// Failed requests ended with dial_state_unknown.
+	Failed int
+}
+
+// SettleIntents settles intents whose fences are missing in this database, in one transaction. If the process that
+// published the intent is alive, the call may be live: the fence and the call are inserted again, with that process as
+// the owner. Otherwise the request ends with dial_state_unknown. A request that is not queued stays as it is.
+//
+// It returns ErrServerChanged, and changes nothing, if the server has another identity.
+func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		settled = Settled{}
+		if err := lockReconciliation(ctx, tx, server); err != nil {
+			return err
+		}
+		for _, intent := range intents {
+			if err := s.settleIntent(ctx, tx, intent, &settled); err != nil {
+				return fmt.Errorf("request %s: %w", intent.CallRequestID, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Settled{}, fmt.Errorf("settle %d intents: %w", len(intents), err)
+	}
+	return settled, nil
+}
+
+const reconciliationLock = `
+SELECT server_identity() = @server, pg_advisory_xact_lock(hashtextextended(current_schema() || ' reconciliation', 0))`
+
+// lockReconciliation serializes the reconciliation of all processes. It returns ErrServerChanged if the server has
+// another identity.
+func lockReconciliation(ctx context.Context, tx pgx.Tx, server string) error {
+	var same bool
+	if err := tx.QueryRow(ctx, reconciliationLock, pg.Args{"server": server}).Scan(&same, nil); err != nil {
+		return fmt.Errorf("lock reconciliation: %w", err)
+	}
+	if !same {
+		return ErrServerChanged
+	}
+	return nil
+}
+
+func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *Settled) error {
+	args := pg.Args{
+		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
+		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
+		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "at": i.At, "lease": s.timing.InstanceLease,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
+	}
+	var state request.State
+	err := tx.QueryRow(ctx, lockRequest, args).Scan(&state)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("lock request: %w", err)
+	}
+	if err == nil && state != request.Queued {
+		return nil
+	}
+	var alive bool
+	if err := tx.QueryRow(ctx, mayLive, args).Scan(&alive); err != nil {
+		return fmt.Errorf("look for the owner: %w", err)
+	}
+	if alive {
+		restored, err := restore(ctx, tx, args)
+		if err != nil {
+			return err
+		}
+		if restored {
+			settled.Restored++
+			return nil
+		}
+	}
+	var at time.Time
+	if err := tx.QueryRow(ctx, failRequest, args).Scan(&at); err != nil {
+		return fmt.Errorf("end request: %w", err)
+	}
+	settled.Failed++
+	failed := request.NewFailed(i.CallRequestID, i.WorkspaceID, request.DialStateUnknown(), at)
+	return outbox.Put(ctx, tx, outgoing(failed)...)
+}
+
+// restore inserts the call of an intent and its fence. It reports false if another call to the number is live.
+func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
+	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
+		return false, fmt.Errorf("restore request: %w", err)
+	}
+	inserted, err := tx.Exec(ctx, restoreCall, args)
+	if err != nil {
+		return false, fmt.Errorf("restore call: %w", err)
+	}
+	if inserted.RowsAffected() == 0 {
+		return false, nil
+	}
+	if _, err := tx.Exec(ctx, restoreFence, args); err != nil {
+		return false, fmt.Errorf("restore fence: %w", err)
+	}
+	return true, nil
+}
+
+const setReconciled = `
+INSERT INTO reconciled_server (server, topic_id) VALUES (@server, @topic_id)
+ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.topic_id, reconciled_at = now()`
+
+const deletePositions = `DELETE FROM intent_positions`
+
+const setPositions = `
+INSERT INTO intent_positions (partition, next_offset)
+SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
+ON CONFLICT (partition) DO UPDATE SET next_offset = greatest(intent_positions.next_offset, excluded.next_offset)`
+
+// SetReconciled records that the database was reconciled with the topic up to the offsets, on the given server. It
+// returns ErrServerChanged, and changes nothing, if the server has another identity.
+func (s *Store) SetReconciled(ctx context.Context, server string, topicID uuid.UUID, offsets map[int32]int64) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if err := lockReconciliation(ctx, tx, server); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, setReconciled, pg.Args{"server": server, "topic_id": topicID}); err != nil {
+			return err
+		}
+		return putPositions(ctx, tx, offsets)
+	})
+	if err != nil {
+		return fmt.Errorf("record reconciliation: %w", err)
+	}
+	return nil
+}
+
+func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error {
+	var partitions []int32
+	var next []int64
+	for partition, offset := range offsets {
+		partitions, next = append(partitions, partition), append(next, offset)
+	}
+	_, err := tx.Exec(ctx, setPositions, pg.Args{"partitions": partitions, "offsets": next})
+	return err
+}
+
+// A claim that was made before @since may still lead to a fence. Its intent may be below the new position.
+const openClaims = `
+SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
+	AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)`
+
+// AdvanceIntents moves the positions to end offsets of the topic that were read after since, a time of the database.
+// It changes nothing, and reports false, while a request that was claimed before since may still be fenced: its
+// intent must not be below a position before its fence has committed.
+func (s *Store) AdvanceIntents(
+	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
+) (moved bool, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		moved = false
+		if err := lockReconciliation(ctx, tx, server); err != nil {
+			return err
+		}
+		var open bool
+		args := pg.Args{"since": since, "lease": s.timing.ClaimLease}
+		if err := tx.QueryRow(ctx, openClaims, args).Scan(&open); err != nil || open {
+			return err
+		}
+		moved = true
+		var before uuid.UUID
+		if err := tx.QueryRow(ctx, `SELECT topic_id FROM reconciled_server`).Scan(&before); err != nil {
+			return err
+		}
+		if before != topicID {
+			return replaceTopic(ctx, tx, server, topicID, ends)
+		}
+		return putPositions(ctx, tx, ends)
+	})
+	if err != nil {
+		return false, fmt.Errorf("advance intent positions: %w", err)
+	}
+	return moved, nil
+}
+
+func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UUID, offsets map[int32]int64) error {
+	if _, err := tx.Exec(ctx, setReconciled, pg.Args{"server": server, "topic_id": topicID}); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, deletePositions); err != nil {
+		return err
+	}
+	return putPositions(ctx, tx, offsets)
+}
+
+// AcceptTopic lets the next reconciliation read a topic from the given offsets, whatever was read before. Intents that
+// the topic does not have any more are not settled: only an operator may decide this.
+func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		return replaceTopic(ctx, tx, "", topicID, starts)
+	})
+	if err != nil {
+		return fmt.Errorf("accept topic: %w", err)
+	}
+	return nil
+}
+
+const ownFences = `
+SELECT call_id FROM calls WHERE owner = @instance AND ended_at IS NULL AND status = 'fenced' AND ending = ''`
+
+// OwnFences returns the fenced calls of this process.
+func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, ownFences, pg.Args{"instance": s.instance})
+	if err != nil {
+		return nil, fmt.Errorf("list fenced calls: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list fenced calls: %w", err)
+	}
+	return ids, nil
+}

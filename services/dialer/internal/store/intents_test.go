@@ -1,0 +1,49 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+func TestFence_NotOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	if got := len(claim(t, st, 1)); got != 1 {
+		t.Fatalf("claimed requests = %d, want 1", got)
+	}
+	st.UseServer("a server that is gone")
+	fence := func() error {
+		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	}
+	if err := fence(); !errors.Is(err, store.ErrLost) {
+		t.Errorf("Fence on another server = %v, want ErrLost", err)
+	}
+	state, err := st.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.UseServer(state.Server)
+	if err := fence(); err != nil {
+		t.Errorf("Fence on the server that was reconciled = %v", err)
+	}
+}
+
+func TestReadFeed_NotOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	st := newStore(newPool(t))
+	st.UseServer("a server that is gone")
+	_, mine, err := st.ReadFeed(t.Context(), "sim")
+	if err != nil {
+		t.Fatalf("ReadFeed = %v", err)
+	}
+	if mine {
+		t.Error("ReadFeed on another server = true, want false")
+	}
+}
