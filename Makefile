@@ -24,7 +24,7 @@ PACKAGES ?= 4
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
 IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
-IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka
+IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/failover deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
 # The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
@@ -66,7 +66,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
+.PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
   fuzz demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
 
@@ -104,13 +104,16 @@ test-e2e: build examples ## run the contract suite, the crash tests and the repl
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./deploy/e2e
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out deploy/e2e,$(IN_E2E)))
 
-test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
+test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
 	@RINGFENCE_ASTERISK=$(BIN)/asterisk $(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^($(PEER_TESTS))$$' ./services/dialer/cmd/dialer
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning ./deploy/e2e/asterisk $(LARGE)
+
+nightly-failover: build
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 120m ./deploy/e2e/failover $(LARGE)
 
 nightly-races: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./deploy/e2e $(LARGE)

@@ -1,0 +1,424 @@
+// Package failover kills the primary Postgres and a dialer at the same time, promotes an asynchronous standby, restores
+// backups, and counts in the carrier's log how often each person was called.
+package failover
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
+	"ringfence.dev/libs/loopback"
+)
+
+const (
+	// burst is how many requests are due at the time of the kill.
+	burst = 200
+	// dialed is how many calls of the burst the carrier has when the primary is killed.
+	dialed = 40
+	// slow is the mean delay of Kafka's answers in milliseconds. Events of the last dials are then not published yet.
+	slow = 60
+)
+
+// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in a burst of dials whose
+// WAL the standby has not received. The services reconnect to the promoted standby.
+func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
+	bin := stage.Binaries(t)
+	for n := range stage.Trials(2, 20) {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			r := failOver(t, bin, n)
+			t.Log(r)
+			if got := len(r.twice); got != 0 {
+				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
+			}
+			if r.broken != 0 {
+				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
+			}
+		})
+	}
+}
+
+// TestFailover_OldBuildCallsTwice shows that the trial can fail. RINGFENCE_OLD_BIN has the programs of a version without
+// intents (d0bf41d).
+func TestFailover_OldBuildCallsTwice(t *testing.T) {
+	bin := os.Getenv("RINGFENCE_OLD_BIN")
+	if bin == "" {
+		t.Skip("RINGFENCE_OLD_BIN is not set")
+	}
+	runs, failed := stage.Trials(2, 20), 0
+	for n := range runs {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			r := failOver(t, bin, n)
+			t.Log(r)
+			if len(r.twice) > 0 {
+				failed++
+			}
+		})
+	}
+	if failed < runs/2 {
+		t.Errorf("runs in which a person was called twice = %d of %d, want at least half", failed, runs)
+	}
+}
+
+// result is what one trial found.
+type result struct {
+	accepted, lost, originates int
+	// twice has the numbers that the carrier was asked for more than once.
+	twice []string
+	// states counts the requests by status and error code.
+	states map[string]int
+	// continued and broken count the conversations of living dialers during the failover.
+	continued, broken int
+	took              time.Duration
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("accepted %d, lost %d, originates %d, twice %d, requests %v, conversations continued %d, broken %d, ended after %s",
+		r.accepted, r.lost, r.originates, len(r.twice), r.states, r.continued, r.broken, r.took.Round(time.Millisecond))
+}
+
+// trial is a stack whose connections to Postgres and Kafka lead through proxies.
+type trial struct {
+	t     *testing.T
+	stack *rig.Stack
+	sql   *rig.Proxy
+	kafka *rig.Proxy
+	w     *rig.Workspace
+
+	mu       sync.Mutex
+	accepted map[string]string // request → number
+	posted   int
+}
+
+func newProxy(t *testing.T, target string) *rig.Proxy {
+	t.Helper()
+	p, err := rig.NewProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Cut)
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// newTrial starts a stack with two replicas of each service on the database of a server.
+func newTrial(t *testing.T, bin string, db *server) *trial {
+	t.Helper()
+	home, err := os.MkdirTemp("", "ringfence-failover-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("kept %s, see stack.log there", home)
+			return
+		}
+		_ = os.RemoveAll(home)
+	})
+	broker := freePort(t)
+	x := &trial{
+		t: t, sql: newProxy(t, db.address()), kafka: newProxy(t, fmt.Sprintf("127.0.0.1:%d", broker)),
+		accepted: map[string]string{},
+	}
+	state, err := json.Marshal(map[string]any{"ports": map[string]int{"kafka": broker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "state.json"), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.stack, err = rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Ready: rig.HangTimeout, Env: []string{
+		fmt.Sprintf("RINGFENCE_PORT=%d", freePort(t)), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", freePort(t)),
+		"RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms", "POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"),
+		"RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr, "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.stack.Stop() })
+	if x.w, err = x.stack.NewWorkspace(t.Context(), "failover", "100000"); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// post orders one call, once: a client that repeats a POST after the database has lost its key orders another call.
+// The number answers and talks.
+func (x *trial) post(due time.Time) {
+	x.mu.Lock()
+	x.posted++
+	to := fmt.Sprintf("+1415%05d%02d", x.posted, x.posted%90)
+	x.mu.Unlock()
+	body := map[string]any{"agent_id": x.w.AgentID, "to": to}
+	if !due.IsZero() {
+		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
+	}
+	status, answer, err := x.w.API.Do(x.t.Context(), http.MethodPost, "/v1/calls", body)
+	if err != nil || status != http.StatusAccepted {
+		return
+	}
+	var req rig.Request
+	if err := json.Unmarshal(answer, &req); err != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.accepted[req.ID] = to
+}
+
+// postMany orders n calls with 16 concurrent clients.
+func (x *trial) postMany(n int, due time.Time) {
+	work := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range work {
+				x.post(due)
+			}
+		})
+	}
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	clients.Wait()
+}
+
+// load orders 10 calls a second until stop is called.
+func (x *trial) load() (stop func()) {
+	ticker, done := time.NewTicker(100*time.Millisecond), make(chan struct{})
+	var posts sync.WaitGroup
+	posts.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				posts.Go(func() { x.post(time.Time{}) })
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		posts.Wait()
+	}
+}
+
+// originates counts the calls for each number in the carrier's log.
+func (x *trial) originates() map[string]int {
+	x.t.Helper()
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			count[line.To]++
+		}
+	}
+	return count
+}
+
+func (x *trial) until(what string, cond func() (bool, error)) {
+	x.t.Helper()
+	if err := rig.Until(x.t.Context(), rig.HangTimeout, what, cond); err != nil {
+		x.t.Fatalf("%v; the end of the stack's log:\n%s", err, x.stack.Tail(30))
+	}
+}
+
+// settle waits until every request has ended and nothing is held, and returns what became of the requests.
+func (x *trial) settle() (r result) {
+	x.t.Helper()
+	var requests []rig.Request
+	open := ""
+	err := rig.Until(x.t.Context(), rig.HangTimeout, "every request ends", func() (bool, error) {
+		var err error
+		if requests, err = x.w.Requests(x.t.Context()); err != nil {
+			open = err.Error()
+			return false, nil //nolint:nilerr // a service may still be reconnecting
+		}
+		open = ""
+		for _, req := range requests {
+			if !req.Final() {
+				open += " " + req.ID + "=" + req.Status
+			}
+		}
+		var wallet struct {
+			Held json.Number `json:"held"`
+		}
+		path := "/admin/v1/workspaces/" + x.w.ID + "/wallet"
+		if err := x.w.Admin.Into(x.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
+			return false, nil //nolint:nilerr // as above
+		}
+		if held, _ := wallet.Held.Float64(); held != 0 {
+			open += " held=" + wallet.Held.String()
+		}
+		return open == "", nil
+	})
+	if err != nil {
+		x.t.Errorf("%v: %.2000s", err, open)
+	}
+	r = result{accepted: len(x.accepted), states: map[string]int{}}
+	known := map[string]bool{}
+	for _, req := range requests {
+		known[req.ID] = true
+		state := req.Status
+		if req.ErrorCode != nil {
+			state += " " + *req.ErrorCode
+		}
+		r.states[state]++
+	}
+	for id := range x.accepted {
+		if !known[id] {
+			r.lost++
+		}
+	}
+	for to, n := range x.originates() {
+		r.originates += n
+		if n > 1 {
+			r.twice = append(r.twice, to)
+		}
+	}
+	return r
+}
+
+// failOver runs one trial. n varies how long the standby has not received WAL when the primary is killed.
+func failOver(t *testing.T, bin string, n int) result {
+	t.Helper()
+	primary := newPrimary(t)
+	wal := newProxy(t, primary.address())
+	standby := copyFrom(t, wal.Addr, "-R")
+	standby.start()
+	x := newTrial(t, bin, primary)
+	if err := x.kafka.Slow(slow); err != nil {
+		t.Fatal(err)
+	}
+	stop := x.load()
+	due := time.Now().Add(15 * time.Second)
+	x.postMany(burst, due)
+	before := len(x.originates())
+	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
+	if err := wal.Mute(); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialed, nil })
+	primary.kill()
+	if !x.stack.KillOne("dialer", n) {
+		t.Fatal("there is no dialer")
+	}
+	killed := time.Now()
+	standby.exec("postgres", "SELECT pg_promote()")
+	if err := x.sql.Retarget(standby.address()); err != nil {
+		t.Fatal(err)
+	}
+	x.kafka.Mend()
+	x.until("calls are dialed again", func() (bool, error) { return x.dialedSince(killed) > 0, nil })
+	stop()
+	r := x.settle()
+	r.took = time.Since(killed)
+	r.continued, r.broken = x.conversations(standby, killed)
+	return r
+}
+
+// dialedSince counts the calls that the carrier took after a time.
+func (x *trial) dialedSince(at time.Time) (n int) {
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, line := range log {
+		if line.Kind == "originate" && line.At.After(at.Add(time.Second)) {
+			n++
+		}
+	}
+	return n
+}
+
+// conversations counts the calls of living dialers that were answered before the kill and had not ended then, by
+// whether they completed.
+func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	talking := map[string]bool{}
+	for _, line := range log {
+		switch {
+		case line.Kind == "answer" && line.At.Before(killed):
+			talking[line.CallID] = true
+		case line.Kind == "hangup" && line.At.Before(killed):
+			delete(talking, line.CallID)
+		}
+	}
+	var ids []string
+	for id := range talking {
+		ids = append(ids, id)
+	}
+	const ofLiving = `
+SELECT c.status FROM dialer.calls c JOIN dialer.fences f USING (call_id)
+JOIN dialer.instances i ON i.instance_id = f.instance_id AND i.seen_at > now() - interval '10 seconds'
+WHERE c.call_id = ANY ($1::uuid[])`
+	for _, status := range db.column(ofLiving, ids) {
+		if status == "completed" {
+			continued++
+		} else {
+			broken++
+		}
+	}
+	return continued, broken
+}
+
+// TestRestore_NoPersonIsCalledTwice restores a backup from before 1,000 calls.
+func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
+	bin := stage.Binaries(t)
+	db := newPrimary(t)
+	x := newTrial(t, bin, db)
+	due := time.Now().Add(20 * time.Second)
+	calls := stage.Trials(200, 1000)
+	x.postMany(calls/2, due) // the backup has these requests, and no call of them
+	backup := copyFrom(t, db.address())
+	x.postMany(calls-calls/2, time.Time{})
+	x.until("every request is dialed", func() (bool, error) { return len(x.originates()) >= calls, nil })
+	if err := x.stack.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	db.kill()
+	backup.start()
+	if err := x.sql.Retarget(backup.address()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := x.stack.Again(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.stack = again
+	x.postMany(20, time.Time{})
+	r := x.settle()
+	t.Log(r)
+	if got := len(r.twice); got != 0 {
+		t.Errorf("people called twice = %d (%.300s), want 0", got, strings.Join(r.twice, " "))
+	}
+	if got := r.originates; got < calls {
+		t.Errorf("calls in the carrier's log = %d, want at least %d", got, calls)
+	}
+}
