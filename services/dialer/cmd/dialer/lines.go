@@ -123,7 +123,7 @@ func openSIP(
 	settings := signal.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
 		Stranger: strangers.Unknown, Peer: door.Peer,
-		Trace:    door.Trace,
+		Trace: door.Trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := door.Trunk(peer, transport)
 			return t.TrunkID, ok

@@ -25,10 +25,10 @@ import (
 	"ringfence.dev/services/dialer/internal/erasure"
 	"ringfence.dev/services/dialer/internal/failover"
 	"ringfence.dev/services/dialer/internal/httpapi"
-	"ringfence.dev/services/dialer/internal/keeping"
 	"ringfence.dev/services/dialer/internal/measuring"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/traces"
@@ -142,7 +142,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "reconciler", Run: reconciler.Run},
 		service.Part{Name: "fence review", Run: dialer.Review},
 		service.Part{Name: "recovering", Run: recoverer.Run},
-		service.Part{Name: "keeping", Run: keeping.New(st).Run},
+		service.Part{Name: "retention", Run: retention.New(st).Run},
 		service.Part{Name: "erasure", Run: erasure.NewJob(st).Run},
 		service.Part{Name: "replica report", Run: replicaJob.Run},
 		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.limit, tel.Metrics).Run},

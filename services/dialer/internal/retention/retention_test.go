@@ -1,4 +1,4 @@
-package keeping_test
+package retention_test
 
 import (
 	"testing"
@@ -10,12 +10,12 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/dialer/internal/keeping"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
 
-func TestForget_WhatWasSaidADayAfterTheEnd(t *testing.T) {
+func TestDelete_WhatWasSaidADayAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
 	now := time.Now()
@@ -29,12 +29,12 @@ func TestForget_WhatWasSaidADayAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keeper := keeping.New(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{}))
+	job := retention.New(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{}))
 	for _, step := range []struct {
 		at   time.Time
 		want int
 	}{{now, 3}, {now, 3}, {now.Add(2 * time.Hour), 2}, {now.Add(1000 * time.Hour), 1}} {
-		if err := keeper.Forget(t.Context(), step.at); err != nil {
+		if err := job.Delete(t.Context(), step.at); err != nil {
 			t.Fatal(err)
 		}
 		var n int

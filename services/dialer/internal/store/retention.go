@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pg"
+)
+
+// Ids contain the time at which they were made, which is before the end. So a pass reads the keys of the
+// oldest rows in order, one page at a time. Each statement returns the last key that it read.
+const (
+	deleteCalls = `
+WITH page AS MATERIALIZED (
+	SELECT call_id AS id FROM calls WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
+), deleted AS (
+	DELETE FROM calls c USING page p
+	WHERE c.call_id = p.id AND c.ended_at < @ended AND c.analyse_at IS NULL
+		AND NOT EXISTS (SELECT FROM recordings r WHERE r.call_id = c.call_id)
+	RETURNING c.call_id
+)
+SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
+	// A request can have ended long before it was due.
+	deleteRequests = `
+WITH page AS MATERIALIZED (
+	SELECT call_request_id AS id FROM dial_queue WHERE call_request_id > @after AND call_request_id < @before
+	ORDER BY call_request_id LIMIT @most
+), deleted AS (
+	DELETE FROM dial_queue q USING page p
+	WHERE q.call_request_id = p.id AND q.ended_at < @ended AND coalesce(q.due_at, q.ended_at) < @ended
+	RETURNING q.call_request_id
+)
+SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
+	deleteOptOuts = `
+WITH page AS MATERIALIZED (
+	SELECT call_id AS id FROM opt_outs WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
+), deleted AS (
+	DELETE FROM opt_outs o USING page p WHERE o.call_id = p.id AND o.acknowledged_at < @ended RETURNING o.call_id
+)
+SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
+)
+
+// DeleteEnded deletes calls and requests that ended before the given time, and opt-outs that
+// contacts-compliance had by then. It returns how many rows it deleted. Each statement reads up to batch
+// rows in its own transaction. A call that has a recording stays: the erasure of its request must find the
+// recording. Fences stay.
+func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
+	for _, statement := range []string{deleteCalls, deleteRequests, deleteOptOuts} {
+		for after := new(uuid.UUID); after != nil; {
+			var n int64
+			args := pg.Args{"after": *after, "before": idAt(ended), "ended": ended, "most": batch}
+			if err := s.pool.QueryRow(ctx, statement, args).Scan(&after, &n); err != nil {
+				return deleted, fmt.Errorf("delete what ended before %s: %w", ended.Format(time.DateOnly), err)
+			}
+			deleted += n
+		}
+	}
+	return deleted, nil
+}
