@@ -1,6 +1,6 @@
-// Package outbox owns facts on their way out: a row written in the transaction that made the fact
-// true, and the relay that publishes it to Kafka and deletes what was acknowledged. Writers lock the
-// aggregate's row before they put the outbox row; that gives order per key.
+// Package outbox publishes events. An event is a row that is written in the transaction that changes
+// state. The relay publishes the rows to Kafka and deletes those that Kafka acknowledged. Writers lock the
+// row of their aggregate before they write its event: that keeps the events of a key in order.
 package outbox
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -46,6 +47,9 @@ type Event struct {
 	WorkspaceID uuid.UUID
 	// Message becomes the value; its full name becomes ce_type.
 	Message proto.Message
+	// Time is the time of the event. If it is zero, the database's clock is used. An event that is written
+	// again with the same ID needs the same time, because inboxes find an id by the day of its event.
+	Time time.Time
 	// Raw, with RawHeaders, is for records copied as they are (the DLQ); Message is nil then.
 	Raw        []byte
 	RawHeaders map[string]string
@@ -73,7 +77,7 @@ const insertFact = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
-	'ce_time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload)`
+	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload)`
 
 const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
@@ -84,7 +88,7 @@ const insertFactIf = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
-	'ce_time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
+	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
 WHERE `
 
 // ErrTooLarge is returned for an event with more than MaxPayload bytes. It is permanent: the same
@@ -138,6 +142,10 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 	}
 	args["event_id"], args["topic"], args["key"] = event.ID, topic, []byte(event.Key)
 	args["headers"], args["payload"] = headers, payload
+	args["time"] = (*time.Time)(nil)
+	if !event.Time.IsZero() {
+		args["time"] = &event.Time
+	}
 	batch.Queue(statement, args)
 	return nil
 }

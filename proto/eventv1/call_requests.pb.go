@@ -161,8 +161,9 @@ func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
 
-// Requested orders one call. It is published once at acceptance and again whenever the
-// request is still queued 15 minutes after it was due, or billing-wallet asks.
+// Requested orders one call. It is published once at acceptance. It is published again if the request is
+// queued 15 minutes after it was due, if it is dialing for 15 minutes longer than its call may take, or if
+// billing-wallet asks for it.
 type Requested struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ToE164    string                 `protobuf:"bytes,1,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
@@ -178,7 +179,9 @@ type Requested struct {
 	// When the request was accepted.
 	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
 	// It is ordered again, because calls still holds it queued long after it was due.
-	Overdue       bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	Overdue bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// The dialer publishes the end of the request again if it has ended. It never enqueues the request.
+	EndOnly       bool `protobuf:"varint,11,opt,name=end_only,json=endOnly,proto3" json:"end_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +282,13 @@ func (x *Requested) GetQueuedAt() *timestamppb.Timestamp {
 func (x *Requested) GetOverdue() bool {
 	if x != nil {
 		return x.Overdue
+	}
+	return false
+}
+
+func (x *Requested) GetEndOnly() bool {
+	if x != nil {
+		return x.EndOnly
 	}
 	return false
 }
@@ -418,7 +428,7 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
 	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
-	"\x05event\"\xa1\x03\n" +
+	"\x05event\"\xbc\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x1d\n" +
@@ -431,7 +441,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\x10max_call_seconds\x18\b \x01(\x05R\x0emaxCallSeconds\x127\n" +
 	"\tqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x18\n" +
 	"\aoverdue\x18\n" +
-	" \x01(\bR\aoverdue\"\n" +
+	" \x01(\bR\aoverdue\x12\x19\n" +
+	"\bend_only\x18\v \x01(\bR\aendOnly\"\n" +
 	"\n" +
 	"\bCanceled\"\v\n" +
 	"\tAbandoned\".\n" +

@@ -1,5 +1,7 @@
-// Package confirming asks calls about holds whose request was never seen: it publishes unconfirmed, again and again
-// until calls answers. It releases nothing; time alone never does.
+// Package confirming asks calls for the requests of holds: of holds whose request was not received, and of
+// holds that are open for hours although their request was received, because the end of a request can be
+// lost. It publishes an unconfirmed event, again and again until calls responds. It releases nothing: time
+// alone never does.
 package confirming
 
 import (
@@ -21,6 +23,8 @@ import (
 const (
 	longestPause = 15 * time.Second
 	most         = 200
+	// openAfter times the age of an unconfirmed hold (2 minutes) is 6 hours: no call lasts longer than 4 hours.
+	openAfter = 180
 )
 
 // Asker is the one that asks.
@@ -82,7 +86,8 @@ func (a *Asker) count(ctx context.Context) error {
 	return nil
 }
 
-// Pass asks about every hold that is due now and says how many they were.
+// Pass asks for the request of every unconfirmed hold that is due, and returns how many they were. It also asks for
+// the requests of holds that are open for long, at most for most of them.
 func (a *Asker) Pass(ctx context.Context) (asked int, err error) {
 	for {
 		due, err := a.store.AskUnconfirmed(ctx, a.after, most, unconfirmed)
@@ -94,17 +99,22 @@ func (a *Asker) Pass(ctx context.Context) (asked int, err error) {
 			a.relay.Wake()
 			a.asked.Add(float64(len(due)))
 		}
-		for _, u := range due {
-			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", u.RequestID, "workspace_id", u.WorkspaceID)
+		for _, hold := range due {
+			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", hold.RequestID, "workspace_id", hold.WorkspaceID)
 		}
 		asked += len(due)
 		if len(due) < most {
-			return asked, nil
+			break
 		}
 	}
+	open, err := a.store.AskOpen(ctx, openAfter*a.after, most, unconfirmed)
+	if len(open) > 0 {
+		a.relay.Wake()
+	}
+	return asked, err
 }
 
-func unconfirmed(u store.Unconfirmed) outbox.Event {
+func unconfirmed(u store.Request) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID,
 		Message: &eventv1.WalletEvent{

@@ -133,6 +133,44 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
+// TestPass_AsksForTheRequestsOfOldOpenHolds covers a hold whose request was received and whose end was lost.
+func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	asker := confirming.New(st, relayOf(t, pool), twoMinutes, nil)
+	old, young := held(t, st, owner, workspace, 7*time.Hour), held(t, st, owner, workspace, 5*time.Hour)
+	confirm(t, pool, st, workspace, old)
+	confirm(t, pool, st, workspace, young)
+
+	wantAsked := func(step string, want int) {
+		t.Helper()
+		if _, err := asker.Pass(t.Context()); err != nil {
+			t.Fatalf("%s: Pass: %v", step, err)
+		}
+		var got int
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = $1`, old.String()).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("%s: events for the old hold = %d, want %d", step, got, want)
+		}
+	}
+	wantAsked("open for 7 hours", 1)
+	wantAsked("asked a moment ago", 1)
+	older(t, owner, old, 7*time.Hour)
+	wantAsked("asked 7 hours ago", 2)
+	var events int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); err != nil {
+		t.Fatal(err)
+	}
+	if events != 2 {
+		t.Errorf("events = %d, want 2: the hold of 5 hours is not asked for", events)
+	}
+}
+
 func TestPass_SkipsHoldsThatEnded(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

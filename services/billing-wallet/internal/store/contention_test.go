@@ -115,7 +115,7 @@ func (c *contention) turn() error {
 		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]),
 			c.st.ApplyCurrency(c.Context(), id, "USD"))
 	default:
-		_, err := c.st.AskUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Unconfirmed) outbox.Event {
+		_, err := c.st.AskUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Request) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{}}
 		})
 		if err != nil {

@@ -185,25 +185,51 @@ WITH due AS (
 UPDATE holds SET unconfirmed_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// Unconfirmed is a hold whose request was never seen.
-type Unconfirmed struct{ RequestID, WorkspaceID uuid.UUID }
+// A hold is open for as long as its request waits and its call lasts, which can be days. The one that was
+// asked for the longest time ago is first.
+const askOpen = `
+WITH due AS (
+    SELECT request_id FROM holds
+    WHERE state = 'held' AND confirmed_at IS NOT NULL
+      AND coalesce(unconfirmed_at, created_at) < now() - make_interval(secs => @after)
+    ORDER BY coalesce(unconfirmed_at, created_at)
+    LIMIT @most
+    FOR UPDATE SKIP LOCKED)
+UPDATE holds SET unconfirmed_at = now() FROM due WHERE holds.request_id = due.request_id
+RETURNING holds.request_id, holds.workspace_id`
 
-// AskUnconfirmed marks up to most holds older than after without requested, and not asked about within after, and puts
-// the event of each into the outbox, in one commit.
-func (s *Store) AskUnconfirmed(ctx context.Context, after time.Duration, most int, event func(Unconfirmed) outbox.Event) (asked []Unconfirmed, err error) {
+// AskUnconfirmed writes an event for up to most holds to the outbox that are older than after and whose
+// request was not received, each at most once per after.
+func (s *Store) AskUnconfirmed(
+	ctx context.Context, after time.Duration, most int, event func(Request) outbox.Event,
+) (asked []Request, err error) {
+	return s.ask(ctx, askUnconfirmed, after, most, event)
+}
+
+// AskOpen writes an event for up to most holds to the outbox that are open for longer than after although
+// their request was received, each at most once per after.
+func (s *Store) AskOpen(
+	ctx context.Context, after time.Duration, most int, event func(Request) outbox.Event,
+) (asked []Request, err error) {
+	return s.ask(ctx, askOpen, after, most, event)
+}
+
+func (s *Store) ask(
+	ctx context.Context, statement string, after time.Duration, most int, event func(Request) outbox.Event,
+) (asked []Request, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		asked, err = pg.Many[Unconfirmed](ctx, tx, askUnconfirmed, pgx.NamedArgs{"after": after.Seconds(), "most": most})
+		asked, err = pg.Many[Request](ctx, tx, statement, pgx.NamedArgs{"after": after.Seconds(), "most": most})
 		if err != nil || len(asked) == 0 {
 			return err
 		}
 		events := make([]outbox.Event, 0, len(asked))
-		for _, u := range asked {
-			events = append(events, event(u))
+		for _, hold := range asked {
+			events = append(events, event(hold))
 		}
 		return outbox.Put(ctx, tx, events...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask about unconfirmed holds: %w", err)
+		return nil, fmt.Errorf("ask for the requests of open holds: %w", err)
 	}
 	return asked, nil
 }

@@ -71,7 +71,7 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked, err := st.AskUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Unconfirmed) outbox.Event {
+		asked, err := st.AskUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Request) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{CallRequestId: u.RequestID.String()}}
 		})
 		if err != nil {

@@ -82,10 +82,11 @@ func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
-// Overdue orders the call again: it is still queued long after it was due.
+// Overdue orders the call again: it is still queued long after it was due. For a request that is not
+// queued it asks the dialer for the end of the request only.
 func (r *Request) Overdue(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.Requested(at)
-	ev.GetRequested().Overdue = true
+	ev.GetRequested().Overdue, ev.GetRequested().EndOnly = true, r.Status != RequestQueued
 	return ev
 }
 

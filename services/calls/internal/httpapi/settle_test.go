@@ -10,10 +10,12 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/calls/internal/republishing"
 )
 
 func (r *rig) cancel(id uuid.UUID) answer {
@@ -247,6 +249,54 @@ func TestUnconfirmed_RacesThePOST(t *testing.T) {
 		if accepted != slices.Contains(told, "requested") {
 			t.Fatalf("accepted = %v, want %v; i = %d; a.status = %d",
 				accepted, slices.Contains(told, "requested"), i, a.status)
+		}
+	}
+}
+
+// TestRepublish_AsksForTheEndOfAnOldDialingRequest covers a request whose end was lost: it has been dialing
+// for longer than its call may take. Its order must not be enqueued again.
+func TestRepublish_AsksForTheEndOfAnOldDialingRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	old, young := r.place(), r.place()
+	for _, id := range []uuid.UUID{old, young} {
+		a := r.account(id)
+		a.tell(a.fenced())
+		r.exec(`UPDATE call_requests SET scheduled_for = now() - interval '2 hours', max_call_seconds = 600,
+			dialed_at = now() - interval '11 minutes' WHERE id = $1`, id)
+	}
+	r.exec(`UPDATE call_requests SET dialed_at = now() - interval '26 minutes' WHERE id = $1`, old)
+	r.republish(15 * time.Minute)
+	if got := len(r.told(young)); got != 1 {
+		t.Errorf("events of the request whose call may go on = %d, want 1", got)
+	}
+	events := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	last := events[len(events)-1]
+	if got := last.GetCallRequestId(); got != old.String() {
+		t.Fatalf("last event is of request %s, want %s", got, old)
+	}
+	if !last.GetRequested().GetEndOnly() {
+		t.Error("end_only = false, want true: the dialer must not enqueue the request")
+	}
+}
+
+// TestRepublish_IsBounded checks that a pass publishes a part of a long backlog and the next one continues.
+func TestRepublish_IsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.place()
+	r.exec(`INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, scheduled_for,
+			schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)
+		SELECT gen_random_uuid(), workspace_id, status, to_e164, agent_id, contact_id, variables, now() - interval '1 day' + n * interval '1 s',
+			schedule_if_outside_hours, max_call_seconds, queued_at, '' FROM call_requests, generate_series(1, 800) n WHERE id = $1`, first)
+	republisher := republishing.New(r.store, 15*time.Minute, func() {}, prometheus.NewRegistry())
+	published := func() int { return r.count(`SELECT count(*) FROM call_requests WHERE republished_at IS NOT NULL`) }
+	for pass, want := range []int{500, 800, 800} {
+		if err := republisher.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := published(); got != want {
+			t.Errorf("published requests after pass %d = %d, want %d", pass+1, got, want)
 		}
 	}
 }

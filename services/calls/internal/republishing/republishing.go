@@ -1,5 +1,6 @@
-// Package republishing orders again what is still queued long after it was due, so that every accepted request ends
-// (architecture.md, law 4). The dialer knows a request by its id: a second order is no second dial.
+// Package republishing publishes requests again that have not ended long after they should have, so that
+// every accepted request ends. The dialer knows a request by its id and does not dial it a second time. If the
+// request has ended, the dialer publishes its end again.
 package republishing
 
 import (
@@ -14,7 +15,12 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-const batch = 100
+const (
+	batch = 100
+	// maxPerPass bounds what one pass publishes. A dialer that has not dialed for hours has a long queue, and
+	// must not read all of it again before new requests.
+	maxPerPass = 500
+)
 
 // Worker republishes.
 type Worker struct {
@@ -22,12 +28,15 @@ type Worker struct {
 	after time.Duration
 	wake  func()
 	count prometheus.Counter
+	// from is where the next pass continues. Passes go round all overdue requests.
+	from time.Time
 }
 
-// New makes a worker that orders again what is queued for longer than after past its time; wake tells the outbox relay of a commit.
+// New returns a worker for requests that are overdue by more than after. wake is called after events were
+// written to the outbox.
 func New(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *Worker {
 	w := &Worker{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "calls_republished_total", Help: "Call requests ordered again because they were still queued long after they were due.",
+		Name: "calls_republished_total", Help: "Call requests published again because they had not ended long after they should have.",
 	})}
 	metrics.MustRegister(w.count)
 	return w
@@ -49,10 +58,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// Once republishes everything that is overdue.
+// Once publishes overdue requests, at most maxPerPass.
 func (w *Worker) Once(ctx context.Context) error {
-	for {
-		done, err := w.store.Republish(ctx, w.after, batch, time.Now(), resume)
+	for published := 0; published < maxPerPass; {
+		done, last, err := w.store.Republish(ctx, w.after, w.from, batch, time.Now(), resume)
 		if err != nil {
 			return err
 		}
@@ -60,10 +69,12 @@ func (w *Worker) Once(ctx context.Context) error {
 			w.count.Add(float64(done))
 			w.wake()
 		}
-		if done < batch {
+		if w.from, published = last, published+done; done < batch {
+			w.from = time.Time{}
 			return nil
 		}
 	}
+	return nil
 }
 
 func resume(ctx context.Context, req *call.Request) (context.Context, func()) {

@@ -97,8 +97,10 @@ const insertTombstone = `INSERT INTO tombstones (request_id) VALUES (@request_id
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed answers billing-wallet, which holds money for a request it has not seen. A request is told of again; an id that is
-// none gets a tombstone, loses its claim and is abandoned: a slow POST can no longer write it. exists says which it was.
+// Unconfirmed answers billing-wallet, which has a hold whose request it has not received, or whose end it has
+// not received. It publishes a request again; the dialer then publishes the end of a request that has
+// ended. An id without a request gets a tombstone, loses its idempotency claim and is abandoned: a slow POST
+// can no longer create the request. exists tells the two cases apart.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
@@ -106,11 +108,15 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	req, err := one[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
 	switch {
 	case err == nil:
-		fact := req.Requested(at)
-		if req.Status == call.RequestCanceled {
-			fact = req.Withdrawn(at)
+		event := req.Requested(at)
+		switch req.Status {
+		case call.RequestQueued:
+		case call.RequestCanceled:
+			event = req.Withdrawn(at)
+		default:
+			event = req.Overdue(at)
 		}
-		return true, outbox.Put(ctx, tx, requestEvent(&req, fact))
+		return true, outbox.Put(ctx, tx, requestEvent(&req, event))
 	case !errors.Is(err, ErrNotFound):
 		return false, fmt.Errorf("lock call request %s: %w", requestID, err)
 	}

@@ -124,22 +124,29 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
+// A request is dialing for as long as its call may take, and another @after.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
     SELECT id FROM call_requests
-    WHERE status = 'queued' AND scheduled_for <= now() - make_interval(secs => @after)
+    WHERE status IN ('queued', 'dialing') AND scheduled_for > @from AND scheduled_for <= now() - make_interval(secs => @after)
+        AND (status = 'queued' OR dialed_at <= now() - make_interval(secs => @after + max_call_seconds))
         AND (republished_at IS NULL OR republished_at <= now() - make_interval(secs => @after))
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish orders again every request that is still queued after it was due, each at most once per after, and says how many.
-// resume gives each order the trace of its request.
-func (s *Store) Republish(ctx context.Context, after time.Duration, limit int, at time.Time, resume func(context.Context, *call.Request) (context.Context, func())) (int, error) {
+// Republish publishes overdue requests again, each at most once per after: those that are queued long
+// after they were due, and those that are dialing for longer than their longest call. It starts with
+// requests that were scheduled after from, and returns how many it published and the last one's time.
+// resume continues the trace of each request.
+func (s *Store) Republish(
+	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,
+	resume func(context.Context, *call.Request) (context.Context, func()),
+) (n int, last time.Time, err error) {
 	var overdue []call.Request
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		overdue, err = pg.Many[call.Request](ctx, tx, claimOverdue, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
-		if err != nil {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		args := pgx.NamedArgs{"after": after.Seconds(), "from": from, "limit": limit}
+		if overdue, err = pg.Many[call.Request](ctx, tx, claimOverdue, args); err != nil {
 			return err
 		}
 		for i := range overdue {
@@ -153,9 +160,15 @@ func (s *Store) Republish(ctx context.Context, after time.Duration, limit int, a
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("republish call requests: %w", err)
+		return 0, from, fmt.Errorf("republish call requests: %w", err)
 	}
-	return len(overdue), nil
+	for _, req := range overdue {
+		if last = from; req.ScheduledFor.After(last) {
+			last = req.ScheduledFor
+		}
+		from = last
+	}
+	return len(overdue), from, nil
 }
 
 func requestEvent(req *call.Request, fact *eventv1.CallRequestEvent) outbox.Event {

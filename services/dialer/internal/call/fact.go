@@ -74,6 +74,15 @@ func (c *Call) newFact(name string, at time.Time) fact.Fact {
 	return f
 }
 
+// EndedAgain returns an ended event of a call that has ended, for a reader that has lost the first one. It
+// does not change the call. Its id is always the same while the call does not change.
+func (c *Call) EndedAgain() fact.Fact {
+	c.Version-- // newFact adds one
+	f := c.newFact("ended_again", *c.EndedAt)
+	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
+	return f
+}
+
 // event is the whole call so far, as dial-events.v1 tells it.
 func (c *Call) event() *eventv1.Call {
 	out := &eventv1.Call{

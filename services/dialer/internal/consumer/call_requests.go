@@ -91,7 +91,7 @@ func (c *Consumer) committed(actions commitActions) {
 // ordersFrom returns the orders at the start of events.
 func ordersFrom(events []callRequest) (orders []request.Request) {
 	for _, event := range events {
-		if event.order == nil || event.event.GetRequested().GetOverdue() {
+		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() || requested.GetEndOnly() {
 			break
 		}
 		orders = append(orders, *event.order)
@@ -123,11 +123,13 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 
 // applyOverdue applies an order that calls published again because the request was not dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
-	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime())
+	endOnly := event.event.GetRequested().GetEndOnly()
+	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
 	if err != nil {
 		return err
 	}
-	onCommit.overdue, onCommit.due = append(onCommit.overdue, found), true
+	onCommit.overdue = append(onCommit.overdue, found)
+	onCommit.due, onCommit.events = onCommit.due || found == request.Lost, onCommit.events || found == request.Over
 	if found != request.Waiting {
 		slog.WarnContext(ctx, "overdue order was not waiting", "call_request_id", event.id, "found", found)
 	}

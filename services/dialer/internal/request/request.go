@@ -50,6 +50,11 @@ type Request struct {
 	TookToken bool `db:"-"`
 }
 
+// EndUnknown is the reason of a request that ended without a call, if it is no longer known.
+func EndUnknown() Refusal {
+	return Refusal{Code: "dial_state_unknown", Detail: "The request ended without a call. The reason is no longer known."}
+}
+
 // Found is how an order was found that came again because it was overdue.
 type Found string
 

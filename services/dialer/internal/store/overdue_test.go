@@ -38,7 +38,7 @@ func TestEnqueueOverdue_SaysHowItWasFound(t *testing.T) {
 			}
 		}
 		within(t, pool, func(tx pgx.Tx) error {
-			found, err := st.EnqueueOverdue(t.Context(), tx, r, told)
+			found, err := st.EnqueueOverdue(t.Context(), tx, r, told, false)
 			if err == nil && found != tt.want {
 				t.Errorf("%s: found %s, want %s", tt.name, found, tt.want)
 			}
@@ -47,5 +47,48 @@ func TestEnqueueOverdue_SaysHowItWasFound(t *testing.T) {
 		if count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1 AND state = $2`, r.CallRequestID, tt.is) != 1 {
 			t.Errorf("%s: it is not %s", tt.name, tt.is)
 		}
+	}
+}
+
+// TestEnqueueOverdue_PublishesTheEndAgain covers a reader that has lost the end of a request. The terminal
+// event of a withdrawn request has the id of the first one.
+func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	now := time.Now()
+	withdrawn, blocked, unknown := aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3)
+	enqueue(t, pool, st, withdrawn, blocked)
+	if _, err := st.WithdrawNow(t.Context(), withdrawn.CallRequestID, workspace); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), `UPDATE dial_queue SET state = 'blocked', ended_at = now() WHERE call_request_id = $1`,
+		blocked.CallRequestID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), `UPDATE dial_queue SET ended_at = now() - interval '1 hour' WHERE ended_at IS NOT NULL`); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []request.Request{withdrawn, blocked, unknown} {
+		within(t, pool, func(tx pgx.Tx) error {
+			_, err := st.EnqueueOverdue(t.Context(), tx, r, now, true)
+			return err
+		})
+	}
+	const published = `SELECT count(*) FROM outbox WHERE key = $1 AND topic = 'dial-events.v1'`
+	if got := count(t, pool, published, withdrawn.CallRequestID.String()); got != 2 {
+		t.Errorf("events of the withdrawn request = %d, want 2", got)
+	}
+	const ids = `SELECT count(DISTINCT event_id) FROM outbox WHERE key = $1`
+	if got := count(t, pool, ids, withdrawn.CallRequestID.String()); got != 1 {
+		t.Errorf("event ids of the withdrawn request = %d, want 1", got)
+	}
+	const day = `SELECT count(*) FROM outbox o JOIN dial_queue q ON q.call_request_id::text = convert_from(o.key, 'UTF8')
+		WHERE q.call_request_id = $1 AND abs(extract(epoch FROM (o.headers->>'ce_time')::timestamptz - q.ended_at)) < 0.001`
+	if got := count(t, pool, day, blocked.CallRequestID); got != 1 {
+		t.Errorf("events of the blocked request with the time of its end = %d, want 1", got)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`, unknown.CallRequestID); got != 0 {
+		t.Errorf("a request was enqueued although only its end was asked for")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/fact"
 	"ringfence.dev/services/dialer/internal/request"
 )
@@ -50,26 +51,75 @@ func enqueueArgs(r request.Request) pg.Args {
 	}
 }
 
-const endedBefore = `SELECT coalesce(ended_at < @before, false) FROM dial_queue WHERE call_request_id = @call_request_id`
+const selectEnd = `
+SELECT q.state, q.workspace_id, q.ended_at, q.ended_at < @before AS late, c.call_id
+FROM dial_queue q
+LEFT JOIN LATERAL (
+	SELECT call_id FROM calls WHERE call_request_id = q.call_request_id AND ended_at IS NOT NULL AND status <> 'void'
+	ORDER BY call_id DESC LIMIT 1
+) c ON q.state = 'ended'
+WHERE q.call_request_id = @call_request_id AND q.ended_at IS NOT NULL`
 
-// EnqueueOverdue is Enqueue for an order that comes again at a time because the request is held for queued long after it was due, and says how it was found.
-func (s *Store) EnqueueOverdue(ctx context.Context, tx pgx.Tx, r request.Request, at time.Time) (found request.Found, err error) {
-	did, err := tx.Exec(ctx, enqueue, enqueueArgs(r))
+// endedRow is a request that has ended.
+type endedRow struct {
+	State       request.State `db:"state"`
+	WorkspaceID uuid.UUID     `db:"workspace_id"`
+	EndedAt     time.Time     `db:"ended_at"`
+	Late        bool          `db:"late"`
+	CallID      *uuid.UUID    `db:"call_id"` // nil if the request ended without a call
+}
+
+// EnqueueOverdue handles an order that calls published again at a time, because it has not received the
+// end of the request. If the request is not in the queue and endOnly is false, it is enqueued. If it ended
+// more than request.Telling before, the terminal event is written to the outbox again.
+func (s *Store) EnqueueOverdue(
+	ctx context.Context, tx pgx.Tx, r request.Request, at time.Time, endOnly bool,
+) (found request.Found, err error) {
+	if !endOnly {
+		added, err := s.Enqueue(ctx, tx, r)
+		if err != nil {
+			return "", err
+		}
+		if added[0] {
+			return request.Lost, nil
+		}
+	}
+	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-request.Telling)}
+	ended, err := pg.One[endedRow](ctx, tx, selectEnd, pgx.NamedArgs(args))
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ended.Late {
+		return request.Waiting, nil
+	}
 	if err != nil {
-		return "", fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
+		return "", fmt.Errorf("read the end of request %s: %w", r.CallRequestID, err)
 	}
-	if did.RowsAffected() == 1 {
-		return request.Lost, nil
+	again, err := s.endAgain(ctx, tx, r.CallRequestID, ended)
+	if err != nil {
+		return "", fmt.Errorf("publish the end of request %s again: %w", r.CallRequestID, err)
 	}
-	var over bool
-	err = tx.QueryRow(ctx, endedBefore, pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-request.Telling)}).Scan(&over)
+	return request.Over, outbox.Put(ctx, tx, again)
+}
+
+// endAgain returns the terminal event of a request. A request that ended without a call has the id of its
+// first terminal event; the reason of a blocked or failed one is not stored and reads dial_state_unknown.
+func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
+	var again fact.Fact
 	switch {
-	case err != nil:
-		return "", fmt.Errorf("look at request %s: %w", r.CallRequestID, err)
-	case over:
-		return request.Over, nil
+	case ended.State == request.Withdrawn:
+		again = request.NewWithdrawn(id, ended.WorkspaceID, ended.EndedAt)
+	case ended.CallID == nil:
+		again = request.NewFailed(id, ended.WorkspaceID, request.EndUnknown(), ended.EndedAt)
+	default:
+		var locked []*call.Call
+		var batch pgx.Batch
+		queueLock(&batch, []uuid.UUID{*ended.CallID}, &locked)
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return outbox.Event{}, err
+		}
+		again = locked[0].EndedAgain()
 	}
-	return request.Waiting, nil
+	event := outgoing(again)[0]
+	event.Time = ended.EndedAt
+	return event, nil
 }
 
 const withdraw = `
