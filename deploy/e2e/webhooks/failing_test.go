@@ -69,9 +69,9 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	}
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
-	// While it is failed nothing is sent: what was queued is held, what happens is skipped.
-	until(t, "nothing of it is under way", func() bool {
-		return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1
+	// While it is failed, nothing is sent: queued deliveries are held, those of new events are skipped.
+	until(t, "the requests in flight have ended", func() bool {
+		return c.open(t, "true") == 1 && len(c.deliveries(t, "held")) == 1
 	})
 	sent := len(hooks.all())
 	w.publish(t, events[3])

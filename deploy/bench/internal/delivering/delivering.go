@@ -175,7 +175,7 @@ func (h *House) halt() (again func() error, err error) {
 	return func() error { return syscall.Kill(pid, syscall.SIGKILL) }, nil
 }
 
-const openWork = `SELECT count(*) FROM webhook_dispatcher.webhook_queue WHERE NOT held`
+const openWork = `SELECT count(*) FROM webhook_dispatcher.webhook_queue`
 
 // settled waits until the dispatcher has written down all that it sent, and nothing is left to send.
 func (h *House) settled(ctx context.Context, within time.Duration) error {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
-	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
+	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 )
 
@@ -25,8 +25,8 @@ func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
 		{60 * time.Second, 56 * time.Second, false},
 	} {
 		cfg := Config{
-			Dispatching: dispatching.Config{RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1},
-			Sending:     sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Keeping: keeping.Config{Keep: 24 * time.Hour},
+			Dispatch: dispatch.Config{RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1},
+			Sending:  sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Retention: retention.Config{Keep: 24 * time.Hour},
 		}
 		err := cfg.check()
 		if (err == nil) != c.ok {

@@ -18,10 +18,10 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
 	"ringfence.dev/services/webhook-dispatcher/internal/resealing"
+	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -80,17 +80,17 @@ func serve(ctx context.Context, cfg Config) error {
 
 	st := store.New(pool, box)
 	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox) // for what the consumer parks
-	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
-	keeper := keeping.New(st, cfg.Keeping)
+	dispatcher := dispatch.New(st, client, cfg.Dispatch, tel.Metrics)
+	retentionJob := retention.New(st, cfg.Retention)
 	handlers := consumer.New(st, consumer.Wakes{Dispatcher: dispatcher.Wake, Relay: relay.Wake}).Handlers()
 	events := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
-	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
+	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, retentionJob.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: routes}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
-		service.Part{Name: "keeping", Run: keeper.Run},
-		service.Part{Name: "dispatching", Run: dispatcher.Run},
+		service.Part{Name: "retention", Run: retentionJob.Run},
+		service.Part{Name: "dispatcher", Run: dispatcher.Run},
 		service.Part{Name: "consumer", Run: events.Run},
 		service.Part{Name: "http", Run: server.Run},
 	)

@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -51,7 +51,7 @@ type house struct {
 	woken chan struct{}
 
 	// A house with a dispatcher has these.
-	dispatcher *dispatching.Dispatcher
+	dispatcher *dispatch.Dispatcher
 	endpoint   *endpoint
 }
 

@@ -40,16 +40,16 @@ func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
 // take claims what is due of a subscription.
 func (h *house) take(sub uuid.UUID, want int) []delivery.Work {
 	h.t.Helper()
-	work, err := h.store.ClaimDue(h.t.Context(), store.Claim{
+	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
 		Room: []store.Room{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
 	})
 	if err != nil {
 		h.t.Fatalf("ClaimDue: %v", err)
 	}
-	if len(work) != want {
-		h.t.Fatalf("claimed deliveries = %d, want %d", len(work), want)
+	if len(claimed.Work) != want {
+		h.t.Fatalf("claimed deliveries = %d, want %d", len(claimed.Work), want)
 	}
-	return work
+	return claimed.Work
 }
 
 // emptyBodies empties the erased bodies that no delivery waits for, and returns how many.

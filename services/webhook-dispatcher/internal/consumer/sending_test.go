@@ -24,7 +24,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -47,7 +47,7 @@ func (e *endpoint) sum() (deliveries, requests int) {
 }
 
 // dispatcher sends to endpoints of this machine and never looks at the queue unasked.
-func dispatcher(t *testing.T, st *store.Store) (*dispatching.Dispatcher, *endpoint) {
+func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint) {
 	t.Helper()
 	e := &endpoint{seen: map[string]int{}}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -66,7 +66,7 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatching.Dispatcher, *endpoi
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := dispatching.New(st, client, dispatching.Config{
+	d := dispatch.New(st, client, dispatch.Config{
 		RetryDelays: []time.Duration{time.Second}, Lease: 20 * time.Second, MaxInFlight: 32, Poll: time.Hour,
 		Rule: subscription.FailureRule{Failures: 20, For: time.Hour, Exhausted: 3},
 	}, prometheus.NewRegistry())

@@ -80,12 +80,17 @@ type Work struct {
 	// Attempt counts from 1, and again with each Replay; the first round is replay 0.
 	Attempt int
 	Replay  int
+	// Lost is true if the last attempt was claimed by a process that ended without a result. All
+	// attempts are used, so nothing is sent.
+	Lost bool
 	// Retry says that an earlier attempt failed, not merely that one was lost in a crash.
 	Retry       bool
 	URL         string
 	Secret      string
 	Body        []byte
 	Traceparent string
+	// DueAt is when the attempt was due.
+	DueAt time.Time
 	// Waited is how long the delivery has existed, Lag how long after its due time it was claimed.
 	Waited time.Duration
 	Lag    time.Duration

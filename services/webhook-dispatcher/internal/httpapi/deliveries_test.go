@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
 func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
@@ -18,10 +19,11 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	p.wants("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
 	p.event(uuid.New(), 1)
 	p.event(uuid.New(), 1)
-	flying, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 2))
+	claimed, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 2))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
+	flying := claimed.Work
 	if len(flying) != 2 {
 		t.Fatalf("claimed deliveries = %d, want 2", len(flying))
 	}
@@ -36,16 +38,11 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	if got := p.replay(`{"status":"failed",` + longAgo + `}`); got.status != 404 {
 		t.Errorf("replay = %d %v, want 404", got.status, got.body)
 	}
-	if n := p.settle(flying, delivery.Again); n != 0 {
-		t.Errorf("what was in flight settled %d", n)
-	}
-	for more := true; more; {
-		if more, err = p.store.EraseSome(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+	if err := retention.New(p.store, retention.Config{}).DeleteSubscriptions(t.Context(), 1); err != nil {
+		t.Fatal(err)
 	}
 	if n := p.settle(flying, delivery.Done); n != 0 {
-		t.Errorf("what was in flight settled %d after the erasure", n)
+		t.Errorf("what was in flight settled %d after the deletion", n)
 	}
 	for _, table := range []string{"webhook_delivery", "webhook_attempt", "webhook_queue", "webhook_subscription", "webhook_health"} {
 		var n int

@@ -384,10 +384,11 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	claimed, err := h.store.ClaimDue(t.Context(), dueOf(text, 1))
+	found, err := h.store.ClaimDue(t.Context(), dueOf(text, 1))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
+	claimed := found.Work
 	if len(claimed) != 1 {
 		t.Fatalf("claimed deliveries = %d, want 1", len(claimed))
 	}

@@ -69,12 +69,12 @@ func dueOf(sub string, most int) store.Claim {
 // end sends everything that is due once and gives it this outcome; it says what was sent.
 func (p *past) end(outcome delivery.Outcome) []delivery.Work {
 	p.t.Helper()
-	work, err := p.store.ClaimDue(p.t.Context(), dueOf(p.sub, 5000))
+	claimed, err := p.store.ClaimDue(p.t.Context(), dueOf(p.sub, 5000))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.settle(work, outcome)
-	return work
+	p.settle(claimed.Work, outcome)
+	return claimed.Work
 }
 
 func (p *past) settle(work []delivery.Work, outcome delivery.Outcome) int {
@@ -168,10 +168,11 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 	id := p.event(uuid.New(), 1)
 	stale := p.end(delivery.Over)
 	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
-	fresh, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
+	claimed, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
+	fresh := claimed.Work
 	if len(fresh) != 1 {
 		t.Fatalf("claimed deliveries = %d, want 1", len(fresh))
 	}

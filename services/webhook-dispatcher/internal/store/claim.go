@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,134 +12,258 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 )
 
-// Lane is an active subscription with due work.
-type Lane struct {
+// Every statement of this file that reads due deliveries begins at a time that the caller remembers.
+// Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a vacuum
+// removes nothing as long as another transaction holds an old snapshot. A statement that began at
+// the oldest entry would read all of them.
+
+// Position is a place in the queue in the order of the due times.
+type Position struct {
+	DueAt      time.Time
+	DeliveryID uuid.UUID
+}
+
+// Due is an active subscription that may have due deliveries. First attempts and retries are listed
+// separately.
+type Due struct {
 	SubscriptionID uuid.UUID
 	URL            string
-	// First and Retry say which kind of attempts is due. A first try may still have to wait for an earlier event of its call.
-	First bool
-	Retry bool
-	// ResumedAt is when the subscription last became active again; zero when that is long ago.
-	ResumedAt time.Time
-}
-
-// DueLanes walks the subscriptions with open work behind after, steps of them at most, and lists those that have due work. The walk
-// goes on behind next; uuid.Nil says that it has come to the end. attempts is how many a delivery has.
-func (s *Store) DueLanes(ctx context.Context, after uuid.UUID, steps, attempts int) (lanes []Lane, next uuid.UUID, err error) {
-	rows, err := s.pool.Query(ctx, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
-	if err != nil {
-		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[laneRow])
-	if err != nil {
-		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
-	}
-	for _, row := range found {
-		if row.Last {
-			next = row.ID
-		}
-		if row.URL == nil || !row.First && !row.Retry {
-			continue
-		}
-		lane := Lane{SubscriptionID: row.ID, URL: *row.URL, First: row.First, Retry: row.Retry}
-		if row.ResumedAt != nil {
-			lane.ResumedAt = *row.ResumedAt
-		}
-		lanes = append(lanes, lane)
-	}
-	return lanes, next, nil
-}
-
-type laneRow struct {
-	ID        uuid.UUID
-	Last      bool
-	First     bool
-	Retry     bool
-	URL       *string
+	Retry          bool
+	// From is the due time of the delivery that has been due for longest. The zero time means that
+	// it is unknown.
+	From time.Time
+	// ResumedAt is when the subscription last became active again; nil if it never did.
 	ResumedAt *time.Time
 }
 
-// The walk goes from subscription to subscription by the index alone: what is held costs nothing, a subscription three probes.
-// Scalar subqueries with a LIMIT stay probes, however many rows the planner expects.
-const dueLanes = `
-WITH RECURSIVE lane (id, n) AS (
-    (SELECT q.subscription_id, 1 FROM webhook_queue q
-     WHERE NOT q.held AND q.subscription_id > @after ORDER BY q.subscription_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT q.subscription_id FROM webhook_queue q
-            WHERE NOT q.held AND q.subscription_id > lane.id ORDER BY q.subscription_id LIMIT 1), lane.n + 1
-    FROM lane WHERE lane.id IS NOT NULL AND lane.n < @steps
-), due AS MATERIALIZED (
-    SELECT lane.id, lane.n = @steps AS last,
-           coalesce((SELECT true FROM webhook_queue q
-                     WHERE q.subscription_id = lane.id AND NOT q.held AND NOT q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
-                     ORDER BY q.due_at LIMIT 1), false) AS first,
-           coalesce((SELECT true FROM webhook_queue q
-                     WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
-                     ORDER BY q.due_at LIMIT 1), false) AS retry
-    FROM lane WHERE lane.id IS NOT NULL
-)
-SELECT due.id, due.last, due.first, due.retry, active.url, active.resumed_at
-FROM due
-LEFT JOIN LATERAL (
-    SELECT s.url, CASE WHEN s.resumed_at > now() - interval '15 minutes' THEN s.resumed_at END AS resumed_at
-    FROM webhook_subscription s
-    LEFT JOIN workspace w ON w.id = s.workspace_id
-    WHERE s.id = due.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
-    LIMIT 1) AS active ON true
-WHERE due.first OR due.retry OR due.last`
+// Poll is the input of PollDue.
+type Poll struct {
+	// After is the position at which the poll begins.
+	After Position
+	// ChangedSince bounds the changes of subscriptions and workspaces that are looked for.
+	ChangedSince time.Time
+	// Limit is the number of deliveries that are read at most.
+	Limit int
+	// Idle sends one statement instead of two. It is then planned anew, which costs more.
+	Idle bool
+}
 
-// Room is what a replica takes of one subscription: Total at most, Retries of them at most retries.
+// Polled is the result of PollDue.
+type Polled struct {
+	Due []Due
+	// Next is where the next poll begins. More reports that it finds more deliveries.
+	Next Position
+	More bool
+}
+
+// PollDue returns the active subscriptions that have deliveries with a due time between poll.After and
+// now, and those that became deliverable since poll.ChangedSince: their subscription was resumed or
+// their workspace changed. Deliveries of paused subscriptions that were due before are not read.
+func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err error) {
+	var found []pollRow
+	if poll.Idle {
+		// A plan that was made for an empty queue would scan it when it is long.
+		var rows pgx.Rows
+		rows, err = s.pool.Query(ctx, pollDue, pgx.QueryExecModeCacheDescribe, poll.args())
+		if err == nil {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByName[pollRow])
+		}
+	} else {
+		found, err = manyPlannedOnce[pollRow](ctx, s, pollDue, pg.Args(poll.args()))
+	}
+	if err != nil {
+		return Polled{}, fmt.Errorf("poll for due deliveries: %w", err)
+	}
+	for _, row := range found {
+		if row.ID == nil {
+			polled.Next, polled.More = Position{row.DueFrom, row.NextID}, row.More
+			continue
+		}
+		polled.Due = append(polled.Due, Due{
+			SubscriptionID: *row.ID, URL: row.URL, Retry: row.IsRetry, From: row.DueFrom, ResumedAt: row.ResumedAt,
+		})
+	}
+	return polled, nil
+}
+
+func (p Poll) args() pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"after_at": p.After.DueAt, "after_id": p.After.DeliveryID, "changed_since": p.ChangedSince, "limit": p.Limit,
+	}
+}
+
+// pollRow is a subscription, or the position of the next poll if ID is nil.
+type pollRow struct {
+	ID        *uuid.UUID
+	IsRetry   bool
+	DueFrom   time.Time
+	URL       string
+	ResumedAt *time.Time
+	NextID    uuid.UUID
+	More      bool
+}
+
+// Two rows for a subscription that became deliverable: first attempts and retries, of any due time.
+const pollDue = `
+WITH due AS MATERIALIZED (
+    SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
+    FROM webhook_queue q
+    WHERE (q.due_at, q.delivery_id) > (@after_at::timestamptz, @after_id::uuid) AND q.due_at <= statement_timestamp()
+    ORDER BY q.due_at, q.delivery_id
+    LIMIT @limit
+), changed AS MATERIALIZED (
+    SELECT s.id FROM webhook_subscription s WHERE s.resumed_at > @changed_since
+    UNION
+    SELECT s.id FROM workspace w JOIN webhook_subscription s ON s.workspace_id = w.id AND s.deleted_at IS NULL
+    WHERE w.updated_at > @changed_since
+), found AS (
+    SELECT due.subscription_id AS id, due.is_retry, min(due.due_at) AS due_from FROM due GROUP BY 1, 2
+    UNION ALL
+    SELECT changed.id, kind.is_retry, '0001-01-01 00:00:00+00'::timestamptz
+    FROM changed CROSS JOIN (VALUES (false), (true)) AS kind (is_retry)
+), last AS (
+    SELECT due_at, delivery_id FROM due ORDER BY due_at DESC, delivery_id DESC LIMIT 1
+), size AS (
+    SELECT count(*) = @limit AS more FROM due
+)
+SELECT s.id, found.is_retry, found.due_from, s.url, s.resumed_at, '00000000-0000-0000-0000-000000000000'::uuid AS next_id, false AS more
+FROM found
+JOIN webhook_subscription s ON s.id = found.id AND s.status = 'active' AND s.deleted_at IS NULL
+LEFT JOIN workspace w ON w.id = s.workspace_id
+WHERE w.deliveries_held IS NOT TRUE
+UNION ALL
+SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestamp() END, '', NULL,
+       CASE WHEN size.more THEN last.delivery_id ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid END, size.more
+FROM size LEFT JOIN last ON true`
+
+// ListDue returns the active subscriptions after the given id that have due deliveries, whatever
+// their due time. It visits at most limit active subscriptions. The next call continues at next;
+// uuid.Nil means that all were visited. Paused subscriptions are not visited.
+func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
+	rows, err := manyPlannedOnce[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
+	if err != nil {
+		return nil, uuid.Nil, fmt.Errorf("list due subscriptions: %w", err)
+	}
+	for _, row := range rows {
+		if row.First {
+			due = append(due, Due{SubscriptionID: row.ID, URL: row.URL, ResumedAt: row.ResumedAt})
+		}
+		if row.Retry {
+			due = append(due, Due{SubscriptionID: row.ID, URL: row.URL, Retry: true, ResumedAt: row.ResumedAt})
+		}
+	}
+	if len(rows) == limit {
+		next = rows[limit-1].ID
+	}
+	return due, next, nil
+}
+
+type listRow struct {
+	ID        uuid.UUID
+	URL       string
+	ResumedAt *time.Time
+	First     bool
+	Retry     bool
+}
+
+// Scalar subqueries with a LIMIT are index probes, whatever row counts the planner expects.
+const listDue = `
+SELECT s.id, s.url, s.resumed_at,
+       coalesce((SELECT true FROM webhook_queue q
+                 WHERE q.subscription_id = s.id AND NOT q.is_retry AND q.due_at <= now() AND NOT s.held
+                 ORDER BY q.due_at LIMIT 1), false) AS first,
+       coalesce((SELECT true FROM webhook_queue q
+                 WHERE q.subscription_id = s.id AND q.is_retry AND q.due_at <= now() AND NOT s.held
+                 ORDER BY q.due_at LIMIT 1), false) AS retry
+FROM (
+    SELECT s.id, s.url, s.resumed_at,
+           coalesce((SELECT w.deliveries_held FROM workspace w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
+    FROM webhook_subscription s
+    WHERE s.id > @after AND s.status = 'active' AND s.deleted_at IS NULL
+    ORDER BY s.id
+    LIMIT @limit
+    OFFSET 0) AS s
+ORDER BY s.id`
+
+// Room is what a replica can take of one subscription: at most Total deliveries, of which at most
+// Retries are retries.
 type Room struct {
 	SubscriptionID uuid.UUID
 	Total          int
 	Retries        int
-	// Within leaves first tries that are due for longer than this to another claim; zero leaves none. Who claims one batch after
-	// another so steps over what earlier batches left in the index: under load, as many dead entries as were claimed since the last vacuum.
-	Within time.Duration
+	// FirstFrom and RetryFrom are the least due times that are read.
+	FirstFrom, RetryFrom time.Time
 }
 
-// everything is longer than any delivery waits.
-const everything = 100 * 365 * 24 * time.Hour
-
-// Claim is what a replica asks for.
+// Claim is the input of ClaimDue.
 type Claim struct {
 	Room []Room
-	// Lease is how long nobody else may claim the same rows.
+	// Lease is the time during which no other process can claim the same deliveries.
 	Lease time.Duration
-	// Attempts is how many a delivery has.
+	// Attempts is the number of attempts of a delivery.
 	Attempts int
+}
+
+// Claimed is the result of ClaimDue.
+type Claimed struct {
+	Work []delivery.Work
+	// Left has the subscriptions whose due deliveries were not all claimed.
+	Left []Left
+}
+
+// Left is what a claim left of a subscription. First and Retry are the least due times of first
+// attempts and of retries that are due; nil means that none is.
+type Left struct {
+	SubscriptionID uuid.UUID
+	First, Retry   *time.Time
 }
 
 // StartLimit is the longest time that a claim may take. Attempts of a slower claim are left to the
 // lease: an attempt must end before its lease does.
 func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
-// ClaimDue takes due deliveries of the subscriptions named: each row's attempt is counted and its due time moved by the lease
-// before anything is sent. Url and secret are those of this instant. First tries go before retries, and an event
-// stays back while an earlier one of its call is before or in its first attempt.
-func (s *Store) ClaimDue(ctx context.Context, claim Claim) ([]delivery.Work, error) {
+// ClaimDue claims due deliveries of the given subscriptions. It counts the attempt of each delivery
+// and moves its due time by the lease before anything is sent. A subscription that is paused, failed
+// or deleted, or whose workspace is suspended, is left out. The url and the secret are those in the
+// database when the statement runs. First attempts are claimed before retries. An event is left
+// while an earlier event of its call is before or in its first attempt. A delivery whose last attempt
+// was lost with its process is returned with Work.Lost and must not be sent.
+func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
 	n := len(claim.Room)
-	lanes, total, retries, within := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]float64, n)
+	subs, total, retries := make([]uuid.UUID, n), make([]int, n), make([]int, n)
+	firstFrom, retryFrom := make([]time.Time, n), make([]time.Time, n)
 	for i, room := range claim.Room {
-		lanes[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
-		within[i] = cmp.Or(room.Within, everything).Seconds()
+		subs[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
+		firstFrom[i], retryFrom[i] = room.FirstFrom, room.RetryFrom
 	}
-	rows, err := manyPlannedOnce[claimedRow](ctx, s, claimDue, pg.Args{
-		"lanes": lanes, "total": total, "retries": retries, "within": within, "lease": claim.Lease.Seconds(), "attempts": claim.Attempts,
+	args := pg.Args{
+		"subs": subs, "total": total, "retries": retries, "first_from": firstFrom, "retry_from": retryFrom,
+		"lease": claim.Lease.Seconds(), "attempts": claim.Attempts,
+	}
+	var rows []claimedRow
+	var batch pgx.Batch
+	batch.Queue(planOnce)
+	batch.Queue(claimDue, args).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[claimedRow])
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim due deliveries: %w", err)
+	batch.Queue(leftDue, args).Query(func(found pgx.Rows) (err error) {
+		claimed.Left, err = pgx.CollectRows(found, pgx.RowToStructByName[Left])
+		return err
+	})
+	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return Claimed{}, fmt.Errorf("claim due deliveries: %w", err)
 	}
-	work := make([]delivery.Work, len(rows))
+	claimed.Work = make([]delivery.Work, len(rows))
 	for i, row := range rows {
-		work[i] = row.work()
-		// A secret under a key that was taken away must not stop the others: without one the attempt is not sent and fails.
+		claimed.Work[i] = row.work()
+		// Without a secret the attempt is not sent and fails. A sealing key that was removed must
+		// not stop the deliveries of other subscriptions.
 		if secret, err := s.box.Open(row.SecretSealed, row.SubscriptionID.String()); err == nil {
-			work[i].Secret = string(secret)
+			claimed.Work[i].Secret = string(secret)
 		}
 	}
-	return work, nil
+	return claimed, nil
 }
 
 type claimedRow struct {
@@ -151,77 +274,94 @@ type claimedRow struct {
 	CreatedAt      time.Time
 	CallID         *uuid.UUID
 	Attempt        int
+	Lost           bool
 	Replay         int
 	IsRetry        bool
 	Traceparent    string
 	URL            string
 	SecretSealed   []byte
 	Body           []byte
+	DueAt          time.Time
 	Waited         float64
 	Lag            float64
 }
 
 func (r claimedRow) work() delivery.Work {
 	return delivery.Work{
-		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType, CreatedAt: r.CreatedAt, CallID: r.CallID,
-		Attempt: r.Attempt, Replay: r.Replay, Retry: r.IsRetry, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
+		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType,
+		CreatedAt: r.CreatedAt, CallID: r.CallID, Attempt: r.Attempt, Lost: r.Lost, Replay: r.Replay, Retry: r.IsRetry,
+		URL: r.URL, Body: r.Body, Traceparent: r.Traceparent, DueAt: r.DueAt,
 		Waited: time.Duration(r.Waited * float64(time.Second)), Lag: time.Duration(r.Lag * float64(time.Second)),
 	}
 }
 
-// The subscription is asked again for what held says: a row that slipped in unheld beside a pause is not sent.
 const claimDue = `
 WITH pick AS MATERIALIZED (
-    SELECT due.delivery_id, due.due_at, active.url, active.secret_sealed
-    FROM unnest(@lanes::uuid[], @total::int[], @retries::int[], @within::float8[]) AS lane (id, total, retries, within)
+    SELECT due.delivery_id, due.due_at, due.attempt, active.url, active.secret_sealed
+    FROM unnest(@subs::uuid[], @total::int[], @retries::int[], @first_from::timestamptz[], @retry_from::timestamptz[])
+         AS room (id, total, retries, first_from, retry_from)
     CROSS JOIN LATERAL (
         SELECT s.url, s.secret_sealed FROM webhook_subscription s
         LEFT JOIN workspace w ON w.id = s.workspace_id
-        WHERE s.id = lane.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
+        WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
-        SELECT first.delivery_id, first.due_at FROM (
-            SELECT q.delivery_id, q.due_at FROM webhook_queue q
-            WHERE q.subscription_id = lane.id AND NOT q.held AND NOT q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
-              AND q.due_at >= now() - make_interval(secs => lane.within)
+        SELECT first.delivery_id, first.due_at, first.attempt FROM (
+            SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
+            WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
               AND (q.call_id IS NULL OR (
                 SELECT true FROM webhook_queue e
                 WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
                 LIMIT 1) IS NULL)
             ORDER BY q.due_at, q.delivery_id
-            LIMIT lane.total
+            LIMIT room.total
             FOR UPDATE SKIP LOCKED) AS first
         UNION ALL
-        SELECT again.delivery_id, again.due_at FROM (
-            SELECT q.delivery_id, q.due_at FROM webhook_queue q
-            WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
+        SELECT again.delivery_id, again.due_at, again.attempt FROM (
+            SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
+            WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
             ORDER BY q.due_at, q.delivery_id
-            LIMIT lane.retries
+            LIMIT room.retries
             FOR UPDATE SKIP LOCKED) AS again
-        LIMIT lane.total
+        LIMIT room.total
     ) AS due
 ), claimed AS (
     UPDATE webhook_queue q
-    SET due_at = now() + make_interval(secs => @lease), attempt = q.attempt + 1
+    SET due_at = now() + make_interval(secs => @lease), attempt = least(q.attempt + 1, @attempts)
     WHERE q.delivery_id = ANY (ARRAY(SELECT pick.delivery_id FROM pick))
     RETURNING q.delivery_id, q.created_at, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry,
               q.traceparent, q.queued_at
 )
-SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
-       pick.url, pick.secret_sealed,
+SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt, pick.attempt >= @attempts AS lost,
+       q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed, pick.due_at,
        (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 
-// Release puts claimed work back that was not sent: due as before, and its attempt is not counted. What somebody else has claimed
-// meanwhile stays theirs.
+// leftDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
+const leftDue = `
+SELECT room.id AS subscription_id,
+       (SELECT q.due_at FROM webhook_queue q
+        WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
+        ORDER BY q.due_at LIMIT 1) AS first,
+       (SELECT q.due_at FROM webhook_queue q
+        WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
+        ORDER BY q.due_at LIMIT 1) AS retry
+FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
+WHERE EXISTS (
+    SELECT FROM webhook_subscription s LEFT JOIN workspace w ON w.id = s.workspace_id
+    WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
+
+// Release puts claimed deliveries back that were not sent. Their attempt is not counted, and they are
+// due at the time at which they were due before. A delivery that another process has claimed
+// meanwhile is not changed.
 func (s *Store) Release(ctx context.Context, work []delivery.Work) error {
 	n := len(work)
-	ids, nos, replays, lags := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]float64, n)
+	ids, nos, replays, due := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]time.Time, n)
 	for i, w := range work {
-		ids[i], nos[i], replays[i], lags[i] = w.DeliveryID, w.Attempt, w.Replay, w.Lag.Seconds()
+		ids[i], nos[i], replays[i], due[i] = w.DeliveryID, w.Attempt, w.Replay, w.DueAt
 	}
-	args := pg.Args{"ids": ids, "nos": nos, "replays": replays, "lags": lags}
+	args := pg.Args{"ids": ids, "nos": nos, "replays": replays, "due": due}
 	if _, err := s.pool.Exec(ctx, releaseWork, args); err != nil {
 		return fmt.Errorf("release %d claimed deliveries: %w", n, err)
 	}
@@ -230,106 +370,64 @@ func (s *Store) Release(ctx context.Context, work []delivery.Work) error {
 
 const releaseWork = `
 WITH open AS (
-    SELECT q.delivery_id, r.lag
+    SELECT q.delivery_id, r.due_at
     FROM webhook_queue q
-    JOIN unnest(@ids::uuid[], @nos::int[], @replays::int[], @lags::float8[]) AS r (id, no, replay, lag)
+    JOIN unnest(@ids::uuid[], @nos::int[], @replays::int[], @due::timestamptz[]) AS r (id, no, replay, due_at)
       ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids)
     ORDER BY q.delivery_id
     FOR UPDATE OF q
 )
-UPDATE webhook_queue q SET due_at = now() - make_interval(secs => open.lag), attempt = q.attempt - 1
+UPDATE webhook_queue q SET due_at = open.due_at, attempt = q.attempt - 1
 FROM open WHERE q.delivery_id = open.delivery_id`
 
-// Lost returns deliveries whose last attempt was claimed by a process that ended without a result.
-// They have had all their attempts. A held delivery is returned after its release. One call returns
-// at most 256, and at most 32 of a subscription.
-func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, error) {
-	rows, err := manyPlannedOnce[lostRow](ctx, s, lostWork, pg.Args{"attempts": attempts})
-	if err != nil {
-		return nil, fmt.Errorf("look for lost attempts: %w", err)
+// Backlog describes the due deliveries of active subscriptions.
+type Backlog struct {
+	// Rows is their number, counted up to a limit.
+	Rows int64
+	// Oldest is the number of seconds since the longest-waiting one could first be sent.
+	Oldest float64
+}
+
+// CountBacklog counts the due deliveries of the given subscriptions from their positions on. It
+// counts at most limit deliveries. Subscriptions that are not active count nothing.
+func (s *Store) CountBacklog(ctx context.Context, subs []Room, limit int) (Backlog, error) {
+	if len(subs) == 0 {
+		return Backlog{}, nil
 	}
-	results := make([]delivery.Result, len(rows))
-	for i, row := range rows {
-		results[i] = delivery.Result{
-			DeliveryID: row.DeliveryID, Attempt: row.Attempt, Replay: row.Replay, Outcome: delivery.Over,
-			Answer: delivery.Answer{Failure: delivery.Interrupted, At: row.DueAt},
-		}
+	n := len(subs)
+	ids, firstFrom, retryFrom := make([]uuid.UUID, n), make([]time.Time, n), make([]time.Time, n)
+	for i, sub := range subs {
+		ids[i], firstFrom[i], retryFrom[i] = sub.SubscriptionID, sub.FirstFrom, sub.RetryFrom
 	}
-	return results, nil
-}
-
-type lostRow struct {
-	DeliveryID uuid.UUID
-	Attempt    int
-	Replay     int
-	DueAt      time.Time
-}
-
-const lostWork = laneHeads + `
-SELECT delivery_id, attempt, replay, due_at FROM head
-WHERE attempt >= @attempts
-ORDER BY delivery_id
-LIMIT 256`
-
-// laneHeads walks the subscriptions that have deliveries to send, by index only. head has the 16
-// first attempts and the 16 retries of each that have been due for longest. Deliveries that have
-// had all their attempts are never claimed, so they reach the head of their lane.
-const laneHeads = `
-WITH RECURSIVE lane (id) AS (
-    (SELECT q.subscription_id FROM webhook_queue q WHERE NOT q.held ORDER BY q.subscription_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT q.subscription_id FROM webhook_queue q
-            WHERE NOT q.held AND q.subscription_id > lane.id ORDER BY q.subscription_id LIMIT 1)
-    FROM lane WHERE lane.id IS NOT NULL
-), head AS MATERIALIZED (
-    SELECT q.*
-    FROM lane
-    CROSS JOIN (VALUES (false), (true)) AS kind (is_retry)
-    CROSS JOIN LATERAL (
-        SELECT q.delivery_id, q.attempt, q.replay, q.due_at FROM webhook_queue q
-        WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = kind.is_retry AND q.due_at <= now()
-        ORDER BY q.due_at, q.delivery_id LIMIT 16) AS q
-    WHERE lane.id IS NOT NULL
-)`
-
-// Depth is the number of open deliveries by state.
-type Depth struct {
-	// Due, Future and Held are counted up to a limit.
-	Due    int64
-	Future int64
-	Held   int64
-	// Lost is the number of due deliveries that have had all their attempts and are returned by Lost.
-	Lost int64
-	// OldestDue is for how many seconds the longest-waiting delivery has been due. It is exact.
-	OldestDue float64
-}
-
-// Depth reads the state of the queue. It counts at most limit deliveries of each state. Its cost is
-// therefore bounded by limit and by the number of subscriptions with deliveries to send, not by the
-// length of the queue. attempts is the number of attempts of a delivery.
-func (s *Store) Depth(ctx context.Context, attempts, limit int) (Depth, error) {
-	rows, err := manyPlannedOnce[Depth](ctx, s, queueDepth, pg.Args{"attempts": attempts, "limit": limit})
+	rows, err := manyPlannedOnce[Backlog](ctx, s, countBacklog, pg.Args{
+		"subs": ids, "first_from": firstFrom, "retry_from": retryFrom, "limit": limit,
+	})
 	if err != nil {
-		return Depth{}, fmt.Errorf("read depth of queue: %w", err)
+		return Backlog{}, fmt.Errorf("count the backlog: %w", err)
 	}
 	return rows[0], nil
 }
 
-const queueDepth = laneHeads + `
-SELECT
-    (SELECT count(*) FROM (
-        SELECT FROM lane CROSS JOIN LATERAL (
-            SELECT FROM webhook_queue q
-            WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = ANY ('{f,t}') AND q.due_at <= now()
-            LIMIT @limit) AS q
-        LIMIT @limit) AS counted) AS due,
-    (SELECT count(*) FROM (
-        SELECT FROM lane CROSS JOIN LATERAL (
-            SELECT FROM webhook_queue q
-            WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = ANY ('{f,t}') AND q.due_at > now()
-            LIMIT @limit) AS q
-        LIMIT @limit) AS counted) AS future,
-    (SELECT count(*) FROM (SELECT FROM webhook_queue WHERE held LIMIT @limit) AS counted) AS held,
-    (SELECT count(*) FROM head WHERE attempt >= @attempts) AS lost,
-    coalesce(extract(epoch FROM now() - (SELECT min(due_at) FROM head)), 0)::float8 AS oldest_due`
+// A delivery that a pause held could first be sent when its subscription was resumed.
+const countBacklog = `
+SELECT count(*) AS rows,
+       coalesce(extract(epoch FROM now() - min(greatest(counted.due_at, counted.resumed_at))), 0)::float8 AS oldest
+FROM (
+    SELECT q.due_at, active.resumed_at
+    FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
+    CROSS JOIN LATERAL (
+        SELECT s.resumed_at FROM webhook_subscription s
+        LEFT JOIN workspace w ON w.id = s.workspace_id
+        WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
+        LIMIT 1) AS active
+    CROSS JOIN LATERAL (
+        (SELECT q.due_at FROM webhook_queue q
+         WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
+         ORDER BY q.due_at LIMIT @limit)
+        UNION ALL
+        (SELECT q.due_at FROM webhook_queue q
+         WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
+         ORDER BY q.due_at LIMIT @limit)
+    ) AS q
+    LIMIT @limit) AS counted`

@@ -1,13 +1,14 @@
 package store_test
 
 import (
-	"bytes"
+	"context"
 	"encoding/base64"
+	"flag"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,13 +20,24 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 const schema = "webhook_dispatcher"
 
-// crowd adds @subs subscriptions with @each open deliveries each. Four of five subscriptions are paused
-// and theirs are held. Every second call has an event that waits for an earlier one.
+var large = flag.Bool("large", false, "test with queues of 1,000,000 deliveries, as make test-nightly does")
+
+// queueLength is the length of a long queue.
+func queueLength() int {
+	if *large {
+		return 1_000_000
+	}
+	return 20_000
+}
+
+// crowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are paused.
+// Every second call has an event that waits for an earlier one.
 const crowd = `
 WITH sub AS (
     INSERT INTO webhook_subscription (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -39,17 +51,17 @@ WITH sub AS (
     SELECT sub.id, now(), sub.workspace_id, 'call.completed', 1, '{}' FROM sub
     RETURNING id, created_at
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at, held)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
        format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0,
-       now() - n * interval '1 second', sub.status = 'paused'
+       now() - @age::interval - n * interval '1 second'
 FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, @each::int) n`
 
-func crowded(t *testing.T, subs, each int) *pgxpool.Pool {
+func crowded(t *testing.T, subs, each int, age string) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	owner := pgtest.Owner(t, pool, schema)
-	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each}); err != nil {
+	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each, "age": age}); err != nil {
 		t.Fatal(err)
 	}
 	const analyze = `VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event`
@@ -70,174 +82,460 @@ func box(t *testing.T) *seal.Box {
 
 func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []delivery.Work {
 	t.Helper()
-	work, err := st.ClaimDue(t.Context(), claim)
+	claimed, err := st.ClaimDue(t.Context(), claim)
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
-	return work
+	return claimed.Work
 }
 
-// What a look and a claim read follows from what they ask for, however much waits behind it and is held.
-func TestClaim_ReadsWhatItTakesAndLittleMore(t *testing.T) {
-	t.Parallel()
-	pool := crowded(t, 5000, 16)
-	told, seen := pgtest.Watch(t, pool)
-	st := store.New(told, box(t))
-	bounded := func(what string, most int) {
-		t.Helper()
-		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-			pages, plans := seen.Pages(t, mode)
-			if pages == 0 {
-				t.Errorf("%s, %s: 0 pages were read, want some", what, mode)
-			}
-			if pages > most {
-				t.Errorf("%s, %s: %d pages were read, want at most %d\n%s", what, mode, pages, most, plans)
-			}
-			if strings.Contains(plans, `"Seq Scan"`) {
-				t.Errorf("%s, %s: sequential scan, want none\n%s", what, mode, plans)
-			}
-		}
-		seen.Forget()
+// claimOf claims up to n due deliveries of a subscription.
+func claimOf(sub uuid.UUID, n int) store.Claim {
+	room := store.Room{SubscriptionID: sub, Total: n, Retries: n}
+	return store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}}
+}
+
+func wantAtMost(t testing.TB, what string, got, most int64) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s = %d, want at most %d", what, got, most)
 	}
-	lanes, next, err := st.DueLanes(t.Context(), uuid.Nil, 256, 5)
+}
+
+func (m *meteredStore) listDue(after uuid.UUID, limit int) []store.Due {
+	m.t.Helper()
+	due, _, err := m.ListDue(m.t.Context(), after, limit)
 	if err != nil {
-		t.Fatalf("DueLanes: %v", err)
+		m.t.Fatalf("ListDue: %v", err)
 	}
-	if len(lanes) != 256 {
-		t.Fatalf("lanes = %d, want 256", len(lanes))
-	}
-	wantEqual(t, "where the walk goes on", next, lanes[255].SubscriptionID)
-	wantEqual(t, "first attempts of the first lane are due", lanes[0].First, true)
-	wantEqual(t, "retries of the first lane are due", lanes[0].Retry, true)
-	bounded("a look at 256 subscriptions", 256*20)
-
-	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[100].SubscriptionID, Total: 1, Retries: 1}}}
-	wantEqual(t, "deliveries of a claim of one", len(mustClaim(t, st, claim)), 1)
-	bounded("a claim of one", 60)
-
-	claim.Room = nil
-	for _, lane := range lanes[:32] {
-		claim.Room = append(claim.Room, store.Room{SubscriptionID: lane.SubscriptionID, Total: 8, Retries: 4})
-	}
-	wantEqual(t, "deliveries of a claim of 32 windows", len(mustClaim(t, st, claim)), 256)
-	bounded("a claim of 256", 256*35)
+	return due
 }
 
-// left are first tries of one subscription: many that were due an hour ago, one a minute ago, and those of the last moment.
-const left = `
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
-SELECT gen_random_uuid(), now(), @ws, @sub, gen_random_uuid(), 'call.completed', 1, now() - age
-FROM (SELECT interval '1 hour' + n * interval '1 ms' FROM generate_series(1, 20000) n
-      UNION ALL SELECT interval '1 minute'
-      UNION ALL SELECT n * interval '1 ms' FROM generate_series(1, 64) n) AS due (age)`
+func (m *meteredStore) poll(after time.Time) store.Polled {
+	m.t.Helper()
+	polled, err := m.PollDue(m.t.Context(), store.Poll{After: store.Position{DueAt: after}, ChangedSince: after, Limit: 1000})
+	if err != nil {
+		m.t.Fatalf("PollDue: %v", err)
+	}
+	return polled
+}
 
-// What was claimed stays in the index until a vacuum.
-func TestClaim_StepsOverWhatEarlierOnesLeft(t *testing.T) {
+func TestClaim_ReadsOnlyWhatItTakes(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
-	told, seen := pgtest.Watch(t, r.pool)
-	st, sub := store.New(told, box(t)), r.subscribe(ws, "call.completed")
-	if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), "ALTER TABLE webhook_queue SET (autovacuum_enabled = false)"); err != nil {
+	m := newMeteredStore(t, crowded(t, 5000, 16, "0 s"))
+	var due []store.Due
+	wantAtMost(t, "pages read to list 256 subscriptions", m.pagesBy(func() { due = m.listDue(uuid.Nil, 256) }), 256*20)
+	wantEqual(t, "listed kinds of due deliveries", len(due), 512) // first attempts and retries
+	wantEqual(t, "url of the first one", due[0].URL, "https://example.com/5")
+
+	one := m.pagesBy(func() {
+		claim := claimOf(due[200].SubscriptionID, 1)
+		wantEqual(t, "deliveries of a claim of one", len(mustClaim(t, m.Store, claim)), 1)
+	})
+	wantAtMost(t, "pages read by a claim of one delivery", one, 120)
+
+	claim := store.Claim{Lease: time.Minute, Attempts: 5}
+	for i := range 32 {
+		claim.Room = append(claim.Room, store.Room{SubscriptionID: due[2*i].SubscriptionID, Total: 8, Retries: 4})
+	}
+	many := m.pagesBy(func() {
+		wantEqual(t, "deliveries of a claim of 32 subscriptions", len(mustClaim(t, m.Store, claim)), 256)
+	})
+	wantAtMost(t, "pages read by a claim of 256 deliveries", many, 256*60)
+}
+
+// 8,000 of 10,000 subscriptions are paused. All of them have due deliveries.
+func TestPoll_ReadsNothingOfPausedSubscriptions(t *testing.T) {
+	t.Parallel()
+	pool := crowded(t, 10_000, 2, "1 hour")
+	const rest = `UPDATE webhook_subscription SET status = 'paused' WHERE id > '00000000-0000-7000-8000-000000000005'`
+	if _, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), rest); err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range []string{left, "DELETE FROM webhook_queue WHERE workspace_id = @ws AND subscription_id = @sub AND due_at < now() - interval '50 minutes'"} {
-		if _, err := r.pool.Exec(t.Context(), sql, pgx.NamedArgs{"ws": ws, "sub": sub}); err != nil {
-			t.Fatal(err)
+	m := newMeteredStore(t, pool)
+	now, err := m.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.poll(now) // the first execution reads the catalog
+	idle := m.pagesBy(func() { wantEqual(t, "due subscriptions", len(m.poll(now.Add(-5*time.Second)).Due), 0) })
+	wantAtMost(t, "pages read by a poll", idle, 40)
+	list := m.pagesBy(func() {
+		wantEqual(t, "listed kinds of due deliveries of the active subscription", len(m.listDue(uuid.Nil, 256)), 1)
+	})
+	// The index may still have the entries of the 1,999 subscriptions that were just paused.
+	wantAtMost(t, "pages read by a list of the active subscriptions", list, 2200)
+}
+
+func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
+	t.Parallel()
+	r, ws, other := newRig(t), uuid.New(), uuid.New()
+	sub, neighbor := r.subscribe(ws, "call.completed"), r.subscribe(other, "call.completed")
+	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
+	addQueue(t, r.pool, ws, sub, queueLength())
+	m := newMeteredStore(t, r.pool)
+	version := int64(1)
+	setStatus := func(status subscription.Status) func() {
+		return func() {
+			if _, err := m.Change(t.Context(), ws, sub, store.Change{Status: &status}); err != nil {
+				t.Errorf("Change to %s: %v", status, err)
+			}
 		}
 	}
-	claim := func(within time.Duration) (pages int) {
-		t.Helper()
-		seen.Forget()
-		room := store.Room{SubscriptionID: sub, Total: 1, Within: within}
-		work := mustClaim(t, st, store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}})
-		wantEqual(t, "deliveries of a claim of one", len(work), 1)
-		pages, _ = seen.Pages(t, pgtest.GenericPlan)
-		return pages
+	setSuspended := func(suspended bool) func() {
+		return func() {
+			version++
+			w := store.Workspace{ID: ws, Version: version, Suspended: suspended, Webhooks: true}
+			if err := m.ApplyWorkspace(t.Context(), w); err != nil {
+				t.Errorf("ApplyWorkspace(%+v): %v", w, err)
+			}
+		}
 	}
-	const old = "SELECT count(*) FROM webhook_queue WHERE due_at < now() - interval '30 seconds'"
-	near := claim(30 * time.Second)
-	if n := r.count(old); n != 1 {
-		t.Errorf("a claim within half a minute left %d of the one older", n)
+	disable := func() {
+		if _, _, err := m.Disable(t.Context(), sub, subscription.FailureRule{}); err != nil {
+			t.Errorf("Disable: %v", err)
+		}
 	}
-	far := claim(0)
-	if n := r.count(old); n != 0 {
-		t.Errorf("a claim from the beginning left %d of the oldest", n)
+	claims := func(want int) func() {
+		return func() { wantEqual(t, "claimed deliveries", len(mustClaim(t, m.Store, claimOf(sub, 4))), want) }
 	}
-	if near == 0 {
-		t.Error("a claim within half a minute reads 0 pages, want some")
+	ingest := func() {
+		err := pg.InPipeline(t.Context(), m.pool, func(tx *pg.Pipeline) error {
+			_, err := m.Ingest(t.Context(), tx, event(ws, uuid.New(), 1, "call.completed"), event(other, uuid.New(), 1, "call.completed"))
+			return err
+		})
+		if err != nil {
+			t.Errorf("Ingest: %v", err)
+		}
 	}
-	if far < 4*near {
-		t.Errorf("a claim within half a minute reads %d pages, want at most a fourth of %d", near, far)
+	ingest() // the session learns the statements and the partitions
+	for _, step := range []struct {
+		name   string
+		action func()
+		most   int64
+	}{
+		{name: "pause", action: setStatus(subscription.Paused), most: 60},
+		{name: "ingest while paused", action: ingest, most: 100},
+		{name: "claim while paused", action: claims(0), most: 60},
+		{name: "resume", action: setStatus(subscription.Active), most: 60},
+		{name: "claim after the resumption", action: claims(4), most: 200},
+		{name: "suspend", action: setSuspended(true), most: 60},
+		{name: "claim while suspended", action: claims(0), most: 60},
+		{name: "ingest while suspended", action: ingest, most: 100},
+		{name: "end of the suspension", action: setSuspended(false), most: 60},
+		{name: "claim after the suspension", action: claims(4), most: 200},
+		{name: "disable", action: disable, most: 60},
+		{name: "claim while failed", action: claims(0), most: 60},
+	} {
+		wantAtMost(t, "pages read by "+step.name, m.pagesBy(step.action), step.most)
+	}
+	wantEqual(t, "queued deliveries of the neighbor", r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`, neighbor), 3)
+	wantEqual(t, "rows that were rewritten", r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1 AND held`, sub), 0)
+}
+
+// Another transaction locks every queued delivery of the subscription. A statement that waited for one
+// would be ended by the statement timeout of the pool.
+func TestStatus_ChangesLockNoDelivery(t *testing.T) {
+	t.Parallel()
+	r, ws, other := newRig(t), uuid.New(), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	r.subscribe(other, "call.completed")
+	addQueue(t, r.pool, ws, sub, 1000)
+	lock, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `SELECT FROM webhook_queue FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	set := func(status subscription.Status) func() error {
+		return func() error { return r.setStatus(ws, sub, status) }
+	}
+	for _, step := range []struct {
+		name   string
+		action func() error
+	}{
+		{name: "pause", action: set(subscription.Paused)},
+		{name: "resume", action: set(subscription.Active)},
+		{name: "suspend", action: func() error {
+			return r.store.ApplyWorkspace(t.Context(), store.Workspace{ID: ws, Version: 1, Suspended: true, Webhooks: true})
+		}},
+		{name: "disable", action: func() error {
+			_, disabled, err := r.store.Disable(t.Context(), sub, subscription.FailureRule{})
+			wantEqual(t, "disabled", disabled, true)
+			return err
+		}},
+		{name: "delete", action: func() error { return r.store.Delete(t.Context(), ws, sub) }},
+	} {
+		if err := step.action(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"), event(other, uuid.New(), 1, "call.completed"))
 	}
 }
 
-func TestClaim_WalksEverySubscriptionOnce(t *testing.T) {
+// While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent. A
+// poll and a claim read as much after 4,000 of them as after 400.
+func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 	t.Parallel()
-	st := store.New(crowded(t, 5000, 2), box(t))
-	var seen []uuid.UUID
-	var after uuid.UUID
-	for steps := 1; ; steps++ {
-		lanes, next, err := st.DueLanes(t.Context(), after, 256, 5)
-		if err != nil {
-			t.Fatal(err)
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	snapshot, err := pgtest.Owner(t, r.pool, schema).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := snapshot.Exec(t.Context(), `SELECT FROM webhook_queue`); err != nil {
+		t.Fatal(err)
+	}
+	m := newMeteredStore(t, r.pool)
+	polledTo, err := m.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const batch = 40
+	round := func() (pages int64) {
+		t.Helper()
+		var events []delivery.Event
+		for range batch {
+			events = append(events, event(ws, uuid.New(), 1, "call.completed"))
 		}
-		for _, lane := range lanes {
-			seen = append(seen, lane.SubscriptionID)
-		}
-		if after = next; next == uuid.Nil {
-			if steps != 4 {
-				t.Errorf("%d looks, want 4 of 256 steps each", steps)
+		r.ingest(nil, events...)
+		var claimed store.Claimed
+		pages = m.pagesBy(func() {
+			polled := m.poll(polledTo)
+			polledTo = polled.Next.DueAt
+			if len(polled.Due) != 1 {
+				t.Fatalf("due subscriptions = %d, want 1", len(polled.Due))
 			}
-			break
+			claim := claimOf(sub, batch)
+			claim.Room[0].FirstFrom = polled.Due[0].From
+			var err error
+			if claimed, err = m.ClaimDue(t.Context(), claim); err != nil {
+				t.Fatalf("ClaimDue: %v", err)
+			}
+		})
+		if len(claimed.Work) != batch {
+			t.Fatalf("claimed deliveries = %d, want %d", len(claimed.Work), batch)
+		}
+		results := make([]delivery.Result, batch)
+		for i, w := range claimed.Work {
+			results[i] = delivery.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()},
+			}
+		}
+		done, err := m.Complete(t.Context(), results)
+		if err != nil {
+			t.Fatalf("Complete: %v", err)
+		}
+		wantEqual(t, "settled results", done.Settled, batch)
+		return pages
+	}
+	var early, late int64
+	for i := range 100 {
+		pages := round()
+		if i < 10 {
+			early = max(early, pages)
+		}
+		if i >= 90 {
+			late = max(late, pages)
 		}
 	}
-	sorted := slices.IsSortedFunc(seen, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	wantEqual(t, "the walk is sorted", sorted, true)
-	wantEqual(t, "subscriptions in the walk", len(seen), 1000)
-	wantEqual(t, "different subscriptions in the walk", len(slices.Compact(seen)), 1000)
+	wantAtMost(t, "pages read by a poll and a claim after 4,000 deliveries", late, 2*early)
+}
+
+// A delivery whose last attempt was lost with its process is ended by the next claim. It is not sent.
+func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
+	const last = `UPDATE webhook_queue SET attempt = 5, due_at = now() - interval '1 second'`
+	if _, err := r.pool.Exec(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.setStatus(ws, sub, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "claimed deliveries while paused", len(r.claimAll(sub)), 0)
+	if err := r.setStatus(ws, sub, subscription.Active); err != nil {
+		t.Fatal(err)
+	}
+	work := r.claimAll(sub)
+	if len(work) != 1 {
+		t.Fatalf("claimed deliveries = %d, want 1", len(work))
+	}
+	wantEqual(t, "the delivery is lost", work[0].Lost, true)
+	wantEqual(t, "attempt", work[0].Attempt, 5)
+}
+
+func TestClaim_ReturnsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	r, ws, call := newRig(t), uuid.New(), uuid.New()
+	sub, empty := r.subscribe(ws, "call.ringing", "call.completed"), r.subscribe(uuid.New(), "call.completed")
+	r.ingest(nil, event(ws, call, 1, "call.ringing"), event(ws, call, 2, "call.completed"))
+	claim := claimOf(sub, 8)
+	claim.Room = append(claim.Room, store.Room{SubscriptionID: empty, Total: 8})
+	claimed, err := r.store.ClaimDue(t.Context(), claim)
+	if err != nil {
+		t.Fatalf("ClaimDue: %v", err)
+	}
+	wantEqual(t, "claimed deliveries: the second event waits for the first", len(claimed.Work), 1)
+	left := map[uuid.UUID]store.Left{}
+	for _, of := range claimed.Left {
+		left[of.SubscriptionID] = of
+	}
+	wantEqual(t, "a first attempt is left", left[sub].First != nil, true)
+	wantEqual(t, "a retry is left", left[sub].Retry != nil, false)
+	wantEqual(t, "a first attempt of the other subscription is left", left[empty].First != nil, false)
+}
+
+func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
+	t.Parallel()
+	st := store.New(crowded(t, 5000, 2, "0 s"), box(t))
+	seen := map[uuid.UUID]int{}
+	calls := 0
+	for after, more := uuid.Nil, true; more; calls++ {
+		due, next, err := st.ListDue(t.Context(), after, 256)
+		if err != nil {
+			t.Fatalf("ListDue: %v", err)
+		}
+		for _, d := range due {
+			seen[d.SubscriptionID]++
+		}
+		after, more = next, next != uuid.Nil
+	}
+	wantEqual(t, "calls of 256 subscriptions each", calls, 4)
+	wantEqual(t, "active subscriptions", len(seen), 1000)
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("subscription %s was listed %d times, want 1", id, n)
+		}
+	}
+}
+
+func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	addQueue(t, r.pool, ws, sub, 25) // all with the same due time
+	var position store.Position
+	polls, found := 0, 0
+	for more := true; more; polls++ {
+		polled, err := r.store.PollDue(t.Context(), store.Poll{After: position, ChangedSince: time.Now().Add(time.Hour), Limit: 10})
+		if err != nil {
+			t.Fatalf("PollDue: %v", err)
+		}
+		found += len(polled.Due)
+		position, more = polled.Next, polled.More
+	}
+	wantEqual(t, "polls of 10 of 25 deliveries", polls, 3)
+	wantEqual(t, "polls that found the subscription", found, 3)
+}
+
+func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	addQueue(t, r.pool, ws, sub, 1)
+	if err := r.setStatus(ws, sub, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+	m := newMeteredStore(t, r.pool)
+	begin, err := m.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "due kinds while paused", len(m.poll(begin).Due), 0)
+	if err := r.setStatus(ws, sub, subscription.Active); err != nil {
+		t.Fatal(err)
+	}
+	resumed := m.poll(begin).Due
+	if len(resumed) != 2 { // first attempts and retries of any due time
+		t.Fatalf("due kinds after the resumption = %d, want 2", len(resumed))
+	}
+	wantEqual(t, "ResumedAt is set", resumed[0].ResumedAt != nil, true)
+
+	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Suspended: true, Webhooks: true})
+	if begin, err = m.Clock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "due kinds while suspended", len(m.poll(begin).Due), 0)
+	r.setWorkspace(store.Workspace{ID: ws, Version: 2, Webhooks: true})
+	wantEqual(t, "due kinds after the suspension", len(m.poll(begin).Due), 2)
+}
+
+// The backlog is what active subscriptions can receive now.
+func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
+	addQueue(t, r.pool, ws, sub, 30)
+	addQueue(t, r.pool, ws, paused, 30)
+	if err := r.setStatus(ws, paused, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+	rooms := []store.Room{{SubscriptionID: sub}, {SubscriptionID: paused}}
+	backlog := func(limit int) store.Backlog {
+		t.Helper()
+		got, err := r.store.CountBacklog(t.Context(), rooms, limit)
+		if err != nil {
+			t.Fatalf("CountBacklog: %v", err)
+		}
+		return got
+	}
+	got := backlog(1000)
+	wantEqual(t, "due deliveries", got.Rows, 30)
+	if got.Oldest < 3600 {
+		t.Errorf("oldest due delivery has waited %f s, want at least 3600", got.Oldest)
+	}
+	wantEqual(t, "due deliveries up to a limit", backlog(10).Rows, 10)
+	if err := r.setStatus(ws, paused, subscription.Active); err != nil {
+		t.Fatal(err)
+	}
+	rooms = rooms[1:]
+	got = backlog(1000)
+	wantEqual(t, "due deliveries after the resumption", got.Rows, 30)
+	if got.Oldest >= 3600 {
+		t.Errorf("oldest delivery after the resumption has waited %f s, want the time since then", got.Oldest)
+	}
 }
 
 func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	pool := crowded(t, 5, 12)
-	st := store.New(pool, box(t))
-	lanes, _, err := st.DueLanes(t.Context(), uuid.Nil, 1, 5)
-	if err != nil {
-		t.Fatalf("DueLanes: %v", err)
+	pool := crowded(t, 5, 12, "0 s")
+	m := newMeteredStore(t, pool)
+	due := m.listDue(uuid.Nil, 256)
+	if len(due) != 2 {
+		t.Fatalf("due kinds of deliveries = %d, want 2", len(due))
 	}
-	if len(lanes) != 1 {
-		t.Fatalf("lanes = %d, want 1", len(lanes))
-	}
-	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[0].SubscriptionID, Total: 3, Retries: 1}}}
-	first := mustClaim(t, st, claim)
+	first := mustClaim(t, m.Store, claimOf(due[0].SubscriptionID, 3))
 	if len(first) != 3 {
 		t.Fatalf("claimed deliveries = %d, want 3", len(first))
 	}
 	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`, pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Release(t.Context(), first); err != nil {
-		t.Fatal(err)
+	if err := m.Release(t.Context(), first); err != nil {
+		t.Fatalf("Release: %v", err)
 	}
-	claim.Room[0].Total = 2
-	again := mustClaim(t, st, claim)
+	again := mustClaim(t, m.Store, claimOf(due[0].SubscriptionID, 2))
 	ids := func(work []delivery.Work) (ids []string) {
 		for _, w := range work {
 			ids = append(ids, w.DeliveryID.String())
-			if w.Attempt != 1 {
-				t.Errorf("attempt %d of %s, want 1", w.Attempt, w.DeliveryID)
-			}
+			wantEqual(t, "attempt", w.Attempt, 1)
 		}
 		slices.Sort(ids)
 		return ids
 	}
-	if want, got := ids(first[1:]), ids(again); !slices.Equal(want, got) {
-		t.Errorf("claimed again %v, want %v: what was given back, less what somebody else has", got, want)
+	// The one that another process has claimed meanwhile is not released.
+	if diff := cmp.Diff(ids(first[1:]), ids(again)); diff != "" {
+		t.Errorf("deliveries that were claimed again (-want +got):\n%s", diff)
 	}
 }
 
-// A row that slipped in unheld beside a pause is found by nobody, whatever its held says.
-func TestClaim_AsksAgainWhoMayReceive(t *testing.T) {
+func TestClaim_ReadsTheStatusOfSubscriptionAndWorkspace(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]string{
 		"paused":    `UPDATE webhook_subscription SET status = 'paused'`,
@@ -257,13 +555,9 @@ func TestClaim_AsksAgainWhoMayReceive(t *testing.T) {
 			if _, err := r.pool.Exec(t.Context(), stop); err != nil {
 				t.Fatal(err)
 			}
-			lanes, _, err := r.store.DueLanes(t.Context(), uuid.Nil, 256, 5)
-			if err != nil {
-				t.Fatalf("DueLanes: %v", err)
-			}
-			wantEqual(t, "lanes", len(lanes), want)
-			claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: sub, Total: 8, Retries: 4}}}
-			wantEqual(t, "claimed deliveries", len(mustClaim(t, r.store, claim)), want)
+			m := newMeteredStore(t, r.pool)
+			wantEqual(t, "listed subscriptions", len(m.listDue(uuid.Nil, 256)), want)
+			wantEqual(t, "claimed deliveries", len(mustClaim(t, r.store, claimOf(sub, 8))), want)
 		})
 	}
 }

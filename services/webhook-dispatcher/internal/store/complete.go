@@ -22,8 +22,8 @@ type Completed struct {
 	Settled int
 	// Failing is the health of the subscriptions that had a failure in this batch and no success since.
 	Failing []Standing
-	// More says that one of the subscriptions has due work left.
-	More bool
+	// Subscriptions are those of the results that counted.
+	Subscriptions []uuid.UUID
 }
 
 // Standing is the health of one subscription after a batch.
@@ -59,7 +59,7 @@ func (s *Store) complete(ctx context.Context, results []delivery.Result, lock st
 		var all pgx.Batch
 		queueHistory(&all, rows, byID)
 		queueHealth(&all, changes, &done.Failing)
-		all.Queue(moreDue, pg.Args{"subs": changes.ids}).QueryRow(func(row pgx.Row) error { return row.Scan(&done.More) })
+		done.Subscriptions = changes.ids
 		tx.LaterAll(&all)
 		return nil
 	})
@@ -130,11 +130,6 @@ WHERE q.delivery_id = ANY (@ids)
                   AND a.at BETWEEN @first AND @last)
 ORDER BY q.delivery_id
 FOR UPDATE OF q`
-
-// By now(), which is when the transaction began, what came while it waited for a lock would not be due yet.
-const moreDue = `
-SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= statement_timestamp())
-    OR EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND is_retry AND due_at <= statement_timestamp())`
 
 func queueHistory(all *pgx.Batch, rows []openRow, byID map[uuid.UUID]delivery.Result) {
 	n, retries := len(rows), 0
@@ -282,7 +277,9 @@ func (r healthRow) standing() Standing {
 	}}
 }
 
-// An upsert locks in the order of its input; the row is always there.
+// An upsert locks in the order of its input; the row always exists. A healthy subscription is updated
+// at most once a second: each update leaves an old version of the row, and every later update reads
+// all of them until a vacuum removes them.
 const updateHealth = `
 INSERT INTO webhook_health AS h (subscription_id, consecutive_failures, failures, exhausted, failing_since,
                                  last_success_at, last_failure_at, last_error)
@@ -290,6 +287,10 @@ SELECT r.id, r.in_row, r.failures, r.exhausted, CASE WHEN r.failures > 0 THEN no
        CASE WHEN r.succeeded THEN now() END, CASE WHEN r.in_row > 0 THEN now() END, r.error
 FROM unnest(@ids::uuid[], @succeeded::boolean[], @in_row::int[], @failures::int[], @exhausted::int[], @errors::text[])
      AS r (id, succeeded, in_row, failures, exhausted, error)
+JOIN webhook_health was ON was.subscription_id = r.id
+WHERE r.in_row > 0
+   OR r.succeeded AND (was.last_success_at IS NULL OR was.last_success_at < now() - interval '1 second'
+                       OR was.consecutive_failures > 0)
 ORDER BY r.id
 ON CONFLICT (subscription_id) DO UPDATE SET
     consecutive_failures = excluded.consecutive_failures + CASE WHEN excluded.last_success_at IS NULL THEN h.consecutive_failures ELSE 0 END,
@@ -315,7 +316,7 @@ func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool,
 
 const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
-// Disable sets an active subscription to failed and holds its deliveries, when the rule still holds for it. The reason is
+// Disable sets an active subscription to failed if its health still meets the rule. The reason is
 // what operators read; disabled is false when a success or a PATCH came first.
 func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscription.FailureRule) (reason string, disabled bool, err error) {
 	key := pgx.NamedArgs{"id": subscriptionID}
@@ -337,7 +338,7 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 		if _, err := tx.Exec(ctx, setFailed, pgx.NamedArgs{"id": subscriptionID, "reason": reason}); err != nil {
 			return err
 		}
-		return overQueue(ctx, tx, key, holdQueue)
+		return nil
 	})
 	if err != nil {
 		return "", false, fmt.Errorf("disable subscription %s: %w", subscriptionID, err)
@@ -345,7 +346,7 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	return reason, disabled, nil
 }
 
-const lockActive = `SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL FOR UPDATE`
+const lockActive = `SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL FOR NO KEY UPDATE`
 
 // A statement of its own after the lock: when that had to wait, this one sees what happened meanwhile.
 const healthOf = `

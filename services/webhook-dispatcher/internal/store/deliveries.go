@@ -46,12 +46,16 @@ type Attempt struct {
 	Excerpt *string
 }
 
-// The status filter is asked in terms of what is stored; held is queued work that may not go.
+// A delivery is held while it is queued and its subscription or workspace may not receive it.
 const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
-       CASE WHEN q.held THEN 'held' ELSE d.status END AS status,
+       CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
        d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at
 FROM webhook_delivery d
+CROSS JOIN (
+    SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
+    FROM webhook_subscription s LEFT JOIN workspace w ON w.id = s.workspace_id
+    WHERE s.id = @subscription_id AND s.deleted_at IS NULL) AS sub
 LEFT JOIN webhook_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
 WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`
 
@@ -67,9 +71,9 @@ func (f Filter) where() (conditions string) {
 	switch f.Status {
 	case "":
 	case delivery.Queued:
-		conditions = ` AND d.status = 'queued' AND q.held IS NOT TRUE`
+		conditions = ` AND d.status = 'queued' AND NOT sub.held`
 	case delivery.Held:
-		conditions = ` AND d.status = 'queued' AND q.held`
+		conditions = ` AND d.status = 'queued' AND sub.held`
 	case delivery.Delivered:
 		conditions = ` AND d.status = 'delivered'`
 	case delivery.Failed:
@@ -122,8 +126,7 @@ func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uu
 }
 
 const deliveryByID = selectDelivery + `
-  AND d.id = @id
-  AND EXISTS (SELECT 1 FROM webhook_subscription s WHERE s.id = @subscription_id AND s.deleted_at IS NULL)`
+  AND d.id = @id`
 
 // Attempts lists the tries of one delivery in order.
 func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, error) {
@@ -137,56 +140,9 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 const attemptsOf = `
 SELECT replay, no, at, ms, code, error, excerpt FROM webhook_attempt WHERE delivery_id = @id ORDER BY replay, no, at`
 
-// EraseSome erases up to limit deliveries of one deleted subscription with their attempts, and the subscription itself once none
-// is left. more is false when no deleted subscription remains.
-func (s *Store) EraseSome(ctx context.Context, limit int) (more bool, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		more = false
-		sub, err := one[struct{ ID uuid.UUID }](ctx, tx, lockDeleted, nil)
-		if errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		more = true
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
-			return err
-		}
-		var erased int
-		if err := tx.QueryRow(ctx, eraseHistory, pgx.NamedArgs{"id": sub.ID, "limit": limit}).Scan(&erased); err != nil {
-			return fmt.Errorf("erase history of subscription %s: %w", sub.ID, err)
-		}
-		if erased == limit {
-			return nil
-		}
-		_, err = tx.Exec(ctx, eraseSubscription, pgx.NamedArgs{"id": sub.ID})
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("erase deleted subscription: %w", err)
-	}
-	return more, nil
-}
-
-const lockDeleted = `
-SELECT id FROM webhook_subscription WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT 1 FOR UPDATE SKIP LOCKED`
-
-const eraseHistory = `
-WITH oldest AS (
-    SELECT id, created_at FROM webhook_delivery WHERE subscription_id = @id ORDER BY created_at DESC, id DESC LIMIT @limit
-), gone AS (
-    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
-), tries AS (
-    DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
-)
-SELECT count(*) FROM gone`
-
 // byIndex keeps a batch of a few rows from reading whole days, however the planner reckons: it does not know that a row's time names
 // its one partition.
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
-
-const eraseSubscription = `DELETE FROM webhook_subscription WHERE id = @id`
 
 // unknownCursor turns a cursor that names nothing into its 422.
 func unknownCursor(err error) error {

@@ -27,8 +27,8 @@ type Ingested struct {
 
 // Ingest stores each event once, and one delivery for every subscription of its workspace that lists
 // its type now. The delivery is queued for an active subscription and skipped for a paused or failed
-// one. It is skipped if the workspace has lost the webhooks feature, and held if the workspace is
-// suspended. An event that is stored already changes nothing.
+// one. It is skipped if the workspace has lost the webhooks feature. An event that is stored already
+// changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
 	workspaces, err := match(ctx, tx, events)
 	if err != nil {
@@ -49,14 +49,14 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 			done.Matched[i]++
 			if !seen[ev.ID] {
 				rows = append(rows, row{
-					id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub, noWebhooks: !workspace.webhooks, held: workspace.suspended,
+					id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub, noWebhooks: !workspace.webhooks,
 				})
 			}
 		}
 		seen[ev.ID] = true
 	}
 	for _, r := range rows {
-		if r.flows() {
+		if !r.skips() {
 			done.Queued++
 		}
 	}
@@ -65,9 +65,8 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 
 // workspaceRow is a workspace as its events meet it.
 type workspaceRow struct {
-	suspended bool
-	webhooks  bool // true also if the dispatcher has not received the workspace yet
-	subs      []*matchRow
+	webhooks bool // true also if the dispatcher has not received the workspace yet
+	subs     []*matchRow
 }
 
 type matchRow struct {
@@ -77,8 +76,10 @@ type matchRow struct {
 	Events      []string
 }
 
-// match locks what decides, workspaces first, in the order of their ids: a pause, suspension, deletion, PATCH or rotation that is answered
-// finds every row written before it.
+// match reads the workspaces of the events and locks the subscriptions that list their types. A
+// change or deletion of a subscription waits until the deliveries are committed. After a DELETE was
+// answered, no delivery of the subscription is inserted. The subscriptions are locked in the order of
+// their ids.
 func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UUID]*workspaceRow, error) {
 	found := map[uuid.UUID]*workspaceRow{}
 	var ids []uuid.UUID
@@ -93,11 +94,11 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 	}
 	args := pg.Args{"workspaces": ids, "types": types}
 	var asked pgx.Batch
-	asked.Queue(shareWorkspaces, args).Query(func(rows pgx.Rows) error {
+	asked.Queue(matchWorkspaces, args).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
-		var suspended, webhooks bool
-		_, err := pgx.ForEachRow(rows, []any{&id, &suspended, &webhooks}, func() error {
-			found[id].suspended, found[id].webhooks = suspended, webhooks
+		var webhooks bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &webhooks}, func() error {
+			found[id].webhooks = webhooks
 			return nil
 		})
 		return err
@@ -113,8 +114,7 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 	return found, tx.SendBatch(ctx, &asked).Close()
 }
 
-const shareWorkspaces = `
-SELECT id, suspended, webhooks_enabled FROM workspace WHERE id = ANY (@workspaces::uuid[]) ORDER BY id FOR SHARE`
+const matchWorkspaces = `SELECT id, webhooks_enabled FROM workspace WHERE id = ANY (@workspaces::uuid[])`
 
 const matchSubscriptions = `
 SELECT id, workspace_id, status, events FROM webhook_subscription
@@ -123,17 +123,17 @@ ORDER BY id
 FOR SHARE`
 
 // EnqueueTest queues one webhook.test for an active subscription. For any other status it returns 409
-// subscription_not_active. The delivery is held while the workspace's deliveries are held.
+// subscription_not_active.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev delivery.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		sub, held, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
+		sub, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
 		if sub.Status != subscription.Active {
 			return subscription.NotActive(sub.Status)
 		}
-		return put(ctx, tx, []row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub, held: held}})
+		return put(ctx, tx, []row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
 	})
 }
 
@@ -144,12 +144,10 @@ type row struct {
 	sub   *matchRow
 	// noWebhooks is true if the workspace has lost the webhooks feature.
 	noWebhooks bool
-	held       bool
 }
 
-// skips reports whether the delivery is stored as skipped; flows, whether it is due immediately.
+// skips reports whether the delivery is stored as skipped.
 func (r row) skips() bool { return r.noWebhooks || r.sub.Status != subscription.Active }
-func (r row) flows() bool { return !r.skips() && !r.held }
 
 func (r row) erased() bool { return r.event.Erased }
 
@@ -163,12 +161,6 @@ func put(ctx context.Context, tx pgx.Tx, rows []row) error {
 		return cmp.Or(bytes.Compare(a.event.ID[:], b.event.ID[:]), bytes.Compare(a.sub.ID[:], b.sub.ID[:]))
 	})
 	events := slices.CompactFunc(slices.Clone(rows), func(a, b row) bool { return a.event.ID == b.event.ID })
-	held := []uuid.UUID{}
-	for _, r := range events {
-		if r.held && !slices.Contains(held, r.event.WorkspaceID) {
-			held = append(held, r.event.WorkspaceID)
-		}
-	}
 	var batch pgx.Batch
 	args := columns(events)
 	args["bodies"] = each(events, func(r row) []byte { return r.event.Body })
@@ -178,7 +170,6 @@ func put(ctx context.Context, tx pgx.Tx, rows []row) error {
 	args["ids"], args["owners"] = each(rows, func(r row) uuid.UUID { return r.id }), each(rows, func(r row) uuid.UUID { return r.sub.ID })
 	args["skips"], args["traceparents"] = each(rows, row.skips), each(rows, func(r row) string { return r.event.Traceparent })
 	args["erased"] = each(rows, row.erased)
-	args["held"] = held
 	batch.Queue(insertDeliveries, args)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("insert %d deliveries of %d events: %w", len(rows), len(events), err)
@@ -215,7 +206,8 @@ ON CONFLICT DO NOTHING`
 
 // Only a delivery that is new in history is queued: a record that is read again after its delivery
 // ended does not open it again. An event that was published again with another time is new in
-// history; if its delivery is still open, it stays queued once.
+// history; if its delivery is still open, it stays queued once. A delivery is due at the time of the
+// INSERT, which is the last statement: PollDue must not have passed this time when it commits.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
@@ -228,9 +220,9 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, traceparent, held)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, traceparent, due_at)
 SELECT f.id, f.created_at, f.workspace_id, f.subscription_id, f.event_id, f.event_type, f.call_id, f.sequence, f.traceparent,
-       f.workspace_id = ANY (@held::uuid[])
+       clock_timestamp()
 FROM fresh f
 WHERE f.status = 'queued'
 ON CONFLICT DO NOTHING`

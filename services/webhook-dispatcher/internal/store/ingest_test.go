@@ -175,14 +175,14 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
 	}
-	if done.Queued != 60 {
-		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one to another", done.Queued)
+	if done.Queued != 80 {
+		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one event to two others", done.Queued)
 	}
 	const open = `SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`
 	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM webhook_delivery`)-warm, 20*6)
-	wantEqual(t, "queued for all events", r.count(open+` AND NOT held AND attempt = 0`, all), 2*40)
-	wantEqual(t, "queued for the last events", r.count(open+` AND NOT held`, ends), 2*20)
-	wantEqual(t, "held", r.count(open+` AND held`, held), 2*20)
+	wantEqual(t, "queued for all events", r.count(open+` AND attempt = 0`, all), 2*40)
+	wantEqual(t, "queued for the last events", r.count(open, ends), 2*20)
+	wantEqual(t, "queued in a suspended workspace", r.count(open, held), 2*20)
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 2*80)
 	const skipped = `SELECT count(*) FROM webhook_delivery WHERE status = 'skipped' AND done_at IS NOT NULL`
 	wantEqual(t, "skipped", r.count(skipped), 2*40)
@@ -213,36 +213,13 @@ func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 1)
 }
 
-func TestEnqueueTest_IsHeldWhileTheWorkspaceIsSuspended(t *testing.T) {
-	t.Parallel()
-	r, still := newRig(t), uuid.New()
-	r.suspend(still)
-	ev, err := delivery.NewTest(uuid.New(), still, uuid.New(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.store.EnqueueTest(t.Context(), r.subscribe(still, "call.completed"), ev); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE event_id = $1 AND held`, ev.ID); n != 1 {
-		t.Error("a test in a suspended workspace is not held")
-	}
-}
-
-// TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt: it waits for the batch, and everything the batch queued is held then.
-func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
+// A change that is answered while a batch is being ingested waits for the batch.
+func TestIngest_AChangeOfTheSubscriptionWaitsForTheBatch(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *rig, ws, sub uuid.UUID) error{
 		"pause": func(r *rig, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscription.Paused) },
 		"delete": func(r *rig, ws, sub uuid.UUID) error {
 			return r.store.Delete(context.WithoutCancel(r.t.Context()), ws, sub)
-		},
-		"suspend": func(r *rig, ws, _ uuid.UUID) error {
-			return pg.InTx(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
-				w := store.Workspace{ID: ws, Version: 2, Suspended: true, Webhooks: true}
-				_, err := r.store.SetWorkspace(context.WithoutCancel(r.t.Context()), tx, w)
-				return err
-			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,8 +246,13 @@ func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
 			if err := <-answered; err != nil {
 				t.Fatal(err)
 			}
-			if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
-				t.Errorf("%d rows would still be sent", n)
+			if work := r.claimAll(sub); len(work) != 0 {
+				t.Errorf("claimed %d deliveries after the answer, want 0", len(work))
+			}
+			before := r.count(`SELECT count(*) FROM webhook_queue`)
+			r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
+			if n := r.count(`SELECT count(*) FROM webhook_queue`); n != before {
+				t.Errorf("%d deliveries were queued after the answer, want 0", n-before)
 			}
 		})
 	}

@@ -39,8 +39,7 @@ type Replayed struct {
 
 // Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
 // already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
-// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted. While
-// the workspace's deliveries are held, replayed ones are held too.
+// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": asked.DeliveryID, "call_id": asked.CallID, "since": asked.Since,
@@ -48,7 +47,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = Replayed{}
-		sub, _, err := share(ctx, tx, workspaceID, subscriptionID)
+		sub, err := share(ctx, tx, workspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
@@ -76,21 +75,14 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	return done, nil
 }
 
-// share locks a subscription and its workspace as ingest does. held reports whether the deliveries
-// of the workspace are held.
-func share(
-	ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID,
-) (sub matchRow, held bool, err error) {
+// share locks a subscription as ingest does.
+func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
-	err = tx.QueryRow(ctx, shareWorkspace, args).Scan(&held)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return sub, false, fmt.Errorf("lock workspace %s: %w", workspaceID, err)
-	}
 	sub, err = one[matchRow](ctx, tx, shareSubscription, args)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
 	}
-	return sub, held, err
+	return sub, err
 }
 
 const shareSubscription = `
@@ -158,7 +150,7 @@ WITH again AS (
     WHERE d.id = r.id AND d.created_at = r.created_at
     RETURNING d.id, d.created_at, d.workspace_id, d.subscription_id, d.event_id, d.event_type, d.call_id, d.sequence, d.replays, d.traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, replay, traceparent, held)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, replay, traceparent, due_at)
 SELECT a.id, a.created_at, a.workspace_id, a.subscription_id, a.event_id, a.event_type, a.call_id, a.sequence, a.replays, a.traceparent,
-       EXISTS (SELECT 1 FROM workspace w WHERE w.id = a.workspace_id AND w.deliveries_held)
+       clock_timestamp()
 FROM again a`

@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,33 +52,3 @@ const planOnce = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_material', 'off', true), set_config('enable_mergejoin', 'off', true)`
-
-// Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds a session of its own.
-func (s *Store) Listen(ctx context.Context, ready func()) error {
-	conn, err := pg.Dedicated(ctx, s.pool)
-	if err != nil {
-		return fmt.Errorf("connect to listen: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, listenWork); err != nil {
-		return fmt.Errorf("listen for work: %w", err)
-	}
-	for {
-		ready()
-		if _, err := conn.WaitForNotification(ctx); err != nil {
-			return fmt.Errorf("wait for work: %w", err)
-		}
-	}
-}
-
-const listenWork = `LISTEN webhook_dispatcher_work`
-
-// Notify tells the other replicas that there is more due than this one can take.
-func (s *Store) Notify(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, notifyWork); err != nil {
-		return fmt.Errorf("notify of work: %w", err)
-	}
-	return nil
-}
-
-const notifyWork = `SELECT pg_notify('webhook_dispatcher_work', '')`

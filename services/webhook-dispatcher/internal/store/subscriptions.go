@@ -108,8 +108,9 @@ type Change struct {
 	Status *subscription.Status
 }
 
-// Change applies a PATCH in one transaction: a pause holds the queued deliveries, a resumption checks the limit of active
-// ones, clears the counters and the flag, and lets the held deliveries go.
+// Change applies a PATCH in one transaction. Claims read the status, so a pause and a resumption
+// change no delivery. A resumption checks the limit of active subscriptions and clears the counters
+// and the flag.
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscription.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -121,7 +122,8 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 		if change.Status != nil {
 			after = *change.Status
 		}
-		if after == subscription.Active && before.Status != subscription.Active {
+		resumes := after == subscription.Active && before.Status != subscription.Active
+		if resumes {
 			if _, err := roomForActive(ctx, tx, workspaceID); err != nil {
 				return err
 			}
@@ -131,8 +133,10 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 		}); err != nil {
 			return fmt.Errorf("update subscription %s: %w", id, err)
 		}
-		if err := moveHeld(ctx, tx, workspaceID, id, before.Status, after); err != nil {
-			return err
+		if resumes {
+			if _, err := tx.Exec(ctx, clearHealth, key); err != nil {
+				return fmt.Errorf("clear counters of subscription %s: %w", id, err)
+			}
 		}
 		changed, err = one[subscription.Subscription](ctx, tx, subscriptionByID, key)
 		return err
@@ -144,7 +148,7 @@ type statusRow struct{ Status subscription.Status }
 
 const lockSubscription = `
 SELECT status FROM webhook_subscription WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
-FOR UPDATE`
+FOR NO KEY UPDATE`
 
 // The flag of a failed subscription goes with the status.
 const updateSubscription = `
@@ -155,74 +159,6 @@ SET url = coalesce(@url, url), events = coalesce(@events, events), status = @sta
     resumed_at = CASE WHEN @status = 'active' AND status <> 'active' THEN now() ELSE resumed_at END,
     updated_at = now()
 WHERE id = @id`
-
-// moveHeld moves queued deliveries into or out of held after a subscription's status changes.
-func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before, after subscription.Status) error {
-	key := pgx.NamedArgs{"id": id, "workspace_id": workspaceID}
-	switch {
-	case before == after:
-		return nil
-	case after != subscription.Active:
-		if err := overQueue(ctx, tx, key, holdQueue); err != nil {
-			return fmt.Errorf("hold deliveries of subscription %s: %w", id, err)
-		}
-		return nil
-	}
-	if _, err := tx.Exec(ctx, shareWorkspace, key); err != nil {
-		return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
-	}
-	if err := overQueue(ctx, tx, key, releaseQueue); err != nil {
-		return fmt.Errorf("release deliveries of subscription %s: %w", id, err)
-	}
-	if _, err := tx.Exec(ctx, clearHealth, key); err != nil {
-		return fmt.Errorf("clear counters of subscription %s: %w", id, err)
-	}
-	return nil
-}
-
-const shareWorkspace = `SELECT deliveries_held FROM workspace WHERE id = @workspace_id FOR SHARE`
-
-// overQueue runs statements over the queued deliveries of a subscription or a workspace. It first
-// changes the rows that were never claimed, which can be many, and then the rest. Results of
-// requests in flight therefore wait only for the second part.
-func overQueue(ctx context.Context, tx pgx.Tx, args pgx.NamedArgs, statements ...string) error {
-	for _, set := range []string{takeLong, byIndex} {
-		if _, err := tx.Exec(ctx, set); err != nil {
-			return err
-		}
-	}
-	for _, all := range []bool{false, true} {
-		args["all"] = all
-		for _, sql := range statements {
-			if _, err := tx.Exec(ctx, sql, args); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// A queue that has grown for days needs more time than other statements. The caller has a limit of
-// its own: the request's, or the inbox's.
-const takeLong = `SELECT set_config('statement_timeout', '60s', true)`
-
-// Rows are locked in the order of their ids, as a completion does.
-const holdQueue = `
-WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held AND (attempt = 0 OR @all)
-    ORDER BY delivery_id FOR UPDATE
-)
-UPDATE webhook_queue SET held = true WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
-
-// Due times do not change: deliveries that are due are sent immediately, retries keep their time.
-const releaseQueue = `
-WITH open AS (
-    SELECT q.delivery_id FROM webhook_queue q
-    WHERE q.subscription_id = @id AND q.held AND (q.attempt = 0 OR @all)
-      AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.deliveries_held)
-    ORDER BY q.delivery_id FOR UPDATE
-)
-UPDATE webhook_queue SET held = false WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
 const clearHealth = `
 UPDATE webhook_health
@@ -333,35 +269,22 @@ RETURNING s.id`
 
 const sealedOf = `SELECT id, secret_sealed FROM webhook_subscription WHERE id = ANY (@ids) ORDER BY id`
 
-// Delete takes the subscription and its open work away at once; its history is invisible from now on and erased by EraseSome.
+// Delete marks the subscription as deleted. From then on it is not listed, nothing of it is sent or
+// inserted, and DeleteQueued, DeleteHistory and DeleteSubscription remove its rows.
 func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, markDeleted, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
-		if err != nil {
-			return fmt.Errorf("delete subscription %s: %w", id, err)
-		}
-		if tag.RowsAffected() == 0 {
-			return ErrNotFound
-		}
-		if err := overQueue(ctx, tx, pgx.NamedArgs{"id": id}, deleteQueue); err != nil {
-			return fmt.Errorf("delete queue of subscription %s: %w", id, err)
-		}
-		return nil
-	})
+	tag, err := s.pool.Exec(ctx, markDeleted, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if err != nil {
+		return fmt.Errorf("delete subscription %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return ErrNotFound
+	}
+	return nil
 }
 
 const markDeleted = `
 UPDATE webhook_subscription SET deleted_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
-
-// A partial index serves each branch of the OR.
-const deleteQueue = `
-WITH open AS (
-    SELECT delivery_id FROM webhook_queue
-    WHERE (subscription_id = @id AND held OR subscription_id = @id AND NOT held) AND (attempt = 0 OR @all)
-    ORDER BY delivery_id FOR UPDATE
-)
-DELETE FROM webhook_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
 func (s *Store) sealSecret(id uuid.UUID, secret string) (sealed []byte, last4 string, err error) {
 	sealed, err = s.box.Seal([]byte(secret), id.String())

@@ -26,9 +26,6 @@ type Workspace struct {
 	KeepDays int32
 }
 
-// deliveriesHeld reports whether the queued deliveries of the workspace are held.
-func (w Workspace) deliveriesHeld() bool { return w.Suspended || !w.Webhooks }
-
 // WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
@@ -55,25 +52,16 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 }
 
 // SetWorkspace stores a workspace unless w.Version or a newer version is stored; changed reports
-// whether it was stored. A suspension and the loss of the webhooks feature hold the queued
-// deliveries of the workspace. When neither is the case any more, those of active subscriptions are
-// released.
+// whether it was stored. While a workspace is suspended or has lost the webhooks feature, its
+// deliveries are not claimed.
 func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (changed bool, err error) {
-	args := pgx.NamedArgs{
+	tag, err := tx.Exec(ctx, upsertWorkspace, pgx.NamedArgs{
 		"id": w.ID, "version": w.Version, "suspended": w.Suspended, "webhooks": w.Webhooks, "keep_days": w.KeepDays,
-		"held": w.deliveriesHeld(),
-	}
-	tag, err := tx.Exec(ctx, upsertWorkspace, args)
+	})
 	if err != nil {
 		return false, fmt.Errorf("keep workspace %s: %w", w.ID, err)
 	}
-	if tag.RowsAffected() == 0 {
-		return false, nil
-	}
-	if err := overQueue(ctx, tx, args, holdWorkspace, releaseWorkspace); err != nil {
-		return false, fmt.Errorf("hold deliveries of workspace %s: %w", w.ID, err)
-	}
-	return true, nil
+	return tag.RowsAffected() > 0, nil
 }
 
 // ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
@@ -85,25 +73,3 @@ WHERE NOT EXISTS (SELECT FROM workspace WHERE id = @id AND version >= @version)
 ON CONFLICT (id) DO UPDATE SET version = excluded.version, suspended = excluded.suspended,
     webhooks_enabled = excluded.webhooks_enabled, keep_days = excluded.keep_days, updated_at = now()
 WHERE workspace.version < excluded.version`
-
-const holdWorkspace = `
-WITH open AS (
-    SELECT q.delivery_id
-    FROM webhook_subscription s
-    JOIN webhook_queue q ON q.subscription_id = s.id
-    WHERE s.workspace_id = @id AND s.deleted_at IS NULL AND (@held OR s.status <> 'active')
-      AND NOT q.held AND (q.attempt = 0 OR @all)
-    ORDER BY q.delivery_id FOR UPDATE OF q
-)
-UPDATE webhook_queue SET held = true WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
-
-const releaseWorkspace = `
-WITH open AS (
-    SELECT q.delivery_id
-    FROM webhook_subscription s
-    JOIN webhook_queue q ON q.subscription_id = s.id
-    WHERE s.workspace_id = @id AND s.deleted_at IS NULL AND NOT @held AND s.status = 'active'
-      AND q.held AND (q.attempt = 0 OR @all)
-    ORDER BY q.delivery_id FOR UPDATE OF q
-)
-UPDATE webhook_queue SET held = false WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`

@@ -1,4 +1,4 @@
-package dispatching_test
+package dispatch_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -95,14 +95,14 @@ func (r *rig) settled() {
 }
 
 // blind is a configuration with which only Wake makes the dispatcher read the queue.
-func blind() dispatching.Config {
+func blind() dispatch.Config {
 	cfg := config()
 	cfg.Poll = time.Hour
 	return cfg
 }
 
-func config() dispatching.Config {
-	return dispatching.Config{
+func config() dispatch.Config {
+	return dispatch.Config{
 		RetryDelays: []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond},
 		Lease:       15 * time.Second, MaxInFlight: 256, Poll: 100 * time.Millisecond,
 		Rule: subscription.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3},
@@ -111,13 +111,13 @@ func config() dispatching.Config {
 
 // running is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
 type running struct {
-	*dispatching.Dispatcher
+	*dispatch.Dispatcher
 	stop    func()
 	told    <-chan struct{}
 	metrics *prometheus.Registry
 }
 
-func (r *rig) dispatch(cfg dispatching.Config) running {
+func (r *rig) dispatch(cfg dispatch.Config) running {
 	r.t.Helper()
 	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	client, err := sending.New(r.sending, g)
@@ -125,7 +125,7 @@ func (r *rig) dispatch(cfg dispatching.Config) running {
 		r.t.Fatal(err)
 	}
 	metrics := prometheus.NewRegistry()
-	d := dispatching.New(r.store, client, cfg, metrics)
+	d := dispatch.New(r.store, client, cfg, metrics)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -237,11 +237,11 @@ func (r *rig) withoutStatementTimeout() {
 // claim claims for the subscriptions like a replica that has just started.
 func (r *rig) claim(claim store.Claim) []delivery.Work {
 	r.t.Helper()
-	work, err := r.store.ClaimDue(r.t.Context(), claim)
+	claimed, err := r.store.ClaimDue(r.t.Context(), claim)
 	if err != nil {
 		r.t.Fatalf("ClaimDue: %v", err)
 	}
-	return work
+	return claimed.Work
 }
 
 // complete settles results and returns how many of them counted.

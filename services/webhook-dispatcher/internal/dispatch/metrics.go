@@ -1,4 +1,4 @@
-package dispatching
+package dispatch
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type metrics struct {
 	lag          *prometheus.HistogramVec
 	claimSeconds prometheus.Histogram
 	inflight     prometheus.Gauge
-	rows         *prometheus.GaugeVec
+	rows         prometheus.Gauge
 	oldest       prometheus.Gauge
 	warned       prometheus.Counter
 	disabled     prometheus.Counter
@@ -52,12 +52,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}), // a claim that grows slowly is the first sign of a queue that is not vacuumed
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "webhook_inflight", Help: "Requests open now."}),
-		rows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rows: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "webhook_queue_rows",
-			Help: "Open deliveries by state: due, future (waiting or leased), held. Counted up to 50,000 of each state.",
-		}, []string{"state"}),
+			Help: "Due deliveries of active subscriptions. Counted up to 50,000.",
+		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "webhook_oldest_due_seconds", Help: "How long the longest-waiting due delivery waits."}),
+			Name: "webhook_oldest_due_seconds", Help: "How long the longest-waiting due delivery of an active subscription has waited."}),
 		warned: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
 		disabled: prometheus.NewCounter(prometheus.CounterOpts{
@@ -89,7 +89,7 @@ const (
 // terminal are the events that end a call: a customer waits for them.
 var terminal = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-func (m *metrics) attempt(ctx context.Context, w delivery.Work, held bool, judged delivery.Result) {
+func (m *metrics) attempt(ctx context.Context, w delivery.Work, slowed bool, judged delivery.Result) {
 	result, answer := delivered, judged.Answer
 	if answer.Failure != "" {
 		result = string(answer.Failure)
@@ -98,7 +98,7 @@ func (m *metrics) attempt(ctx context.Context, w delivery.Work, held bool, judge
 	if w.Retry {
 		try = retry
 	}
-	if held {
+	if slowed {
 		by = heldEndpoint
 	}
 	m.attempts.WithLabelValues(result).Inc()
@@ -115,9 +115,7 @@ func (m *metrics) attempt(ctx context.Context, w delivery.Work, held bool, judge
 	m.lag.WithLabelValues(try).Observe(w.Lag.Seconds())
 }
 
-func (m *metrics) depth(depth store.Depth) {
-	m.rows.WithLabelValues("due").Set(float64(depth.Due))
-	m.rows.WithLabelValues("future").Set(float64(depth.Future))
-	m.rows.WithLabelValues("held").Set(float64(depth.Held))
-	m.oldest.Set(depth.OldestDue)
+func (m *metrics) backlog(backlog store.Backlog) {
+	m.rows.Set(float64(backlog.Rows))
+	m.oldest.Set(backlog.Oldest)
 }

@@ -1,6 +1,6 @@
-// Package dispatching owns the flow of deliveries: it claims what is due, fairly over the subscriptions, sends each
-// attempt in a goroutine of its own, and settles the results in batches. What one attempt is, is sending's.
-package dispatching
+// Package dispatch sends deliveries: it claims due deliveries, bounds the requests in flight of each
+// endpoint, sends each attempt in its own goroutine, and writes the results in batches.
+package dispatch
 
 import (
 	"context"
@@ -22,63 +22,58 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
-// Config is the dispatching part of the environment.
+// Config is the part of the environment that the dispatcher reads.
 type Config struct {
-	// RetryDelays are the waits before the second and each later attempt; they rise.
+	// RetryDelays are the delays before the second and each later attempt, in ascending order.
 	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"rising waits before the second and each later attempt"`
-	// Lease is how long a claimed attempt belongs to one process; it exceeds WEBHOOK_TIMEOUT by store.StartLimit.
+	// Lease is how long a claimed attempt belongs to one process. It must exceed WEBHOOK_TIMEOUT by
+	// store.StartLimit.
 	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT by a fifth of itself, or by 5s"`
-	// MaxInFlight bounds the requests open at once.
+	// MaxInFlight is the maximum number of requests in flight.
 	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"requests open at once"`
-	// Poll is how often the queue is looked at unasked.
+	// Poll is the interval of reading the queue without being woken.
 	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"how often the queue is looked at unasked"`
-	// Rule is when an endpoint is switched off.
+	// Rule decides when a subscription is disabled.
 	Rule subscription.FailureRule
 }
 
 const (
 	batchSize = 256
-	// sweepEvery is the interval of reading the gauges and of looking for lost last attempts.
-	sweepEvery = 5 * time.Second
-	// emptySweep is the interval while no delivery is open.
-	emptySweep = 3 * sweepEvery
-	// maxCounted bounds what the gauge of open deliveries costs: each state is counted up to it.
-	maxCounted = 50_000
-	drainFor   = 15 * time.Second
+	// gaugeInterval is the interval of reading the backlog. It reads at most backlogEndpoints
+	// endpoints and counts at most backlogRows deliveries.
+	gaugeInterval    = 5 * time.Second
+	backlogEndpoints = 1000
+	backlogRows      = 50_000
+	drainTimeout     = 15 * time.Second
 )
 
-// Dispatcher works the queue of one schema together with the other replicas.
+// Dispatcher sends the deliveries of one schema. Any number of replicas can run.
 type Dispatcher struct {
 	store    *store.Store
 	client   *sending.Client
 	cfg      Config
 	schedule delivery.Schedule
-	lanes    *lanes
+	limits   *limits
 	metrics  *metrics
 
 	wake    chan struct{}
 	results chan delivery.Result
 	sending sync.WaitGroup
-	judging judging
-
-	// Of the claiming goroutine: where the walk along the queue goes on, the present one if it is not over, when the next may begin,
-	// and when other replicas were last told of work.
-	after  uuid.UUID
-	around *round
-	rest   time.Time
-	told   time.Time
+	health  healthChecks
 }
 
-// New makes a dispatcher.
+// New returns a dispatcher.
 func New(st *store.Store, client *sending.Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
 	return &Dispatcher{
 		store: st, client: client, cfg: cfg, schedule: delivery.Schedule{Delays: cfg.RetryDelays},
-		lanes: newLanes(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
-		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize), judging: judging{waiting: map[uuid.UUID]store.Standing{}},
+		limits: newLimits(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
+		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize),
+		health: healthChecks{waiting: map[uuid.UUID]store.Standing{}},
 	}
 }
 
-// Wake says that there may be something due. It never blocks; without it the poll finds the work.
+// Wake makes the dispatcher read the queue now. It does not block. Without it, due deliveries are
+// found at the next poll.
 func (d *Dispatcher) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -86,43 +81,51 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Run dispatches until ctx ends. Then it claims no more,
-// waits for the requests in flight, and stores their results.
+// Run sends deliveries until ctx ends. Then it claims no more, waits for the requests in flight, and
+// stores their results.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopSettling()
-	var background, settled sync.WaitGroup
-	settled.Go(func() { d.settleAll(settling) })
-	background.Go(func() { d.listen(ctx) })
-	background.Go(func() { d.sweep(ctx) })
-	d.claimAll(ctx)
+	completing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var background, completed sync.WaitGroup
+	completed.Go(func() { d.completeLoop(completing) })
+	background.Go(func() { d.gaugeLoop(ctx) })
+
+	d.claimLoop(ctx)
 
 	background.Wait()
-	late := time.AfterFunc(drainFor, stopSettling) // the database is away: the leases bring the work back
+	late := time.AfterFunc(drainTimeout, stop) // without a database, the leases bring the deliveries back
 	defer late.Stop()
 	d.sending.Wait()
 	close(d.results)
-	settled.Wait()
+	completed.Wait()
 	d.client.Close()
 	return nil
 }
 
-// launch sends the attempt whose seat is taken.
-func (d *Dispatcher) launch(ctx context.Context, w delivery.Work) {
+// start sends the attempt of a request that the limits have admitted.
+func (d *Dispatcher) start(ctx context.Context, r *request, w delivery.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
-		flight := d.lanes.begin(w)
-		result := d.attempt(context.WithoutCancel(ctx), w, flight.held)
-		// The seat is given back behind the result: a database that is slower than the endpoints slows the claims, and no result waits
-		// until its lease has passed.
+		var result delivery.Result
+		if w.Lost {
+			d.metrics.interrupted.Inc()
+			result = delivery.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: delivery.Over,
+				Answer: delivery.Answer{Failure: delivery.Interrupted, At: w.DueAt},
+			}
+		} else {
+			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
+		}
+		// The request ends after its result is queued. A database that is slower than the endpoints
+		// then slows the claims, and no result waits until its lease has ended.
 		d.results <- result
-		d.lanes.end(flight, result.Answer)
+		d.limits.end(r, result.Answer)
 	})
 }
 
-// attempt sends once and says what follows from the answer. held: it waited for its endpoint.
-func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, held bool) delivery.Result {
+// attempt sends one request and decides what follows from the response.
+func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) delivery.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id", w.SubscriptionID.String()),
 		attribute.String("webhook.event_id", w.EventID.String()), attribute.String("webhook.event_type", w.EventType),
@@ -138,7 +141,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, held bool) de
 	crash.Point("webhook-dispatcher: after send")
 
 	result := d.judge(w, answer)
-	d.metrics.attempt(ctx, w, held, result)
+	d.metrics.attempt(ctx, w, slowed, result)
 	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))
@@ -179,50 +182,18 @@ func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Res
 	return result
 }
 
-// listen wakes on the notices of other replicas and of the API; while it cannot, the poll does.
-func (d *Dispatcher) listen(ctx context.Context) {
+// gaugeLoop updates the gauges of the backlog.
+func (d *Dispatcher) gaugeLoop(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := d.store.Listen(ctx, d.Wake); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "listen for webhook work", "error", err)
+		backlog, err := d.store.CountBacklog(ctx, d.limits.backlog(backlogEndpoints), backlogRows)
+		switch {
+		case err == nil:
+			d.metrics.backlog(backlog)
+		case ctx.Err() == nil:
+			slog.WarnContext(ctx, "count of the webhook backlog failed", "error", err)
 		}
-		pause(ctx, d.cfg.Poll)
+		pause(ctx, gaugeInterval)
 	}
-}
-
-// sweep keeps the gauges and ends deliveries whose last attempt was lost with its process.
-func (d *Dispatcher) sweep(ctx context.Context) {
-	for ctx.Err() == nil {
-		lost, next := d.look(ctx)
-		for _, result := range lost {
-			d.metrics.interrupted.Inc()
-			select {
-			case d.results <- result:
-			case <-ctx.Done():
-				return
-			}
-		}
-		pause(ctx, next)
-	}
-}
-
-// look reads the gauges from the queue, and the deliveries that were lost, if any. next is the time
-// until the next look.
-func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result, next time.Duration) {
-	next = sweepEvery
-	depth, err := d.store.Depth(ctx, d.schedule.Attempts(), maxCounted)
-	if err == nil {
-		d.metrics.depth(depth)
-	}
-	if err == nil && depth.Lost > 0 {
-		lost, err = d.store.Lost(ctx, d.schedule.Attempts())
-	}
-	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "look for lost webhook attempts", "error", err)
-	}
-	if err == nil && depth.Due+depth.Future+depth.Held == 0 {
-		next = emptySweep
-	}
-	return lost, next
 }
 
 func pause(ctx context.Context, wait time.Duration) {

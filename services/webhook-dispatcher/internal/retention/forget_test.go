@@ -1,4 +1,4 @@
-package keeping_test
+package retention_test
 
 import (
 	"testing"
@@ -55,7 +55,7 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 	forget := func(at time.Time, deliveries, events int) {
 		t.Helper()
 		for range 2 { // a second time changes nothing
-			if err := first.keeper.Forget(t.Context(), at); err != nil {
+			if err := first.job.DeleteExpired(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package dispatching_test
+package dispatch_test
 
 import (
 	"strconv"

@@ -1,4 +1,4 @@
-package keeping_test
+package retention_test
 
 import (
 	"context"
@@ -30,18 +30,18 @@ func around(from, to int) (names []string) {
 
 func tables() []string { return []string{"webhook_event", "webhook_delivery", "webhook_attempt"} }
 
-func TestTurnDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
+func TestRotateDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
-			err := r.keeper.TurnDays(t.Context(), noon())
+			err := r.job.RotateDays(t.Context(), noon())
 			for lockTimeout(err) {
-				err = r.keeper.TurnDays(t.Context(), noon())
+				err = r.job.RotateDays(t.Context(), noon())
 			}
 			if err != nil {
-				t.Errorf("TurnDays beside others: %v", err)
+				t.Errorf("RotateDays beside others: %v", err)
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func TestTurnDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
 	}
 }
 
-func TestTurnDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
+func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.turn(noon())
@@ -96,7 +96,7 @@ func TestTurnDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	}
 }
 
-func TestTurnDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
+func TestRotateDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.turn(noon())
@@ -117,7 +117,7 @@ func TestTurnDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
 	wantEqual(t, "bodies once the day is made", r.places("webhook_event"), []string{"webhook_event" + ninth[len("webhook_delivery"):], "webhook_event" + ninth[len("webhook_delivery"):], "webhook_event_rest"})
 }
 
-func TestTurnDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
+func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.turn(noon())
@@ -129,8 +129,8 @@ func TestTurnDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			if err := r.keeper.TurnDays(t.Context(), late); err != nil {
-				t.Errorf("TurnDays beside others: %v", err)
+			if err := r.job.RotateDays(t.Context(), late); err != nil {
+				t.Errorf("RotateDays beside others: %v", err)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestTurnDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	}
 }
 
-func TestTurnDays_LosesNothingThatComesMeanwhile(t *testing.T) {
+func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		span  int // how many days the clock runs through, again and again
@@ -194,8 +194,8 @@ func TestTurnDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 							return
 						default:
 						}
-						if err := r.keeper.TurnDays(t.Context(), noon().AddDate(0, 0, d)); err != nil && !lockTimeout(err) {
-							t.Errorf("TurnDays: %v", err)
+						if err := r.job.RotateDays(t.Context(), noon().AddDate(0, 0, d)); err != nil && !lockTimeout(err) {
+							t.Errorf("RotateDays: %v", err)
 						}
 					}
 				})
@@ -224,7 +224,7 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	r := newRig(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = r.keeper.Run(ctx) })
+	running.Go(func() { _ = r.job.Run(ctx) })
 	defer running.Wait()
 	defer stop()
 	today := time.Now().UTC()
@@ -239,7 +239,7 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-func TestTurnDays_TheRunningRoleCanDoNoMore(t *testing.T) {
+func TestRotateDays_TheRunningRoleCanDoNoMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.turn(noon())

@@ -1,4 +1,4 @@
-package keeping_test
+package retention_test
 
 import (
 	"encoding/base64"
@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -39,7 +39,7 @@ type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
 	store     *store.Store
-	keeper    *keeping.Keeper
+	job       *retention.Job
 	workspace uuid.UUID
 	sub       uuid.UUID
 }
@@ -56,7 +56,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	st := store.New(pool, box)
-	r := &rig{t: t, pool: pool, store: st, keeper: keeping.New(st, keeping.Config{Keep: keep}), workspace: uuid.Must(uuid.NewV7())}
+	r := &rig{t: t, pool: pool, store: st, job: retention.New(st, retention.Config{Keep: keep}), workspace: uuid.Must(uuid.NewV7())}
 	r.sub = uuid.Must(uuid.NewV7())
 	err = st.Create(t.Context(), subscription.Subscription{
 		ID: r.sub, WorkspaceID: r.workspace, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"},
@@ -70,8 +70,8 @@ func newRig(t testing.TB) *rig {
 // turn turns the days as if it were now.
 func (r *rig) turn(now time.Time) {
 	r.t.Helper()
-	if err := r.keeper.TurnDays(r.t.Context(), now); err != nil {
-		r.t.Fatalf("TurnDays at %s: %v", now, err)
+	if err := r.job.RotateDays(r.t.Context(), now); err != nil {
+		r.t.Fatalf("RotateDays at %s: %v", now, err)
 	}
 }
 
@@ -99,12 +99,12 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 // claim takes everything that is due.
 func (r *rig) claim() []delivery.Work {
 	r.t.Helper()
-	work, err := r.store.ClaimDue(r.t.Context(), store.Claim{
+	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
 		Room: []store.Room{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
 	if err != nil {
 		r.t.Fatalf("ClaimDue: %v", err)
 	}
-	return work
+	return claimed.Work
 }
 
 // settle ends claimed work; the attempts are of that time.

@@ -1,4 +1,4 @@
-package dispatching
+package dispatch
 
 import (
 	"testing"

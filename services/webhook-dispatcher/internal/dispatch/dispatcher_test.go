@@ -1,4 +1,4 @@
-package dispatching_test
+package dispatch_test
 
 import (
 	"crypto/hmac"
@@ -19,6 +19,7 @@ import (
 
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
@@ -335,11 +336,8 @@ func TestDelete_ErasesTheHistoryBesideRequestsInFlight(t *testing.T) {
 	if err := r.store.Delete(t.Context(), r.workspace, id); err != nil {
 		t.Fatal(err)
 	}
-	for more := true; more; {
-		var err error
-		if more, err = r.store.EraseSome(t.Context(), 7); err != nil {
-			t.Fatal(err)
-		}
+	if err := retention.New(r.store, retention.Config{}).DeleteSubscriptions(t.Context(), 7); err != nil {
+		t.Fatal(err)
 	}
 	d.stop() // whatever was under way is settled now
 	for _, table := range []string{"webhook_subscription", "webhook_health", "webhook_queue", "webhook_delivery", "webhook_attempt"} {

@@ -1,4 +1,4 @@
-package dispatching_test
+package dispatch_test
 
 import (
 	"context"
@@ -169,37 +169,13 @@ func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
 	claim := claimOf(first, second)
 	claim.Lease = time.Minute
 	claim.Room[1].Total, claim.Room[1].Retries = 3, 1
-	work, err := r.store.ClaimDue(t.Context(), claim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	work := r.claim(claim)
 	per := map[uuid.UUID]int{}
 	for _, w := range work {
 		per[w.SubscriptionID]++
 	}
 	wantEqual(t, "deliveries claimed of the first subscription", per[first], 8)
 	wantEqual(t, "deliveries claimed of the second subscription", per[second], 3)
-	// The walk stops where it was told to, goes on behind that, and says when it has come to the end.
-	lane := func(id uuid.UUID, url string) []store.Lane {
-		return []store.Lane{{SubscriptionID: id, URL: url, First: true}}
-	}
-	for _, step := range []struct {
-		after, next uuid.UUID
-		want        []store.Lane
-	}{
-		{after: uuid.Nil, want: lane(first, "https://one.example/"), next: first},
-		{after: first, want: lane(second, "https://two.example/"), next: second},
-		{after: second, want: nil, next: uuid.Nil},
-	} {
-		lanes, next, err := r.store.DueLanes(t.Context(), step.after, 1, 5)
-		if err != nil {
-			t.Fatalf("DueLanes after %s: %v", step.after, err)
-		}
-		if diff := cmp.Diff(step.want, lanes); diff != "" {
-			t.Errorf("DueLanes after %s (-want +got):\n%s", step.after, diff)
-		}
-		wantEqual(t, "where the walk goes on", next, step.next)
-	}
 }
 
 func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
@@ -215,10 +191,7 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	}
 	claim := claimOf(id)
 	claim.Lease = time.Minute
-	work, err := r.store.ClaimDue(t.Context(), claim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	work := r.claim(claim)
 	var retries, firsts int
 	for _, w := range work {
 		if w.Retry {

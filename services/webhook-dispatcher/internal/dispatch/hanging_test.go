@@ -1,4 +1,4 @@
-package dispatching_test
+package dispatch_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -64,7 +64,7 @@ func (h *holding) open() (now, all, most int) {
 }
 
 // patient makes attempts and leases longer than any test: what hangs hangs to its end.
-func (r *rig) patient() dispatching.Config {
+func (r *rig) patient() dispatch.Config {
 	r.sending.Timeout = polltest.Timeout
 	cfg := config()
 	cfg.Lease = 2 * polltest.Timeout
@@ -101,7 +101,7 @@ func stopFirst(t *testing.T, all ...*holding) {
 
 func TestHanging_ManyAtOnceDelayNobodyElse(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 20} { // TestLanes_ManyThatHangAtOnceLeaveRoom has up to 280
+	for _, n := range []int{1, 20} { // TestLimits_EndpointsThatHangLeaveRoom has up to 1000
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -216,7 +216,7 @@ func TestResume_BeginsWithTwo(t *testing.T) {
 	}
 }
 
-func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
+func TestReplicas_EachHasItsLimitAndNoneSendsTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.patient()
@@ -228,8 +228,8 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	one.Wake()
 	two.Wake()
 	polltest.NoError(t, func() error {
-		if now, _, _ := bad.open(); now < 16 {
-			return fmt.Errorf("%d requests open, want two first windows of 8", now)
+		if now, _, _ := bad.open(); now < 4 {
+			return fmt.Errorf("%d requests in flight, want 2 of each replica", now)
 		}
 		return nil
 	})
@@ -238,8 +238,8 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	one.Wake()
 	two.Wake()
 	healthy.await(t, backlog)
-	if _, all, _ := bad.open(); all != 16 {
-		t.Errorf("%d requests to what hangs, want 16", all)
+	if _, all, _ := bad.open(); all != 4 {
+		t.Errorf("requests to the endpoint that hangs = %d, want 4", all)
 	}
 	bad.letGo()
 	r.settled()

@@ -1,0 +1,164 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+const (
+	// pollRows bounds the deliveries that one poll reads, listSize the subscriptions of one list.
+	pollRows = 1000
+	listSize = 256
+	// A poll begins before the end of the one before it, because a transaction commits later than its
+	// due times. After a wake it begins wakeOverlap earlier, at each poll interval pollOverlap, and
+	// once in longEvery it begins longOverlap earlier.
+	wakeOverlap = 200 * time.Millisecond
+	pollOverlap = 5 * time.Second
+	longOverlap = time.Minute
+	longEvery   = 30 * time.Second
+	// roundPause is the least time between two rounds, so that a claim takes what several requests
+	// have freed.
+	roundPause = 3 * time.Millisecond
+	claimTime  = 5 * time.Second
+)
+
+// claimLoop polls for due deliveries when it is woken and once in a poll interval, and claims
+// deliveries whenever an endpoint with due deliveries has room.
+func (d *Dispatcher) claimLoop(ctx context.Context) {
+	ticker := time.NewTicker(d.cfg.Poll)
+	defer ticker.Stop()
+	poller := poller{store: d.store, limits: d.limits}
+	var poll, tick bool
+	poll = true
+	for {
+		started := time.Now()
+		var err error
+		if tick {
+			d.limits.tick()
+		}
+		if poll || tick {
+			err = poller.poll(ctx, tick)
+		}
+		if err == nil {
+			poll, tick = false, false
+			err = d.claimReady(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "claim of due deliveries failed", "error", err)
+			poll = true
+			select { // the next try is at the next poll interval
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+		pause(ctx, roundPause-time.Since(started))
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+			poll = true
+		case <-ticker.C:
+			tick = true
+		case <-d.limits.freed:
+		}
+	}
+}
+
+// poller finds the endpoints with due deliveries.
+type poller struct {
+	store  *store.Store
+	limits *limits
+	// polledTo is the end of the last poll; zero before the first.
+	polledTo time.Time
+	longAt   time.Time
+}
+
+// poll adds the endpoints whose deliveries became due since the last poll. The first one lists every
+// active subscription that has due deliveries.
+func (p *poller) poll(ctx context.Context, tick bool) error {
+	if p.polledTo.IsZero() {
+		return p.list(ctx)
+	}
+	overlap := wakeOverlap
+	switch {
+	case tick && time.Since(p.longAt) > longEvery:
+		overlap, p.longAt = longOverlap, time.Now()
+	case tick:
+		overlap = pollOverlap
+	}
+	from := p.polledTo.Add(-overlap)
+	for position, more := (store.Position{DueAt: from}), true; more; {
+		found, err := p.store.PollDue(ctx, store.Poll{After: position, ChangedSince: from, Limit: pollRows, Idle: tick})
+		if err != nil {
+			return err
+		}
+		p.limits.addDue(found.Due)
+		p.polledTo, position, more = found.Next.DueAt, found.Next, found.More
+	}
+	return nil
+}
+
+func (p *poller) list(ctx context.Context) error {
+	now, err := p.store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	for after, more := uuid.Nil, true; more; {
+		due, next, err := p.store.ListDue(ctx, after, listSize)
+		if err != nil {
+			return err
+		}
+		p.limits.addDue(due)
+		after, more = next, next != uuid.Nil
+	}
+	p.polledTo, p.longAt = now, time.Now()
+	return nil
+}
+
+// claimReady claims until no endpoint with due deliveries has room.
+func (d *Dispatcher) claimReady(ctx context.Context) error {
+	for ctx.Err() == nil {
+		rooms := d.limits.reserve()
+		if len(rooms) == 0 {
+			return nil
+		}
+		started := time.Now()
+		// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
+		// if ctx ends meanwhile.
+		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTime, store.StartLimit(d.cfg.Lease)))
+		claimed, err := d.store.ClaimDue(claiming, store.Claim{Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts()})
+		cancel()
+		if err != nil {
+			d.limits.cancel(rooms)
+			return err
+		}
+		d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
+		if len(claimed.Work) > 0 {
+			crash.Point("webhook-dispatcher: after claim")
+		}
+		requests, work, back := d.limits.start(rooms, claimed)
+		for i, w := range work {
+			d.start(ctx, requests[i], w)
+		}
+		if len(back) > 0 {
+			d.release(ctx, back)
+		}
+	}
+	return nil
+}
+
+// release gives back deliveries that were claimed and have no room.
+func (d *Dispatcher) release(ctx context.Context, back []delivery.Work) {
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
+	defer cancel()
+	if err := d.store.Release(releasing, back); err != nil { // they are due again when their leases end
+		slog.WarnContext(ctx, "release of claimed deliveries failed", "deliveries", len(back), "error", err)
+	}
+}

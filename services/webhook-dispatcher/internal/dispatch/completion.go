@@ -1,0 +1,136 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// completeLoop stores results in batches. The results that arrive while one batch commits are the next
+// batch.
+func (d *Dispatcher) completeLoop(ctx context.Context) {
+	for first := range d.results {
+		batch := d.collect(first)
+		crash.Point("webhook-dispatcher: before complete")
+		done, ok := d.complete(ctx, batch)
+		if !ok {
+			continue // ctx ended without a database; the leases bring the deliveries back
+		}
+		d.limits.wakeBlocked(done.Subscriptions)
+		for _, result := range batch {
+			if result.Outcome == delivery.Again && result.Delay < d.cfg.Poll {
+				time.AfterFunc(result.Delay, d.Wake)
+			}
+		}
+		d.checkHealth(ctx, done.Failing)
+	}
+	d.health.done.Wait()
+}
+
+func (d *Dispatcher) collect(first delivery.Result) []delivery.Result {
+	batch := []delivery.Result{first}
+	for len(batch) < batchSize {
+		select {
+		case next, open := <-d.results:
+			if !open {
+				return batch
+			}
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// complete retries until the batch is stored. If that takes longer than the leases, the results do
+// not count any more and the deliveries are sent again.
+func (d *Dispatcher) complete(ctx context.Context, batch []delivery.Result) (done store.Completed, ok bool) {
+	complete := d.store.Complete
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		done, err := complete(ctx, batch)
+		complete = d.store.CompleteAgain // the first may have been committed without a response
+		if err == nil {
+			d.metrics.stale.Add(float64(len(batch) - done.Settled))
+			return done, true
+		}
+		if ctx.Err() != nil {
+			return store.Completed{}, false
+		}
+		slog.ErrorContext(ctx, "store of webhook results failed", "results", len(batch), "error", err)
+		pause(ctx, wait)
+	}
+}
+
+// healthChecks are done in a goroutine of their own: a subscription that is locked by another
+// transaction must not delay the results of others.
+type healthChecks struct {
+	mu      sync.Mutex
+	waiting map[uuid.UUID]store.Standing // the newest of each subscription
+	running bool
+	done    sync.WaitGroup
+}
+
+func (d *Dispatcher) checkHealth(ctx context.Context, failing []store.Standing) {
+	h := &d.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, standing := range failing {
+		h.waiting[standing.SubscriptionID] = standing
+	}
+	if len(h.waiting) == 0 || h.running {
+		return
+	}
+	h.running = true
+	h.done.Go(func() {
+		for standing, more := h.next(); more; standing, more = h.next() {
+			d.applyRule(ctx, standing)
+		}
+	})
+}
+
+func (h *healthChecks) next() (store.Standing, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, standing := range h.waiting {
+		delete(h.waiting, id)
+		return standing, true
+	}
+	h.running = false
+	return store.Standing{}, false
+}
+
+// applyRule warns when half of the failure rule is met and disables the subscription when it is met.
+func (d *Dispatcher) applyRule(ctx context.Context, standing store.Standing) {
+	id := standing.SubscriptionID
+	if _, met := d.cfg.Rule.Met(standing.Health); met {
+		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
+		switch {
+		case err != nil: // retried after the next failure
+			slog.ErrorContext(ctx, "disable of a webhook subscription failed", "subscription_id", id, "error", err)
+		case disabled:
+			d.metrics.disabled.Inc()
+			slog.WarnContext(ctx, "webhook subscription failed", "subscription_id", id, "reason", reason)
+		}
+		return
+	}
+	if standing.Warned || !d.cfg.Rule.HalfMet(standing.Health) {
+		return
+	}
+	first, err := d.store.Warn(ctx, id)
+	switch {
+	case err != nil:
+		slog.ErrorContext(ctx, "store of a webhook warning failed", "subscription_id", id, "error", err)
+	case first:
+		d.metrics.warned.Inc()
+		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
+			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.Failing.String())
+	}
+}

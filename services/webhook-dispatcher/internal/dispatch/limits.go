@@ -1,0 +1,528 @@
+package dispatch
+
+import (
+	"container/list"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+const (
+	// minLimit is the least number of requests in flight that an endpoint may have, and the limit
+	// with which it starts. With two, a retry never takes the only one.
+	minLimit = 2
+	maxLimit = 64
+	// fastLimit is the limit up to which each quick response adds one request. Above it, a number of
+	// quick responses that equals the limit adds one.
+	fastLimit = 8
+	// slowTime is the duration after which a request is slow.
+	slowTime = time.Second
+	// idleTime is how long an endpoint without requests is remembered: longer than the longest
+	// delay before a retry.
+	idleTime = 15 * time.Minute
+	// freeShare bounds the requests of one endpoint to this part of the requests that are free.
+	freeShare = 4
+	// reserveShare is the part of all requests that only healthy endpoints may use.
+	reserveShare = 4
+	// claimEndpoints and claimRows bound one claim.
+	claimEndpoints = 64
+	claimRows      = 256
+)
+
+// limits decides how many deliveries a replica may claim for each endpoint. It counts the requests in
+// flight of each endpoint, each host and the process. An endpoint is the url of one subscription.
+//
+// The limit of an endpoint grows with its quick responses and is halved when it fails (additive
+// increase, multiplicative decrease). An endpoint uses at most a part of the requests that are still
+// free, so that many endpoints that hang leave room for others, and a part of all requests is
+// reserved for healthy endpoints. The cost of each method does not depend on the number of endpoints,
+// except for tick, backlog and wakeBlocked.
+type limits struct {
+	mu         sync.Mutex
+	max        int
+	maxPerHost int
+	inFlight   int
+	unhealthy  int // requests in flight of endpoints that are not healthy
+	endpoints  map[uuid.UUID]*endpoint
+	hosts      map[string]*host
+	// ready has the endpoints with due deliveries that may have room, unhealthy ones first. Claims
+	// alternate between the two lists.
+	ready [2]*list.List
+	turn  int
+	// freed receives a value when an endpoint with due deliveries gets room.
+	freed chan struct{}
+}
+
+type endpoint struct {
+	id   uuid.UUID
+	url  string
+	host string
+	// limit is the number of requests in flight that the endpoint may have.
+	limit    float64
+	inFlight int
+	retries  int
+	// decreasedAt is when limit was last halved. A request that was started before it does not halve
+	// it again.
+	decreasedAt time.Time
+	// healthy: the last response was a quick one, and the endpoint is not stalled.
+	healthy bool
+	// respondedAt is when the endpoint last responded, or got its first request in flight.
+	respondedAt  time.Time
+	idleSince    time.Time
+	slowdown     slowdown
+	resumedAt    time.Time
+	first, retry kind
+	// blocked: the last claim took less than it could. What is due waits for an earlier event of its
+	// call or is being claimed by another process.
+	blocked bool
+	// queued is the element of the endpoint in queuedIn, which is ready or the list of a host.
+	queued   *list.Element
+	queuedIn *list.List
+}
+
+// kind is what is known of the due first attempts or the due retries of an endpoint.
+type kind struct {
+	due bool
+	// from is the due time of the oldest one, or earlier.
+	from time.Time
+}
+
+// add notes that a delivery is due since from.
+func (k *kind) add(from time.Time) {
+	if !k.due || from.Before(k.from) {
+		k.from = from
+	}
+	k.due = true
+}
+
+// set stores what a claim has left; nil is nothing.
+func (k *kind) set(left *time.Time) {
+	if *k = (kind{}); left != nil {
+		k.add(*left)
+	}
+}
+
+type host struct {
+	name     string
+	inFlight int
+	// waiting has the endpoints that have room except for the limit of the host.
+	waiting *list.List
+}
+
+// request is a request in flight.
+type request struct {
+	endpoint *endpoint
+	host     *host
+	started  time.Time
+	retry    bool
+	// slowed is true if the delivery waited for its own endpoint.
+	slowed bool
+}
+
+func newLimits(max, maxPerHost int) *limits {
+	return &limits{
+		max: max, maxPerHost: maxPerHost, endpoints: map[uuid.UUID]*endpoint{}, hosts: map[string]*host{},
+		ready: [2]*list.List{list.New(), list.New()}, freed: make(chan struct{}, 1),
+	}
+}
+
+// maxRetries is how many of the requests of an endpoint may be retries, so that retries do not delay
+// the deliveries of other calls.
+func maxRetries(limit float64) int { return max(1, int(limit)/2) }
+
+// addDue stores which endpoints have due deliveries.
+func (l *limits) addDue(due []store.Due) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range due {
+		e := l.endpoint(d.SubscriptionID)
+		e.setURL(d.URL)
+		if d.ResumedAt != nil && !d.ResumedAt.Equal(e.resumedAt) {
+			e.resume(*d.ResumedAt)
+		}
+		if d.Retry {
+			e.retry.add(d.From)
+		} else {
+			e.first.add(d.From)
+		}
+		e.blocked = false
+		if e.queued != nil && e.queuedIn != l.ready[0] && e.queuedIn != l.ready[1] && e.queuedIn != l.host(e.host).waiting {
+			l.dequeue(e) // it waited for the host of its previous url
+		}
+		l.enqueue(e)
+	}
+}
+
+// resume begins again with the least limit: what a pause has held is sent slowly at first.
+func (e *endpoint) resume(at time.Time) {
+	if time.Since(at) < idleTime {
+		e.limit = minLimit
+		e.slowdown.resume(time.Now())
+	}
+	e.resumedAt = at
+}
+
+// reserve returns the endpoints to claim for and how many deliveries of each. It counts them as in
+// flight until they are passed to start, or to cancel if the claim failed.
+func (l *limits) reserve() (rooms []store.Room) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turn++
+	left := claimRows
+	for i := range 2 {
+		list := l.ready[(l.turn+i)%2]
+		for list.Len() > 0 && len(rooms) < claimEndpoints && left > 0 {
+			e, _ := list.Front().Value.(*endpoint)
+			if l.free(e.healthy) == 0 {
+				break
+			}
+			l.dequeue(e)
+			to := l.host(e.host)
+			total := min(l.room(e, to), left)
+			retries := 0
+			if e.retry.due {
+				retries = min(total, max(0, maxRetries(e.limit)-e.retries))
+			}
+			if !e.first.due {
+				total = retries
+			}
+			if total == 0 {
+				if to.inFlight >= l.maxPerHost {
+					e.queuedIn, e.queued = to.waiting, to.waiting.PushBack(e)
+				}
+				l.removeUnused(to)
+				continue // the end of one of its requests queues it again
+			}
+			l.occupy(e, to, total)
+			left -= total
+			rooms = append(rooms, store.Room{
+				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.from, RetryFrom: e.retry.from,
+			})
+		}
+	}
+	return rooms
+}
+
+// cancel gives the rooms of a failed claim back.
+func (l *limits) cancel(rooms []store.Room) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, room := range rooms {
+		e := l.endpoints[room.SubscriptionID]
+		l.vacate(e, l.host(e.host), room.Total)
+		l.enqueue(e)
+	}
+}
+
+// start ends a reservation. It returns the requests to start. Deliveries for which there is no room,
+// because their url has changed since the reservation, are returned in back.
+func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*request, work, back []delivery.Work) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := make(map[uuid.UUID]store.Left, len(claimed.Left))
+	for _, of := range claimed.Left {
+		left[of.SubscriptionID] = of
+	}
+	taken := make(map[uuid.UUID]int, len(rooms))
+	for _, w := range claimed.Work {
+		taken[w.SubscriptionID]++
+	}
+	for _, room := range rooms {
+		e := l.endpoints[room.SubscriptionID]
+		l.vacate(e, l.host(e.host), room.Total)
+		e.first.set(left[e.id].First)
+		e.retry.set(left[e.id].Retry)
+	}
+	for _, w := range claimed.Work {
+		e := l.endpoints[w.SubscriptionID]
+		e.setURL(w.URL)
+		to := l.host(e.host)
+		if to.inFlight >= l.maxPerHost {
+			back = append(back, w)
+			if w.Retry {
+				e.retry.add(w.DueAt)
+			} else {
+				e.first.add(w.DueAt)
+			}
+			continue
+		}
+		l.occupy(e, to, 1)
+		if w.Retry {
+			e.retries++
+		}
+		now := time.Now()
+		requests = append(requests, &request{
+			endpoint: e, host: to, started: now, retry: w.Retry, slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Waited), now),
+		})
+		work = append(work, w)
+	}
+	for _, room := range rooms {
+		e := l.endpoints[room.SubscriptionID]
+		e.blocked = taken[e.id] < room.Total
+		l.enqueue(e)
+		l.removeUnused(l.host(e.host))
+	}
+	return requests, work, back
+}
+
+// end gives the room of a request back and moves the limit of its endpoint.
+func (l *limits) end(r *request, answer delivery.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, now := r.endpoint, time.Now()
+	if answer.Failure.Ours() {
+		l.release(r)
+		return
+	}
+	e.respondedAt = now
+	quick := false
+	switch {
+	case congested(answer):
+		if r.started.After(e.decreasedAt) {
+			e.limit, e.decreasedAt = max(minLimit, e.limit/2), now
+		}
+	case answer.Took <= slowTime:
+		quick = true
+		e.limit = min(maxLimit, e.limit+increase(e.limit))
+	}
+	e.slowdown.note(!quick, now)
+	l.setHealthy(e, quick)
+	l.release(r)
+}
+
+func (l *limits) release(r *request) {
+	if r.retry {
+		r.endpoint.retries--
+	}
+	l.vacate(r.endpoint, r.host, 1)
+	l.enqueue(r.endpoint)
+}
+
+// increase is what a quick response adds to a limit.
+func increase(limit float64) float64 {
+	if limit < fastLimit {
+		return 1
+	}
+	return 1 / limit
+}
+
+// congested reports whether the endpoint did not respond, or asks for fewer requests.
+func congested(answer delivery.Answer) bool {
+	switch answer.Code {
+	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// wakeBlocked queues endpoints whose due deliveries may have become claimable: an earlier event of
+// their call was settled.
+func (l *limits) wakeBlocked(ids []uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if e := l.endpoints[id]; e != nil {
+			e.blocked = false
+			l.enqueue(e)
+		}
+	}
+}
+
+// tick is called once in a poll interval. It finds the endpoints that have stalled, queues those with
+// due deliveries, and forgets those that are idle.
+func (l *limits) tick() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for id, e := range l.endpoints {
+		switch {
+		case l.stalled(e, now):
+			l.setHealthy(e, false)
+			e.slowdown.note(true, e.respondedAt.Add(slowTime))
+		case e.first.due || e.retry.due:
+			e.blocked = false
+			l.enqueue(e)
+		case e.inFlight == 0 && now.Sub(e.idleSince) > idleTime:
+			delete(l.endpoints, id)
+		}
+	}
+}
+
+// backlog returns the endpoints with due deliveries, at most limit.
+func (l *limits) backlog(limit int) (due []store.Room) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.endpoints {
+		if (e.first.due || e.retry.due) && len(due) < limit {
+			due = append(due, store.Room{SubscriptionID: e.id, FirstFrom: e.first.from, RetryFrom: e.retry.from})
+		}
+	}
+	return due
+}
+
+// stalled reports whether the endpoint has requests in flight and has not responded for slowTime.
+func (l *limits) stalled(e *endpoint, now time.Time) bool {
+	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowTime
+}
+
+// room is the number of further requests that the endpoint may have.
+func (l *limits) room(e *endpoint, to *host) int {
+	if l.stalled(e, time.Now()) {
+		l.setHealthy(e, false)
+		return 0
+	}
+	free := l.free(e.healthy)
+	// After n more requests, the endpoint has at most a part of what is then free.
+	n := (free - freeShare*e.inFlight) / (freeShare + 1)
+	if e.inFlight == 0 {
+		n = max(n, min(free, 1))
+	}
+	return max(0, min(n, int(e.limit)-e.inFlight, l.maxPerHost-to.inFlight))
+}
+
+// free is the number of further requests that healthy or unhealthy endpoints may have together.
+func (l *limits) free(healthy bool) int {
+	free := l.max - l.inFlight
+	if !healthy {
+		free = min(free, l.max-l.max/reserveShare-l.unhealthy)
+	}
+	return max(0, free)
+}
+
+func (l *limits) setHealthy(e *endpoint, healthy bool) {
+	if e.healthy == healthy {
+		return
+	}
+	e.healthy = healthy
+	if healthy {
+		l.unhealthy -= e.inFlight
+	} else {
+		l.unhealthy += e.inFlight
+	}
+	if e.queuedIn == l.ready[0] || e.queuedIn == l.ready[1] {
+		l.dequeue(e)
+		l.enqueue(e)
+	}
+}
+
+func (l *limits) occupy(e *endpoint, to *host, n int) {
+	if e.inFlight == 0 {
+		e.respondedAt = time.Now()
+	}
+	l.inFlight += n
+	e.inFlight += n
+	to.inFlight += n
+	if !e.healthy {
+		l.unhealthy += n
+	}
+}
+
+// vacate gives n requests back. An endpoint that waits for the host is queued for each of them.
+func (l *limits) vacate(e *endpoint, to *host, n int) {
+	l.inFlight -= n
+	e.inFlight -= n
+	to.inFlight -= n
+	if !e.healthy {
+		l.unhealthy -= n
+	}
+	if e.inFlight == 0 {
+		e.idleSince = time.Now()
+	}
+	for range n {
+		first := to.waiting.Front()
+		if first == nil {
+			break
+		}
+		next, _ := first.Value.(*endpoint)
+		l.dequeue(next)
+		l.enqueue(next)
+	}
+	if l.ready[0].Len()+l.ready[1].Len() > 0 {
+		l.signal()
+	}
+	l.removeUnused(to)
+}
+
+// enqueue puts an endpoint with due deliveries into the list of its kind, unless it is in a list or
+// blocked.
+func (l *limits) enqueue(e *endpoint) {
+	if e.queued != nil || e.blocked || !e.first.due && !e.retry.due {
+		return
+	}
+	e.queuedIn = l.ready[0]
+	if e.healthy {
+		e.queuedIn = l.ready[1]
+	}
+	e.queued = e.queuedIn.PushBack(e)
+	l.signal()
+}
+
+func (l *limits) dequeue(e *endpoint) {
+	if e.queued != nil {
+		e.queuedIn.Remove(e.queued)
+		e.queued, e.queuedIn = nil, nil
+	}
+}
+
+func (l *limits) signal() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *limits) endpoint(id uuid.UUID) *endpoint {
+	e := l.endpoints[id]
+	if e == nil {
+		e = &endpoint{id: id, limit: minLimit, idleSince: time.Now()}
+		l.endpoints[id] = e
+	}
+	return e
+}
+
+func (l *limits) host(name string) *host {
+	to := l.hosts[name]
+	if to == nil {
+		to = &host{name: name, waiting: list.New()}
+		l.hosts[name] = to
+	}
+	return to
+}
+
+func (l *limits) removeUnused(to *host) {
+	if to.inFlight == 0 && to.waiting.Len() == 0 {
+		delete(l.hosts, to.name)
+	}
+}
+
+func (e *endpoint) setURL(url string) {
+	if e.url != url || e.host == "" {
+		e.url, e.host = url, hostOf(url)
+	}
+}
+
+// hostOf returns the host and port of a url in one spelling.
+func hostOf(text string) string {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return text // the request fails
+	}
+	name, port := strings.TrimSuffix(strings.ToLower(parsed.Hostname()), "."), 443
+	if addr, err := netip.ParseAddr(name); err == nil {
+		name = addr.Unmap().String()
+	}
+	if n, err := strconv.ParseUint(parsed.Port(), 10, 16); err == nil {
+		port = int(n)
+	}
+	return name + ":" + strconv.Itoa(port)
+}

@@ -1,0 +1,430 @@
+package dispatch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+var (
+	quick   = delivery.Answer{Code: 200}
+	timeout = delivery.Answer{Failure: delivery.Timeout, Took: 10 * time.Second}
+)
+
+// customer is one subscription with due deliveries, as the tests of limits see it.
+type customer struct {
+	l              *limits
+	id             uuid.UUID
+	url            string
+	first, retries int // due deliveries
+	inFlight       []*request
+}
+
+func newCustomer(l *limits, first, retries int) *customer {
+	id := uuid.New()
+	return &customer{l: l, id: id, url: "https://" + id.String() + ".example/", first: first, retries: retries}
+}
+
+// poll tells the limits about the due deliveries of the customers.
+func poll(customers ...*customer) {
+	for _, c := range customers {
+		var due []store.Due
+		if c.first > 0 {
+			due = append(due, store.Due{SubscriptionID: c.id, URL: c.url})
+		}
+		if c.retries > 0 {
+			due = append(due, store.Due{SubscriptionID: c.id, URL: c.url, Retry: true})
+		}
+		c.l.addDue(due)
+	}
+}
+
+// claim claims until there is no room. The deliveries come from the customers.
+func claim(l *limits, customers ...*customer) {
+	byID := map[uuid.UUID]*customer{}
+	for _, c := range customers {
+		byID[c.id] = c
+	}
+	for rooms := l.reserve(); len(rooms) > 0; rooms = l.reserve() {
+		var claimed store.Claimed
+		for _, room := range rooms {
+			c := byID[room.SubscriptionID]
+			first := min(c.first, room.Total)
+			retries := min(c.retries, room.Retries, room.Total-first)
+			c.first, c.retries = c.first-first, c.retries-retries
+			for i := range first + retries {
+				w := delivery.Work{SubscriptionID: c.id, URL: c.url, Retry: i >= first, CreatedAt: time.Now()}
+				claimed.Work = append(claimed.Work, w)
+			}
+			left := store.Left{SubscriptionID: c.id}
+			if c.first > 0 {
+				left.First = &time.Time{}
+			}
+			if c.retries > 0 {
+				left.Retry = &time.Time{}
+			}
+			claimed.Left = append(claimed.Left, left)
+		}
+		requests, work, back := l.start(rooms, claimed)
+		for i, w := range work {
+			c := byID[w.SubscriptionID]
+			c.inFlight = append(c.inFlight, requests[i])
+		}
+		for _, w := range back {
+			if c := byID[w.SubscriptionID]; w.Retry {
+				c.retries++
+			} else {
+				c.first++
+			}
+		}
+	}
+}
+
+// end ends the n oldest requests with the answer.
+func (c *customer) end(n int, answer delivery.Answer) {
+	for _, r := range c.inFlight[:n] {
+		c.l.end(r, answer)
+	}
+	c.inFlight = c.inFlight[n:]
+}
+
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// check compares the counters with the requests of the customers.
+func check(t *testing.T, l *limits, customers ...*customer) {
+	t.Helper()
+	all, unhealthy, hosts := 0, 0, map[string]int{}
+	for _, c := range customers {
+		retries := 0
+		for _, r := range c.inFlight {
+			hosts[r.host.name]++
+			if r.retry {
+				retries++
+			}
+		}
+		all += len(c.inFlight)
+		e := l.endpoint(c.id)
+		wantEqual(t, "requests of an endpoint", e.inFlight, len(c.inFlight))
+		wantEqual(t, "retries of an endpoint", e.retries, retries)
+		if !e.healthy {
+			unhealthy += len(c.inFlight)
+		}
+	}
+	wantEqual(t, "requests of the process", l.inFlight, all)
+	wantEqual(t, "requests of unhealthy endpoints", l.unhealthy, unhealthy)
+	if all > l.max {
+		t.Errorf("requests of the process = %d, want at most %d", all, l.max)
+	}
+	for name, n := range hosts {
+		if n > l.maxPerHost {
+			t.Errorf("requests to %s = %d, want at most %d", name, n, l.maxPerHost)
+		}
+		if n != l.hosts[name].inFlight {
+			t.Errorf("counted requests to %s = %d, want %d", name, l.hosts[name].inFlight, n)
+		}
+	}
+}
+
+func TestLimits_GrowWithQuickResponsesAndAreHalvedByFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits(10_000, 10_000)
+		c := newCustomer(l, 1_000_000, 0)
+		poll(c)
+		claim(l, c)
+		wantEqual(t, "requests of an unknown endpoint", len(c.inFlight), minLimit)
+		for range 6 {
+			c.end(1, quick)
+			claim(l, c)
+		}
+		wantEqual(t, "requests after six quick responses", len(c.inFlight), fastLimit)
+		for range 5000 {
+			c.end(1, quick)
+			claim(l, c)
+		}
+		wantEqual(t, "requests after many quick responses", len(c.inFlight), maxLimit)
+
+		time.Sleep(time.Millisecond)
+		c.end(5, timeout) // all of them were in flight when the first failed
+		wantEqual(t, "limit after one set of failures", int(l.endpoint(c.id).limit), maxLimit/2)
+		c.end(len(c.inFlight), timeout)
+		for range 20 {
+			claim(l, c)
+			time.Sleep(time.Millisecond)
+			c.end(len(c.inFlight), timeout)
+		}
+		claim(l, c)
+		wantEqual(t, "requests of an endpoint that always fails", len(c.inFlight), minLimit)
+		check(t, l, c)
+	})
+}
+
+func TestLimits_ASlowResponseDoesNotRaiseTheLimit(t *testing.T) {
+	t.Parallel()
+	l := newLimits(100, 100)
+	c := newCustomer(l, 100, 0)
+	poll(c)
+	claim(l, c)
+	c.end(2, delivery.Answer{Code: 200, Took: 2 * slowTime})
+	claim(l, c)
+	wantEqual(t, "requests after slow responses", len(c.inFlight), minLimit)
+	c.end(2, delivery.Answer{Code: 500})
+	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).limit), minLimit+2)
+}
+
+func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits(100, 100)
+		c := newCustomer(l, 100, 0)
+		poll(c)
+		claim(l, c)
+		for range 6 {
+			c.end(1, quick)
+			claim(l, c)
+		}
+		inFlight := len(c.inFlight)
+		time.Sleep(2 * slowTime)
+		l.tick()
+		wantEqual(t, "a stalled endpoint is healthy", l.endpoint(c.id).healthy, false)
+		claim(l, c)
+		wantEqual(t, "requests of a stalled endpoint", len(c.inFlight), inFlight)
+		c.end(1, quick)
+		claim(l, c)
+		if len(c.inFlight) < inFlight {
+			t.Errorf("requests after a response = %d, want at least %d", len(c.inFlight), inFlight)
+		}
+		check(t, l, c)
+	})
+}
+
+// However many endpoints do not respond, an endpoint that has responded before has room immediately,
+// and up to a number of them also an endpoint without history.
+func TestLimits_EndpointsThatHangLeaveRoom(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		hanging     int
+		wantUnknown bool
+	}{
+		{hanging: 1, wantUnknown: true},
+		{hanging: 20, wantUnknown: true},
+		{hanging: 150, wantUnknown: true},
+		{hanging: 1000, wantUnknown: false},
+	} {
+		t.Run(fmt.Sprint(tt.hanging), func(t *testing.T) {
+			t.Parallel()
+			l := newLimits(512, 128)
+			known, unknown := newCustomer(l, 1, 0), newCustomer(l, 10, 0)
+			poll(known)
+			claim(l, known)
+			known.end(1, quick)
+			all := []*customer{known, unknown}
+			for range tt.hanging {
+				all = append(all, newCustomer(l, 1000, 0))
+			}
+			poll(all[2:]...)
+			claim(l, all...)
+			known.first = 10
+			poll(known, unknown)
+			claim(l, all...)
+			if len(known.inFlight) == 0 {
+				t.Error("requests of the endpoint that has responded before = 0, want some")
+			}
+			wantEqual(t, "an endpoint without history has requests", len(unknown.inFlight) > 0, tt.wantUnknown)
+			check(t, l, all...)
+		})
+	}
+}
+
+func TestLimits_AHostHasALimitOverAllSubscriptions(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 5)
+	all := make([]*customer, 10)
+	for i := range all {
+		all[i] = newCustomer(l, 3, 0)
+		all[i].url = "https://Hooks.example:443/" + fmt.Sprint(i)
+	}
+	other := newCustomer(l, 3, 0)
+	poll(append(all, other)...)
+	sent := 0
+	for range 100 {
+		claim(l, append(all, other)...)
+		check(t, l, append(all, other)...)
+		for _, c := range all {
+			sent += len(c.inFlight)
+			c.end(len(c.inFlight), quick)
+		}
+	}
+	wantEqual(t, "requests to the shared host", sent, 30)
+	wantEqual(t, "requests of the endpoint on another host", len(other.inFlight), minLimit)
+}
+
+func TestLimits_ADeliveryThatMovedToAFullHostIsGivenBack(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 1)
+	full, moved := newCustomer(l, 1, 0), newCustomer(l, 1, 0)
+	poll(full)
+	claim(l, full)
+	poll(moved)
+	rooms := l.reserve()
+	if len(rooms) != 1 {
+		t.Fatalf("rooms = %d, want 1", len(rooms))
+	}
+	work := []delivery.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH came first
+	requests, _, back := l.start(rooms, store.Claimed{Work: work})
+	wantEqual(t, "requests", len(requests), 0)
+	wantEqual(t, "deliveries given back", len(back), 1)
+	moved.url = full.url
+	full.end(1, quick)
+	claim(l, moved)
+	wantEqual(t, "requests after the host has room", len(moved.inFlight), 1)
+	check(t, l, full, moved)
+}
+
+func TestLimits_RetriesLeaveRoomForFirstAttempts(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 128)
+	c := newCustomer(l, 0, 100)
+	poll(c)
+	claim(l, c)
+	wantEqual(t, "retries of an unknown endpoint", len(c.inFlight), 1)
+	c.first = 10
+	poll(c)
+	claim(l, c)
+	wantEqual(t, "requests with a first attempt", len(c.inFlight), minLimit)
+	check(t, l, c)
+}
+
+func TestLimits_AFailedClaimIsRepeated(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 128)
+	c := newCustomer(l, 10, 0)
+	poll(c)
+	l.cancel(l.reserve())
+	check(t, l, c)
+	claim(l, c)
+	wantEqual(t, "requests", len(c.inFlight), minLimit)
+}
+
+// The later event of a call is claimed when the result of the earlier one is stored, not before.
+func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 128)
+	c := newCustomer(l, 2, 0)
+	poll(c)
+	rooms := l.reserve()
+	work := []delivery.Work{{SubscriptionID: c.id, URL: c.url}}
+	left := []store.Left{{SubscriptionID: c.id, First: &time.Time{}}}
+	requests, _, _ := l.start(rooms, store.Claimed{Work: work, Left: left})
+	l.end(requests[0], quick)
+	wantEqual(t, "rooms after the response", len(l.reserve()), 0)
+	l.wakeBlocked([]uuid.UUID{c.id, uuid.New()})
+	wantEqual(t, "rooms after the result", len(l.reserve()), 1)
+}
+
+func TestLimits_ResumedEndpointsBeginWithTheLeastLimit(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 128)
+	c := newCustomer(l, 1000, 0)
+	poll(c)
+	for range 50 {
+		claim(l, c)
+		c.end(1, quick)
+	}
+	resumed := time.Now()
+	due := []store.Due{{SubscriptionID: c.id, URL: c.url, ResumedAt: &resumed}}
+	l.addDue(due)
+	wantEqual(t, "limit after the resumption", int(l.endpoint(c.id).limit), minLimit)
+	c.end(1, quick)
+	l.addDue(due) // the next poll reports the same resumption
+	wantEqual(t, "limit after one quick response", int(l.endpoint(c.id).limit), minLimit+1)
+}
+
+func TestLimits_IdleEndpointsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits(512, 128)
+		idle, busy, waiting := newCustomer(l, 1, 0), newCustomer(l, 1, 0), newCustomer(l, 0, 0)
+		poll(idle, busy)
+		claim(l, idle, busy)
+		idle.end(1, quick)
+		waiting.first = 1
+		poll(waiting)
+		time.Sleep(idleTime + time.Second)
+		l.tick()
+		wantEqual(t, "an idle endpoint is remembered", l.endpoints[idle.id] != nil, false)
+		wantEqual(t, "an endpoint with a request is remembered", l.endpoints[busy.id] != nil, true)
+		wantEqual(t, "an endpoint with due deliveries is remembered", l.endpoints[waiting.id] != nil, true)
+		wantEqual(t, "remembered hosts", len(l.hosts), 1)
+	})
+}
+
+// No request is counted twice or forgotten in any order of events, and when every endpoint responds,
+// all deliveries are sent.
+func TestLimits_AddUpInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			l := newLimits(1+r.IntN(60), 1+r.IntN(8))
+			all := make([]*customer, 1+r.IntN(8))
+			for i := range all {
+				all[i] = newCustomer(l, r.IntN(50), r.IntN(50))
+			}
+			for range 300 {
+				c := all[r.IntN(len(all))]
+				switch r.IntN(6) {
+				case 0:
+					c.first += r.IntN(20)
+				case 1:
+					c.retries += r.IntN(20)
+				case 2:
+					c.url = fmt.Sprintf("https://%d.example/", r.IntN(4))
+				case 3:
+					time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
+					l.tick()
+				case 4:
+					answers := []delivery.Answer{quick, timeout, {Code: 503}, {Code: 404}, {Failure: delivery.Interrupted}}
+					c.end(r.IntN(len(c.inFlight)+1), answers[r.IntN(len(answers))])
+				case 5:
+					poll(all...)
+					if r.IntN(10) == 0 {
+						l.cancel(l.reserve())
+					}
+					claim(l, all...)
+				}
+				if check(t, l, all...); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+			for rounds := 0; ; rounds++ {
+				open := 0
+				for _, c := range all {
+					c.end(len(c.inFlight), quick)
+					open += c.first + c.retries
+				}
+				if open == 0 {
+					break
+				}
+				if rounds > 5000 {
+					t.Fatalf("seed %d: %d deliveries are never sent", seed, open)
+				}
+				poll(all...)
+				claim(l, all...)
+			}
+			check(t, l, all...)
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+)
+
+// The functions of this file remove what belongs to a deleted subscription. Each call is one short
+// transaction. A step continues after the last row of the step before it: the rows that were deleted
+// stay in the index until a vacuum removes them.
+
+// DeletedSubscriptions returns up to limit subscriptions that are marked as deleted.
+func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUID, error) {
+	found, err := pg.Many[idRow](ctx, s.pool, deletedSubscriptions, pgx.NamedArgs{"limit": limit})
+	if err != nil {
+		return nil, fmt.Errorf("list deleted subscriptions: %w", err)
+	}
+	ids := make([]uuid.UUID, len(found))
+	for i, row := range found {
+		ids[i] = row.ID
+	}
+	return ids, nil
+}
+
+const deletedSubscriptions = `
+SELECT id FROM webhook_subscription WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
+
+// QueuePlace is a place among the open deliveries of one subscription.
+type QueuePlace struct {
+	IsRetry    bool
+	DueAt      time.Time
+	DeliveryID uuid.UUID
+}
+
+// DeleteQueued deletes up to limit open deliveries of a deleted subscription from the queue, after
+// the given place. next is where the following call continues. n is the number of deliveries that
+// were found; less than limit means that there is none after next.
+func (s *Store) DeleteQueued(
+	ctx context.Context, subscriptionID uuid.UUID, after QueuePlace, limit int,
+) (next QueuePlace, n int, err error) {
+	args := pg.Args{
+		"id": subscriptionID, "after_retry": after.IsRetry, "after_at": after.DueAt, "after_id": after.DeliveryID, "limit": limit,
+	}
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		next, n = after, 0
+		var batch pgx.Batch
+		batch.Queue(planOnce)
+		var places []QueuePlace
+		batch.Queue(queuedOf, args).Query(func(rows pgx.Rows) (err error) {
+			places, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePlace])
+			return err
+		})
+		if err := tx.Ask(ctx, &batch); err != nil {
+			return err
+		}
+		if n = len(places); n == 0 {
+			return nil
+		}
+		next = places[n-1]
+		ids := make([]uuid.UUID, n)
+		for i, place := range places {
+			ids[i] = place.DeliveryID
+		}
+		_, err := tx.Exec(ctx, deleteQueued, pg.Args{"id": subscriptionID, "ids": ids})
+		return err
+	})
+	if err != nil {
+		return after, 0, fmt.Errorf("delete queue of subscription %s: %w", subscriptionID, err)
+	}
+	return next, n, nil
+}
+
+const queuedOf = `
+SELECT q.is_retry, q.due_at, q.delivery_id FROM webhook_queue q
+WHERE q.subscription_id = @id
+  AND (q.is_retry, q.due_at, q.delivery_id) > (@after_retry::boolean, @after_at::timestamptz, @after_id::uuid)
+ORDER BY q.is_retry, q.due_at, q.delivery_id
+LIMIT @limit`
+
+// Rows are locked in the order of their ids, as a completion does.
+const deleteQueued = `
+WITH open AS (
+    SELECT delivery_id FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) AND subscription_id = @id
+    ORDER BY delivery_id FOR UPDATE
+)
+DELETE FROM webhook_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
+
+// HistoryPlace is a place among the deliveries of one subscription, which are ordered from the newest
+// to the oldest.
+type HistoryPlace struct {
+	CreatedAt time.Time
+	ID        uuid.UUID
+}
+
+// NewestHistory is before every delivery.
+func NewestHistory() HistoryPlace {
+	return HistoryPlace{CreatedAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ID: uuid.Max}
+}
+
+// DeleteHistory deletes up to limit deliveries of a deleted subscription with their attempts, after
+// the given place. The results are those of DeleteQueued.
+func (s *Store) DeleteHistory(
+	ctx context.Context, subscriptionID uuid.UUID, after HistoryPlace, limit int,
+) (next HistoryPlace, n int, err error) {
+	args := pgx.NamedArgs{"id": subscriptionID, "after_at": after.CreatedAt, "after_id": after.ID, "limit": limit}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		next, n = after, 0
+		if _, err := tx.Exec(ctx, byIndex); err != nil {
+			return err
+		}
+		gone, err := pg.Many[HistoryPlace](ctx, tx, deleteHistory, args)
+		if n = len(gone); n > 0 {
+			next = gone[n-1]
+		}
+		return err
+	})
+	if err != nil {
+		return after, 0, fmt.Errorf("delete history of subscription %s: %w", subscriptionID, err)
+	}
+	return next, n, nil
+}
+
+const deleteHistory = `
+WITH oldest AS MATERIALIZED (
+    SELECT id, created_at FROM webhook_delivery
+    WHERE subscription_id = @id AND (created_at, id) < (@after_at::timestamptz, @after_id::uuid)
+    ORDER BY created_at DESC, id DESC
+    LIMIT @limit
+), gone AS (
+    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
+), tries AS (
+    DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
+)
+SELECT id, created_at FROM oldest ORDER BY created_at DESC, id DESC`
+
+// DeleteSubscription deletes a subscription that is marked as deleted, with its health.
+func (s *Store) DeleteSubscription(ctx context.Context, subscriptionID uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, deleteSubscription, pgx.NamedArgs{"id": subscriptionID}); err != nil {
+		return fmt.Errorf("delete subscription %s: %w", subscriptionID, err)
+	}
+	return nil
+}
+
+const deleteSubscription = `DELETE FROM webhook_subscription WHERE id = @id AND deleted_at IS NOT NULL`

@@ -1,0 +1,123 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Ingest, claims, completions, changes, replays and the deletion of subscriptions run at the same
+// time. Postgres counts the deadlocks, those that are retried too.
+func TestLocks_NoDeadlock(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	settings := r.pool.Config()
+	settings.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	st := store.New(pool, box(t))
+	subs := make([]uuid.UUID, 4)
+	for i := range subs {
+		subs[i] = r.subscribe(ws, "call.ringing", "call.completed")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	repeat := func(action func() error) func() {
+		return func() {
+			for ctx.Err() == nil {
+				err := action()
+				var refused *pgconn.PgError
+				if errors.As(err, &refused) && refused.Code == "40P01" {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	ingest := repeat(func() error {
+		var events []delivery.Event
+		for range 10 {
+			call := uuid.New()
+			events = append(events, event(ws, call, 1, "call.ringing"), event(ws, call, 2, "call.completed"))
+		}
+		return pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
+			_, err := st.Ingest(ctx, tx, events...)
+			return err
+		})
+	})
+	work := repeat(func() error {
+		claim := store.Claim{Lease: time.Minute, Attempts: 5}
+		for _, sub := range subs {
+			claim.Room = append(claim.Room, store.Room{SubscriptionID: sub, Total: 16, Retries: 8})
+		}
+		claimed, err := st.ClaimDue(ctx, claim)
+		if err != nil || len(claimed.Work) == 0 {
+			return err
+		}
+		results := make([]delivery.Result, len(claimed.Work))
+		for i, w := range claimed.Work {
+			results[i] = delivery.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: delivery.Over,
+				Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, At: time.Now()},
+			}
+			if rand.IntN(3) == 0 {
+				results[i].Outcome = delivery.Again
+			}
+		}
+		rand.Shuffle(len(results), func(i, j int) { results[i], results[j] = results[j], results[i] })
+		_, err = st.Complete(ctx, results)
+		return err
+	})
+	change := repeat(func() error {
+		sub := subs[rand.IntN(len(subs))]
+		status := []subscription.Status{subscription.Paused, subscription.Active}[rand.IntN(2)]
+		_, err := st.Change(ctx, ws, sub, store.Change{Status: &status})
+		if err == nil {
+			_, _, err = st.Disable(ctx, sub, subscription.FailureRule{})
+		}
+		return err
+	})
+	replay := repeat(func() error {
+		_, err := st.Replay(ctx, ws, subs[rand.IntN(len(subs))], store.Replay{Status: delivery.Failed, Limit: 50})
+		return err
+	})
+	var version int64
+	suspend := repeat(func() error {
+		version++
+		return st.ApplyWorkspace(ctx, store.Workspace{ID: ws, Version: version, Suspended: version%2 == 0, Webhooks: true})
+	})
+	remove := repeat(func() error { // the last one is deleted and removed while the others work
+		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if _, _, err := st.DeleteQueued(ctx, subs[3], store.QueuePlace{}, 20); err != nil {
+			return err
+		}
+		_, _, err := st.DeleteHistory(ctx, subs[3], store.NewestHistory(), 20)
+		return err
+	})
+	var all sync.WaitGroup
+	for _, loop := range []func(){ingest, ingest, work, work, work, change, replay, suspend, remove} {
+		all.Go(loop)
+	}
+	all.Wait()
+	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
+	if n := r.count(`SELECT count(*) FROM webhook_attempt`); n == 0 {
+		t.Error("stored attempts = 0: the test has tested nothing")
+	}
+}
