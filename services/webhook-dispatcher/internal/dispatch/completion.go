@@ -69,7 +69,7 @@ func (d *Dispatcher) complete(ctx context.Context, batch []delivery.Result) (don
 	}
 }
 
-// healthChecks are done in a goroutine of their own: a subscription that is locked by another
+// healthChecks are done in a separate goroutine: a subscription that is locked by another
 // transaction must not delay the results of others.
 type healthChecks struct {
 	mu      sync.Mutex

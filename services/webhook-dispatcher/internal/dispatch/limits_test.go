@@ -32,7 +32,7 @@ func newCustomer(l *limits, first, retries int) *customer {
 	return &customer{l: l, id: id, url: "https://" + id.String() + ".example/", first: first, retries: retries}
 }
 
-// poll tells the limits about the due deliveries of the customers.
+// poll reports the due deliveries of the customers to the limits.
 func poll(customers ...*customer) {
 	for _, c := range customers {
 		var due []store.Due

@@ -1,5 +1,5 @@
 // Package sending owns one POST to a customer's endpoint: where it may go, how long it may take, how much of the answer
-// is read, and what went wrong. When to send and what follows is dispatching's.
+// is read, and what went wrong. dispatch decides when to send and what follows.
 package sending
 
 import (
