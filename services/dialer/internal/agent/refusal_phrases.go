@@ -86,6 +86,8 @@ func refusalPhrases() map[string]phrases {
 					" wieder)? anrufen",
 				"(ich (will|mochte|wunsche)|wir (wollen|mochten)) keine (weiteren )?anrufe( mehr)?( von ihnen)?( mehr)?",
 				"keine weiteren anrufe( mehr)?|keine anrufe mehr",
+				"(sie|ihr|du) (brauchen|braucht|brauchst|mussen|musst) (mich|uns|hier) " +
+					"(nicht mehr|nie wieder|nie mehr|nicht wieder) (anzurufen|anrufen)",
 				"(horen sie|hort|hor) (endlich )?auf (mich |hier )?(anzurufen|mit (den|diesen|ihren) anrufen)",
 				"unterlassen sie (diese|die|ihre|weitere) anrufe",
 				"(streichen|nehmen|loschen|entfernen) sie (mich|uns|meine (telefon)?nummer|meinen namen) (sofort )?(von|aus)" +
@@ -351,6 +353,8 @@ func refusalPhrases() map[string]phrases {
 					"(dzwon|dzwoncie|dzwonic|telefonuj|telefonujcie|telefonowac)" +
 					"( (juz|wiecej|nigdy|do (mnie|nas)|na ten numer|tu|tutaj|ponownie))*",
 				"niech (pan|pani|panstwo) ((juz|wiecej|nigdy|do (mnie|nas)) )*nie dzwoni(a)?( (juz|wiecej|nigdy|do (mnie|nas)))*",
+				"(czy )?(moze|moga|mozecie|moglibyscie|moglby|moglaby)( (pan|pani|panstwo))? " +
+					"((juz|wiecej|do (mnie|nas)) )*nie dzwonic( (juz|wiecej|do (mnie|nas)))*",
 				"((czy )?(moze|moga|mozecie|moglibyscie|moglby|moglaby)( (pan|pani|panstwo))? )?(przestancie|przestan|przestac)" +
 					"( do (mnie|nas))? (dzwonic|telefonowac)( do (mnie|nas))?",
 				"nie (chce|zycze sobie)( (juz|wiecej|zadnych|kolejnych|dalszych))* (telefonow|polaczen)( od (was|panstwa))?",
@@ -381,6 +385,8 @@ func refusalPhrases() map[string]phrases {
 				"((do (mnie|nas)|na ten numer|tu|tutaj) )?nie (do (mnie|nas) )?(dzwon|dzwoncie|dzwonic|telefonuj|" +
 					"telefonujcie|telefonowac)( (do (mnie|nas)|na ten numer|tu|tutaj))?",
 				"niech (pan|pani|panstwo) (do (mnie|nas) )?nie dzwonia?( do (mnie|nas))?",
+				"(czy )?(moze|moga|mozecie|moglibyscie|moglby|moglaby)( (pan|pani|panstwo))? (do (mnie|nas) )?nie dzwonic" +
+					"( do (mnie|nas))?",
 			},
 			wishes: []string{
 				"((lepiej|czy|moze|moga|mozecie)( (pan|pani|panstwo))? )*(zadzwon|zadzwoncie|zadzwonic|dzwon|" +
