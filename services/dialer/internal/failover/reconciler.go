@@ -35,6 +35,9 @@ const (
 // dialed until an operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
+// unchecked is the identity of no server.
+const unchecked = "not checked yet"
+
 // Reasons why nothing is dialed, as values of the label reason.
 const (
 	reasonReconciliation = "reconciliation"
@@ -58,7 +61,8 @@ type Reconciler struct {
 	wait func(context.Context) error
 }
 
-// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers.
+// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers. The store claims and
+// fences nothing until Run has checked the server.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -81,6 +85,7 @@ func NewReconciler(
 	reason := reasonReconciliation
 	r.pending.Store(&reason)
 	r.report()
+	st.UseServer(unchecked)
 	return r
 }
 

@@ -35,6 +35,17 @@ func TestFence_NotOnAnotherServer(t *testing.T) {
 	}
 }
 
+func TestWithdrawNow_NotOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	st.UseServer("a server that is gone")
+	if _, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID); !errors.Is(err, store.ErrServerChanged) {
+		t.Errorf("WithdrawNow on another server = %v, want ErrServerChanged", err)
+	}
+}
+
 func TestReadFeed_NotOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))

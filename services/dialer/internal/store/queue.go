@@ -132,9 +132,13 @@ RETURNING ended_at`
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
-// WithdrawNow is Withdraw in a transaction of its own.
+// WithdrawNow is Withdraw in its own transaction. It returns ErrServerChanged on a server that is not reconciled: a
+// request that is queued there may have been dialed.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
+			return err
+		}
 		if withdrawn, err = s.Withdraw(ctx, tx, id, workspaceID); err != nil {
 			return err
 		}
