@@ -3,22 +3,12 @@ package main
 import (
 	"time"
 
-	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/app"
 )
 
 // Config is billing-wallet's environment.
 type Config struct {
-	HTTP      httpserver.Config
-	Postgres  pg.Config
-	Kafka     kafka.Config
-	Outbox    outbox.Config
-	Trust     trust.Config
-	Telemetry telemetry.Config
+	app.Config
 
 	// UnconfirmedAfter is the age at which calls is asked about a hold without its request, and the time between two questions.
 	UnconfirmedAfter time.Duration `env:"UNCONFIRMED_AFTER" envDefault:"2m" help:"age at which calls is asked about a hold whose request was never seen, and the time between two questions"`

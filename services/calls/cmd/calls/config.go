@@ -3,13 +3,8 @@ package main
 import (
 	"time"
 
-	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/recording"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/intake"
 	"ringfence.dev/services/calls/internal/keeping"
@@ -17,15 +12,10 @@ import (
 
 // Config is the environment of calls.
 type Config struct {
-	HTTP      httpserver.Config
-	Postgres  pg.Config
-	Kafka     kafka.Config
-	Outbox    outbox.Config
-	Trust     trust.Config
-	Telemetry telemetry.Config
-	Peers     asking.Config
-	Intake    intake.Config
-	Keeping   keeping.Config
+	app.Config
+	Peers   asking.Config
+	Intake  intake.Config
+	Keeping keeping.Config
 	// Recordings is where recordings lie; the dialer has the same.
 	Recordings recording.Storage
 

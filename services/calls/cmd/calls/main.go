@@ -1,21 +1,12 @@
-// Command calls keeps what was asked for and what became of it.
+// Command calls keeps call requests and calls, and publishes what customers see of them.
 package main
 
 import (
 	"context"
-	"os"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/canceling"
@@ -32,91 +23,48 @@ import (
 	"ringfence.dev/services/calls/migrations"
 )
 
-// name is the service's, and its schema's.
-const name = "calls"
+func main() { app.Run(spec()) }
 
-func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
-}
-
-func tracks() []pg.Migrations {
-	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: name, FS: migrations.FS}}
-}
-
-func migrate(ctx context.Context, cfg Config) error {
-	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, name, tracks()...)
-}
-
-func serve(ctx context.Context, cfg Config) error {
-	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
-	if err != nil {
-		return err
+func spec() app.Spec[Config] {
+	return app.Spec[Config]{
+		Name: "calls", Migrations: migrations.FS, Start: start, Handlers: handlers,
+		Check: func(cfg Config) error { _, err := linking.New(cfg.Recordings); return err },
 	}
-	defer tel.Close(ctx)
-	keys, err := trust.New(name, cfg.Trust)
+}
+
+func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
+	peers, err := asking.New(cfg.Peers, rt.Keys)
 	if err != nil {
-		return err
-	}
-	peers, err := asking.New(cfg.Peers, keys)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	links, err := linking.New(cfg.Recordings)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
+	records, err := handlers(cfg, rt)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer pool.Close()
-	pgwatch.Pool(pool, tel.Metrics)
-	tel.Ready("database", pool.Ping)
-	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-
-	st := store.New(pool)
-	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
-	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
+	st, relay, metrics := store.New(rt.Pool), rt.Relay, rt.Telemetry.Metrics
 	api := httpapi.New(
-		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),
+		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, metrics),
 		canceling.New(st, peers, relay.Wake),
 		st, links, peers, relay.Wake,
 	)
-	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys)}
-	return service.Run(ctx,
-		service.Part{Name: "private port", Run: tel.Private},
-		service.Part{Name: "outbox relay", Run: relay.Run},
-		service.Part{Name: "completing", Run: completing.New(st, waits, relay.Wake).Run},
-		service.Part{Name: "republishing", Run: republishing.New(st, cfg.RepublishAfter, relay.Wake, tel.Metrics).Run},
-		service.Part{Name: "keeping", Run: keeping.New(st, cfg.Keeping).Run},
-		service.Part{Name: "erasure", Run: erasure.NewJob(st, relay.Wake).Run},
-		service.Part{Name: "freeing", Run: freeing.New(st, cfg.KeepKeys).Run},
-		service.Part{Name: "consumer", Run: listen(cfg, pool, st, waits, relay, tel).Run},
-		service.Part{Name: "http", Run: server.Run},
-	)
+	return []service.Part{
+		{Name: "completing", Run: completing.New(st, cfg.waits(), relay.Wake).Run},
+		{Name: "republishing", Run: republishing.New(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
+		{Name: "keeping", Run: keeping.New(st, cfg.Keeping).Run},
+		{Name: "erasure", Run: erasure.NewJob(st, relay.Wake).Run},
+		{Name: "freeing", Run: freeing.New(st, cfg.KeepKeys).Run},
+		rt.Consumer(records),
+		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),
+	}, nil
 }
 
-func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, waits call.Waits, relay *outbox.Relay, tel *telemetry.Telemetry) *inbox.Consumer {
-	handlers := consumer.New(st, waits, relay.Wake, tel.Metrics).Handlers()
-	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
+func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
+	return consumer.New(store.New(rt.Pool), cfg.waits(), rt.Relay.Wake, rt.Telemetry.Metrics).Handlers(), nil
 }
 
-// replay puts the parked records of one topic back. What they cause is published by the serving process.
-func replay(ctx context.Context, cfg Config, topic string) error {
-	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
-	if err != nil {
-		return err
-	}
-	defer tel.Close(ctx)
-	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
-	return listen(cfg, pool, store.New(pool), waits, nil, tel).PutBack(ctx, topic, os.Stdout)
-}
+// waits are how long call.completed waits for each part of it.
+func (c Config) waits() call.Waits { return call.Waits{Charge: c.ChargeWait, Analysis: c.AnalysisWait} }

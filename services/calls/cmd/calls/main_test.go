@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/loopback"
@@ -22,21 +23,23 @@ import (
 
 // TestServe_StartsAnswersAndDrains wires the whole service and ends it.
 func TestServe_StartsAnswersAndDrains(t *testing.T) {
-	pool := pgtest.New(t, name, tracks()...)
+	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	cfg := Config{
-		HTTP:      httpserver.Config{Addr: freeAddr(t)},
-		Postgres:  pg.Config{URL: pool.Config().ConnString(), MaxConns: 8, StatementTimeout: 5 * time.Second},
-		Kafka:     kafkatest.New(t),
-		Trust:     trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
-		Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
-		Peers:     asking.Config{ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1"},
-		Intake:    intake.Config{Lease: time.Second, Wait: time.Second},
+		Config: app.Config{
+			HTTP:      httpserver.Config{Addr: freeAddr(t)},
+			Postgres:  pg.Config{URL: pool.Config().ConnString(), MaxConns: 8, StatementTimeout: 5 * time.Second},
+			Kafka:     kafkatest.New(t),
+			Trust:     trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
+			Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
+		},
+		Peers:  asking.Config{ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1"},
+		Intake: intake.Config{Lease: time.Second, Wait: time.Second},
 
 		RepublishAfter: time.Minute, ChargeWait: time.Second, AnalysisWait: time.Second, KeepKeys: time.Hour,
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, cfg) }()
+	go func() { ended <- spec().Serve(ctx, cfg) }()
 	await(t, "http://"+cfg.Telemetry.PrivateAddr+"/readyz", http.StatusOK)
 	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized) // nobody signed for it
 	stop()

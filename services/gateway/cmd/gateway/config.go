@@ -6,12 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/app"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/store"
@@ -19,14 +14,8 @@ import (
 
 // Config is the gateway's environment.
 type Config struct {
-	HTTP      httpserver.Config
+	app.Config
 	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator's side (/admin/v1); keep it private"`
-
-	Telemetry telemetry.Config
-	Postgres  pg.Config
-	Kafka     kafka.Config
-	Outbox    outbox.Config
-	Trust     trust.Config
 
 	CallsURL    string `env:"CALLS_URL,required" help:"address of calls"`
 	ContactsURL string `env:"CONTACTS_URL,required" help:"address of contacts-compliance"`

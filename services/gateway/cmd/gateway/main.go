@@ -1,5 +1,4 @@
-// Command gateway decides who is asking, what the plan and key allow, and how often; everything else it hands to the
-// service that owns it.
+// Command gateway serves the public API and the operator API, and proxies each request to the service that owns it.
 package main
 
 import (
@@ -7,14 +6,9 @@ import (
 	"errors"
 	"log/slog"
 
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/admitting"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/forwarding"
@@ -25,76 +19,62 @@ import (
 	"ringfence.dev/services/gateway/migrations"
 )
 
-const name = "gateway"
+func main() { app.Run(spec()) }
 
-func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate})
-}
-
-func tracks() []pg.Migrations {
-	return []pg.Migrations{outbox.Migrations, {Name: store.Schema, FS: migrations.FS}}
-}
-
-func migrate(ctx context.Context, cfg Config) error {
-	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, store.Schema, tracks()...)
-}
-
-func serve(ctx context.Context, cfg Config) error {
-	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
-	if err != nil {
-		return err
+func spec() app.Spec[Config] {
+	return app.Spec[Config]{
+		Name: "gateway", Migrations: migrations.FS, Start: start,
+		Check: func(cfg Config) error { _, err := cfg.parse(); return err },
 	}
-	defer tel.Close(ctx)
+}
 
-	pepper, faults := apikey.NewPepper(cfg.APIKeyPepper)
-	operators, fault := cfg.operators(pepper)
+func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
+	parsed, faults := cfg.parse()
+	docs, fault := reference.New()
 	faults = errors.Join(faults, fault)
-	proxies, fault := admitting.ParseProxies(cfg.TrustedProxies)
-	faults = errors.Join(faults, fault)
-	ready, fault := httpapi.NewReadiness(cfg.ReadyURLs)
-	faults = errors.Join(faults, fault)
-	keys, fault := trust.New(name, cfg.Trust)
-	faults = errors.Join(faults, fault)
-	shelf, fault := reference.New()
-	faults = errors.Join(faults, fault)
-	peers, fault := forwarding.New(keys, cfg.owners())
+	peers, fault := forwarding.New(rt.Keys, cfg.owners())
 	if faults = errors.Join(faults, fault); faults != nil {
-		return faults
+		return nil, faults
 	}
-	defer peers.Close()
-
-	pool, err := pg.Open(ctx, cfg.Postgres, store.Schema, tracks()...)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	pgwatch.Pool(pool, tel.Metrics)
-	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
-	st := store.New(pool, relay)
-	if len(operators) > 0 {
-		if err := st.SeedOperators(ctx, operators); err != nil {
-			return err
+	st := store.New(rt.Pool, rt.Relay)
+	if len(parsed.operators) > 0 {
+		if err := st.SeedOperators(ctx, parsed.operators); err != nil {
+			return nil, err
 		}
 	} else {
 		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators seeded before can use /admin/v1")
 	}
-	tel.Ready("postgres", st.Ping)
+	door := admitting.NewDoor(st, parsed.pepper, parsed.proxies)
+	public := &httpserver.Server{
+		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(door, peers, parsed.ready, docs, rt.Telemetry),
+		Header: httpapi.Uncounted(),
+	}
+	admin := &httpserver.Server{
+		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR",
+		Handler: httpapi.NewAdmin(door, st, peers, parsed.pepper, parsed.ready, rt.Telemetry),
+	}
+	return []service.Part{
+		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
+		{Name: "sweeper", Run: sweeping.New(st).Run},
+		{Name: "admin", Run: admin.Run},
+		{Name: "public", Run: public.Run},
+	}, nil
+}
 
-	door := admitting.NewDoor(st, pepper, proxies)
-	public := &httpserver.Server{Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(door, peers, ready, shelf, tel),
-		Header: httpapi.Uncounted()}
-	admin := &httpserver.Server{Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR",
-		Handler: httpapi.NewAdmin(door, st, peers, pepper, ready, tel)}
-	return service.Run(ctx, // what is fed first, what feeds last: they stop from the bottom up
-		service.Part{Name: "private port", Run: tel.Private},
-		service.Part{Name: "outbox relay", Run: relay.Run},
-		service.Part{Name: "sweeper", Run: sweeping.New(st).Run},
-		service.Part{Name: "admin", Run: admin.Run},
-		service.Part{Name: "public", Run: public.Run},
-	)
+// parsed are the settings that are more than a value.
+type parsed struct {
+	pepper    apikey.Pepper
+	operators []store.Operator
+	proxies   admitting.Proxies
+	ready     *httpapi.Readiness
+}
+
+// parse returns all faults together.
+func (c Config) parse() (p parsed, err error) {
+	var faults [4]error
+	p.pepper, faults[0] = apikey.NewPepper(c.APIKeyPepper)
+	p.operators, faults[1] = c.operators(p.pepper)
+	p.proxies, faults[2] = admitting.ParseProxies(c.TrustedProxies)
+	p.ready, faults[3] = httpapi.NewReadiness(c.ReadyURLs)
+	return p, errors.Join(faults[:]...)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/loopback"
-	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/polltest"
@@ -26,8 +26,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
-	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 const token = "a-token-of-ada-0001"
@@ -50,19 +48,22 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	owner := httptest.NewServer(mux)
 	defer owner.Close()
-	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	bus := kafkatest.New(t)
 	cfg := Config{
-		HTTP: httpserver.Config{Addr: freeAddr(t)}, AdminAddr: freeAddr(t),
-		Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
-		Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
-		Trust:    trust.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
-		CallsURL: owner.URL, ContactsURL: owner.URL, DialerURL: owner.URL, WalletURL: owner.URL, WebhooksURL: owner.URL,
+		Config: app.Config{
+			HTTP:      httpserver.Config{Addr: freeAddr(t)},
+			Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
+			Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
+			Trust: trust.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
+		},
+		AdminAddr: freeAddr(t),
+		CallsURL:  owner.URL, ContactsURL: owner.URL, DialerURL: owner.URL, WalletURL: owner.URL, WebhooksURL: owner.URL,
 		APIKeyPepper: "pepper-of-the-test-0001", OperatorTokens: []string{"ada=" + token}, ReadyURLs: []string{"calls=" + owner.URL},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, cfg) }()
+	go func() { ended <- spec().Serve(ctx, cfg) }()
 
 	polltest.Until(t, "the gateway is ready", func() bool {
 		return ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"

@@ -6,13 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
@@ -21,19 +16,23 @@ import (
 
 // Config is the environment of webhook-dispatcher.
 type Config struct {
-	HTTP      httpserver.Config
-	Postgres  pg.Config
-	Kafka     kafka.Config
-	Outbox    outbox.Config
-	Trust     trust.Config
-	Telemetry telemetry.Config
+	app.Config
 	Seal      seal.Config
 	Sending   sending.Config
 	Dispatch  dispatch.Config
 	Retention retention.Config
 }
 
-// check finds what cannot work together.
+// box opens and seals the secrets of subscriptions.
+func (c Config) box() (*seal.Box, error) {
+	box, err := seal.New(c.Seal)
+	if err != nil {
+		return nil, fmt.Errorf("read SEALING_KEYS: %w", err)
+	}
+	return box, nil
+}
+
+// check returns the faults of the configuration.
 func (c Config) check() error {
 	var faults []error
 	delays := c.Dispatch.RetryDelays

@@ -1,0 +1,190 @@
+// Package app runs a service of Ringfence from a specification. It owns what every service has: telemetry, the connection
+// pool, the Kafka client, the outbox relay, the consumer, and the commands migrate and replay. libs/service owns the process.
+package app
+
+import (
+	"context"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+)
+
+// Config is the environment that every service has. A service embeds it in its own.
+type Config struct {
+	HTTP      httpserver.Config
+	Postgres  pg.Config
+	Kafka     kafka.Config
+	Outbox    outbox.Config
+	Trust     trust.Config
+	Telemetry telemetry.Config
+}
+
+func (c Config) common() Config { return c }
+
+// Configured is the configuration of a service: a struct that embeds Config.
+type Configured interface{ common() Config }
+
+// Spec describes a service with the configuration C.
+type Spec[C Configured] struct {
+	// Name is the service's name: "billing-wallet". Its schema has the same name with underscores.
+	Name string
+	// Migrations are the service's own; those of the outbox and the inbox are added.
+	Migrations fs.FS
+	// Check returns the faults of the configuration. It is called before any connection is opened. It may be nil.
+	Check func(cfg C) error
+	// Start returns the parts of the service. They stop in reverse order, before the relay and the private port: a part
+	// that causes work for another one comes after it.
+	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
+	// Handlers returns the Kafka handlers for the command replay, with a Runtime that has a pool and no relay. It is nil if
+	// the service reads no topic.
+	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
+	// Commands are the further commands. They run beside the serving replicas.
+	Commands []Command[C]
+}
+
+// Command is a command of one service. Run gets a pool on the current schema.
+type Command[C Configured] struct {
+	service.Command[C]
+	Run func(ctx context.Context, cfg C, pool *pgxpool.Pool) error
+}
+
+// Runtime is what a service works with.
+type Runtime struct {
+	Telemetry *telemetry.Telemetry
+	Keys      *trust.Keys
+	Pool      *pgxpool.Pool
+	Kafka     *kafka.Client
+	Relay     *outbox.Relay
+
+	name   string
+	config Config
+}
+
+// HTTP returns the part that serves a handler on HTTP_ADDR.
+func (rt *Runtime) HTTP(handler http.Handler) service.Part {
+	return service.Part{Name: "http", Run: (&httpserver.Server{Addr: rt.config.HTTP.Addr, Handler: handler}).Run}
+}
+
+// Consumer returns the part that passes the records of Kafka to handlers.
+func (rt *Runtime) Consumer(handlers inbox.Handlers) service.Part {
+	return service.Part{Name: "consumer", Run: rt.consumer(handlers).Run}
+}
+
+func (rt *Runtime) consumer(handlers inbox.Handlers) *inbox.Consumer {
+	return inbox.NewConsumer(rt.name, rt.config.Kafka, rt.Pool, handlers, rt.Relay, rt.Telemetry.Metrics)
+}
+
+// Run is the main function of a service. It does not return.
+func Run[C Configured](s Spec[C]) {
+	commands := service.Commands[C]{Serve: s.Serve, Migrate: s.migrate}
+	if s.Handlers != nil {
+		commands.Replay = s.replay
+	}
+	for _, c := range s.Commands {
+		further := c.Command
+		further.Run = func(ctx context.Context, cfg C) error { return s.onPool(ctx, cfg, c.Run) }
+		commands.Further = append(commands.Further, further)
+	}
+	service.Main(s.Name, commands)
+}
+
+// Schema returns the name of the service's schema.
+func (s Spec[C]) Schema() string { return strings.ReplaceAll(s.Name, "-", "_") }
+
+// Tracks returns all migrations of the service's schema.
+func (s Spec[C]) Tracks() []pg.Migrations {
+	tracks := []pg.Migrations{outbox.Migrations}
+	if s.Handlers != nil {
+		tracks = append(tracks, inbox.Migrations)
+	}
+	return append(tracks, pg.Migrations{Name: s.Schema(), FS: s.Migrations})
+}
+
+// Serve runs the service until ctx ends.
+func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
+	config := cfg.common()
+	tel, err := telemetry.Start(ctx, config.Telemetry, s.Name)
+	if err != nil {
+		return err
+	}
+	defer tel.Close(ctx)
+	if s.Check != nil {
+		if err := s.Check(cfg); err != nil {
+			return err
+		}
+	}
+	keys, err := trust.New(s.Name, config.Trust)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, config.Postgres, s.Schema(), s.Tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
+	tel.Ready("postgres", pool.Ping)
+	client, err := kafka.NewClient(config.Kafka, s.Name, tel.Metrics)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	rt := &Runtime{
+		Telemetry: tel, Keys: keys, Pool: pool, Kafka: client, name: s.Name, config: config,
+		Relay: outbox.NewRelay(pool, client, tel.Metrics, config.Outbox),
+	}
+	parts, err := s.Start(ctx, cfg, rt)
+	if err != nil {
+		return err
+	}
+	first := []service.Part{{Name: "private port", Run: tel.Private}, {Name: "outbox relay", Run: rt.Relay.Run}}
+	return service.Run(ctx, append(first, parts...)...)
+}
+
+func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
+	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
+}
+
+// replay applies the parked records of a topic again. The serving replicas publish the events that this causes.
+func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
+	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
+	if err != nil {
+		return err
+	}
+	defer tel.Close(ctx)
+	return s.onPool(ctx, cfg, func(ctx context.Context, cfg C, pool *pgxpool.Pool) error {
+		rt := &Runtime{Telemetry: tel, Pool: pool, name: s.Name, config: cfg.common()}
+		handlers, err := s.Handlers(cfg, rt)
+		if err != nil {
+			return err
+		}
+		return rt.consumer(handlers).PutBack(ctx, topic, os.Stdout)
+	})
+}
+
+// onPool runs f with a pool. It does not migrate: it returns an error if the schema is not current.
+func (s Spec[C]) onPool(
+	ctx context.Context, cfg C, f func(ctx context.Context, cfg C, pool *pgxpool.Pool) error,
+) error {
+	postgres := cfg.common().Postgres
+	postgres.MigrateURL = ""
+	pool, err := pg.Open(ctx, postgres, s.Schema(), s.Tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return f(ctx, cfg, pool)
+}
