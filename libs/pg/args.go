@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -82,16 +83,29 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// One is the row that the statement answers, by the names of its columns. pgx.ErrNoRows says that there is none, pgx.ErrTooManyRows that there are more.
+// ErrNotFound is the error of One if there is no row. errors.Is finds pgx.ErrNoRows in it, too.
+var ErrNotFound error = notFound{}
+
+type notFound struct{}
+
+func (notFound) Error() string        { return "not found" }
+func (notFound) Is(target error) bool { return target == pgx.ErrNoRows } //nolint:errorlint // the sentinel itself
+
+// One returns the only row of a statement; columns are matched to fields by name. It returns ErrNotFound if there is no row,
+// and pgx.ErrTooManyRows if there are several.
 func One[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) (row T, err error) {
 	rows, err := q.Query(ctx, sql, Args(args))
 	if err != nil {
 		return row, err
 	}
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, ErrNotFound
+	}
+	return row, err
 }
 
-// Many are the rows that the statement answers, by the names of their columns.
+// Many returns all rows of a statement; columns are matched to fields by name.
 func Many[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) ([]T, error) {
 	rows, err := q.Query(ctx, sql, Args(args))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
@@ -33,7 +34,7 @@ func New(st *store.Store, peers *asking.Peers, wake func()) *Desk {
 // let go is not known: if it did, and when our own commit is lost, its fact of the withdrawal cancels the request.
 func (d *Desk) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return call.Request{}, apierr.NotFound("call request")
 	}
 	if err != nil {
@@ -52,7 +53,7 @@ func (d *Desk) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Requ
 	crash.Point("calls: after withdraw")
 	ctx = context.WithoutCancel(ctx) // it is withdrawn, whether or not the client still listens
 	req, err = d.store.Cancel(ctx, workspaceID, id, time.Now())
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return d.endedMeanwhile(ctx, workspaceID, id)
 	}
 	if err != nil {
@@ -66,7 +67,7 @@ func (d *Desk) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Requ
 // faster, or another cancel, which then has the 200.
 func (d *Desk) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
-	if !errors.Is(err, store.ErrNotFound) {
+	if !errors.Is(err, pg.ErrNotFound) {
 		return req, err
 	}
 	if req, err = d.store.Request(ctx, workspaceID, id); err != nil {

@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -146,7 +147,7 @@ func (a *API) link(ctx context.Context, c call.Call) (string, error) {
 		return "", nil
 	}
 	key, err := a.store.Recording(ctx, c.WorkspaceID, c.ID)
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {

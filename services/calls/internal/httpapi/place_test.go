@@ -15,10 +15,10 @@ import (
 
 	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/services/calls/internal/store"
 )
 
 func TestPlace_StoresAndOrdersOnce(t *testing.T) {
@@ -405,7 +405,7 @@ func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
 		t.Errorf("r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) = %v, want 1",
 			r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`))
 	}
-	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, store.ErrNotFound) {
+	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("old key: %v, want it free", err)
 	}
 }

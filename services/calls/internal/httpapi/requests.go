@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
@@ -105,7 +106,7 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 
 // missing is the 404 for a row that the workspace does not have; another workspace's is the same.
 func missing(err error, thing string) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}
 	return err

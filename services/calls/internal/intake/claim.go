@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/store"
 )
@@ -59,7 +60,7 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		state, err := in.store.LookAtKey(ctx, want.WorkspaceID, want.Key)
-		if errors.Is(err, store.ErrNotFound) {
+		if errors.Is(err, pg.ErrNotFound) {
 			return store.KeyState{}, nil
 		}
 		if err != nil || state.Done || state.Lapsed {

@@ -15,6 +15,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
@@ -153,7 +154,7 @@ func (in *Intake) write(ctx context.Context, req call.Request, claim *store.Clai
 // settled the id as one that never will, or the person was erased.
 func (in *Intake) placedBefore(ctx context.Context, req call.Request) (call.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		erased, err := in.store.ErasedSince(ctx, req)
 		if err == nil && erased {
 			err = apierr.Unprocessable("consent_withdrawn", "The person's data was erased while this was being placed, and their consent with it.")

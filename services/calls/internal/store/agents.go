@@ -25,7 +25,7 @@ RETURNING ` + agentColumns
 // AddAgent stores a new agent and tells agents.v1.
 func (s *Store) AddAgent(ctx context.Context, a agent.Agent, at time.Time) (agent.Agent, error) {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if a, err = one[agent.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
+		if a, err = pg.One[agent.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
 			return err
 		}
 		return putAgent(ctx, tx, a, at)
@@ -46,17 +46,17 @@ UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + agentColumns
 
-// ChangeAgent applies change to the locked agent and tells agents.v1; ErrNotFound when there is none or it was deleted.
+// ChangeAgent applies change to the locked agent and tells agents.v1; pg.ErrNotFound when there is none or it was deleted.
 func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agent.Agent) error) (agent.Agent, error) {
 	var a agent.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if a, err = one[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+		if a, err = pg.One[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
 			return err
 		}
 		if err = change(&a); err != nil {
 			return err
 		}
-		if a, err = one[agent.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {
+		if a, err = pg.One[agent.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {
 			return err
 		}
 		return putAgent(ctx, tx, a, at)
@@ -71,9 +71,9 @@ const agentByID = `
 SELECT ` + agentColumns + ` FROM agents
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
-// Agent reads one agent; ErrNotFound when there is none or it was deleted.
+// Agent reads one agent; pg.ErrNotFound when there is none or it was deleted.
 func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agent.Agent, error) {
-	a, err := one[agent.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	a, err := pg.One[agent.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
 		return agent.Agent{}, fmt.Errorf("read agent %s: %w", id, err)
 	}

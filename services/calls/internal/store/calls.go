@@ -30,7 +30,7 @@ const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WH
 
 // Call reads one call of the workspace.
 func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (call.Call, error) {
-	c, err := one[call.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	c, err := pg.One[call.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
 		return call.Call{}, fmt.Errorf("read call %s: %w", id, err)
 	}
@@ -41,11 +41,11 @@ const recordingOf = `
 SELECT recording_key FROM calls
 WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AND (SELECT w.recordings FROM workspaces w WHERE w.id = workspace_id)`
 
-// Recording is where a call's recording lies, when it may be shown; ErrNotFound when there is none to show.
+// Recording is where a call's recording lies, when it may be shown; pg.ErrNotFound when there is none to show.
 func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
 	err = s.pool.QueryRow(ctx, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id}).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", ErrNotFound
+		return "", pg.ErrNotFound
 	}
 	if err != nil {
 		return "", fmt.Errorf("read where the recording of call %s lies: %w", id, err)

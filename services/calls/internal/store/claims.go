@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
 )
 
 // Claim is the right to turn an idempotency key into a request.
@@ -33,11 +35,11 @@ RETURNING workspace_id, key, request_id, epoch`
 // A take-over inherits the request id, so that pre-check and hold answer as they did; not for another order, whose
 // answers were given for another number.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
-	got, err = one[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
+	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
 		"fingerprint": fingerprint, "lease": lease.Seconds(),
 	})
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return Claim{}, false, nil
 	}
 	if err != nil {
@@ -60,9 +62,9 @@ const lookAtKey = `
 SELECT request_id, done, leased_until <= now() AS lapsed, fingerprint FROM idempotency_keys
 WHERE workspace_id = @workspace_id AND key = @key`
 
-// LookAtKey reads a key; ErrNotFound when it is free.
+// LookAtKey reads a key; pg.ErrNotFound when it is free.
 func (s *Store) LookAtKey(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
-	state, err := one[KeyState](ctx, s.pool, lookAtKey, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
+	state, err := pg.One[KeyState](ctx, s.pool, lookAtKey, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
 	if err != nil {
 		return KeyState{}, fmt.Errorf("look at idempotency key: %w", err)
 	}

@@ -105,7 +105,7 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
 	}
-	req, err := one[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
+	req, err := pg.One[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
 	switch {
 	case err == nil:
 		event := req.Requested(at)
@@ -117,7 +117,7 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 			event = req.Overdue(at)
 		}
 		return true, outbox.Put(ctx, tx, requestEvent(&req, event))
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, pg.ErrNotFound):
 		return false, fmt.Errorf("lock call request %s: %w", requestID, err)
 	}
 	batch := &pgx.Batch{}
@@ -148,7 +148,7 @@ SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), 
 
 // Admission reads what an order of the workspace with the agent may be.
 func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (Admission, error) {
-	found, err := one[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID})
+	found, err := pg.One[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID})
 	if err != nil {
 		return Admission{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
 	}

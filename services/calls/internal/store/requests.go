@@ -24,7 +24,7 @@ const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE work
 
 // Request reads one call request of the workspace.
 func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
-	req, err := one[call.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	req, err := pg.One[call.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
 		return call.Request{}, fmt.Errorf("read call request %s: %w", id, err)
 	}
@@ -82,11 +82,11 @@ WHERE workspace_id = @workspace_id AND id = @id AND status = 'queued'
 RETURNING ` + requestColumns
 
 // Cancel ends a request that the dialer has let go of and tells call-requests.v1. A request that is no longer
-// queued is ErrNotFound.
+// queued is pg.ErrNotFound.
 func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (call.Request, error) {
 	var req call.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if req, err = one[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+		if req, err = pg.One[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
 			return err
 		}
 		return outbox.Put(ctx, tx, requestEvent(&req, req.Withdrawn(at)))
@@ -103,9 +103,9 @@ WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT 
 RETURNING ` + requestColumns
 
 // AnswerCancel gives a request that the dialer's news canceled to the one who asked for it. When it is not canceled, or another
-// was answered so, it is ErrNotFound.
+// was answered so, it is pg.ErrNotFound.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
-	req, err := one[call.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	req, err := pg.One[call.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
 		return call.Request{}, fmt.Errorf("answer the cancel of call request %s: %w", id, err)
 	}

@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,23 +12,11 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// ErrNotFound says that no such row exists in the workspace.
-var ErrNotFound = errors.New("not found")
-
 // Store is the schema calls.
 type Store struct{ pool *pgxpool.Pool }
 
 // New makes a store over the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
-
-// one is pg.One that answers ErrNotFound.
-func one[T any](ctx context.Context, q pg.Querier, sql string, args pgx.NamedArgs) (T, error) {
-	row, err := pg.One[T](ctx, q, sql, args)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, ErrNotFound
-	}
-	return row, err
-}
 
 // newestFirst ends every statement of a public list. Pages run on the key, but on its bytes: ordered by id itself, a statement could
 // also be served by the primary key, through the rows of every other workspace, and the planner would choose that where it

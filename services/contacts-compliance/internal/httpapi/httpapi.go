@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -143,7 +144,7 @@ func invalidPhone(what string) error {
 
 // found turns the store's "no such row" into the customer's 404.
 func found(err error, thing string) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}
 	return err

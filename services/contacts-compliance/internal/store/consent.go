@@ -38,7 +38,7 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // Record moves one state of a number and writes down why, in one commit: at the end of the workspace's chain (internal/ledger). The
 // contact's row is locked first and the chain's head behind it, so records of one number stand in the order of their effects, and
 // only writers of the same workspace wait for each other. A change that names a call happens once per call.
-// A number never seen is created or ErrNotFound, as unknown says.
+// A number never seen is created or pg.ErrNotFound, as unknown says.
 func (s *Store) Record(ctx context.Context, ch contact.Change, unknown Unknown) (changed contact.Contact, err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
@@ -76,7 +76,7 @@ func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, 
 		tx.LaterAll(batch) // goes with COMMIT
 		return nil
 	})
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return changed, fmt.Errorf("write consent record: %w", err)
 	}
 	return changed, err
@@ -123,7 +123,7 @@ func askNumber(ctx context.Context, tx *pg.Pipeline, ch contact.Change, unknown 
 		return found, fmt.Errorf("lock contact and head: %w", err)
 	}
 	if !known {
-		return found, ErrNotFound
+		return found, pg.ErrNotFound
 	}
 	return found, nil
 }
@@ -164,12 +164,9 @@ SELECT ` + recordColumns + `
 FROM consent_records
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// RecordByID reads one row of the consent ledger, or ErrNotFound.
+// RecordByID reads one row of the consent ledger, or pg.ErrNotFound.
 func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contact.Record, error) {
 	record, err := pg.One[contact.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return record, ErrNotFound
-	}
 	if err != nil {
 		return record, fmt.Errorf("read consent record: %w", err)
 	}

@@ -21,9 +21,6 @@ import (
 
 const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, variables, metadata, dnd_status, consent_status, updated_at, erasures`
 
-// ErrNotFound says that the workspace has no such thing.
-var ErrNotFound = errors.New("not found")
-
 const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, metadata, time_zone, updated_at)
 VALUES (@id, @workspace_id, @phone_e164, @name, @name_folded, @metadata, @time_zone, @updated_at)
@@ -72,7 +69,7 @@ func contactArgs(c contact.Contact) (pgx.NamedArgs, error) {
 	return args, nil
 }
 
-// ByNumber finds the contact of a number, or ErrNotFound.
+// ByNumber finds the contact of a number, or pg.ErrNotFound.
 func (s *Store) ByNumber(ctx context.Context, workspace uuid.UUID, number phone.Number) (contact.Contact, error) {
 	return s.find(ctx, contactByNumber, pgx.NamedArgs{"workspace_id": workspace, "phone_e164": number})
 }
@@ -82,16 +79,13 @@ SELECT ` + contactColumns + `
 FROM contacts
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// ByID finds a contact, or ErrNotFound.
+// ByID finds a contact, or pg.ErrNotFound.
 func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contact.Contact, error) {
 	return s.find(ctx, contactByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 }
 
 func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (contact.Contact, error) {
 	found, err := pg.One[contact.Contact](ctx, s.pool, sql, args)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return found, ErrNotFound
-	}
 	if err != nil {
 		return found, fmt.Errorf("read contact: %w", err)
 	}
@@ -105,12 +99,12 @@ WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + contactColumns
 
 // Change lets edit alter name and metadata of a contact while nobody else can; an error of edit changes nothing
-// and comes back as it is. ErrNotFound when there is no such contact.
+// and comes back as it is. pg.ErrNotFound when there is no such contact.
 func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contact.Contact) error) (changed contact.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		c, err := pg.One[contact.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrNotFound
+			return pg.ErrNotFound
 		}
 		if err != nil {
 			return fmt.Errorf("lock contact %s: %w", id, err)

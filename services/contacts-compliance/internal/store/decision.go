@@ -265,12 +265,9 @@ SELECT ` + judgedColumns + `
 FROM decisions
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// DecisionByID reads one decision, or ErrNotFound.
+// DecisionByID reads one decision, or pg.ErrNotFound.
 func (s *Store) DecisionByID(ctx context.Context, workspace, id uuid.UUID) (Judged, error) {
 	found, err := pg.One[Judged](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return found, ErrNotFound
-	}
 	if err != nil {
 		return found, fmt.Errorf("read decision: %w", err)
 	}

@@ -267,14 +267,14 @@ func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.
 const erasureByID = `
 SELECT ` + erasureColumns + ` FROM erasures WHERE workspace_id = @workspace_id AND id = @id`
 
-// ErasureByID reads one entry of the register, or ErrNotFound.
+// ErasureByID reads one entry of the register, or pg.ErrNotFound.
 func (s *Store) ErasureByID(ctx context.Context, workspace, id uuid.UUID) (Erasure, error) {
 	found, err := pg.Many[Erasure](ctx, s.pool, erasureByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {
 		return Erasure{}, fmt.Errorf("read erasure %s: %w", id, err)
 	}
 	if len(found) == 0 {
-		return Erasure{}, ErrNotFound
+		return Erasure{}, pg.ErrNotFound
 	}
 	found, err = s.withProgress(ctx, found)
 	if err != nil {

@@ -73,16 +73,13 @@ SELECT ` + importColumns + `
 FROM opt_out_imports
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// Import reads one import, or ErrNotFound.
+// Import reads one import, or pg.ErrNotFound.
 func (s *Store) Import(ctx context.Context, workspace, id uuid.UUID) (Import, error) {
 	return importIn(ctx, s.pool, importByID, workspace, id)
 }
 
 func importIn(ctx context.Context, q querier, sql string, workspace, id uuid.UUID) (Import, error) {
 	found, err := pg.One[Import](ctx, q, sql, pgx.NamedArgs{"workspace_id": workspace, "id": id})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return found, ErrNotFound
-	}
 	if err != nil {
 		return found, fmt.Errorf("read import %s: %w", id, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/quota"
 	"ringfence.dev/services/gateway/internal/store"
@@ -72,11 +73,11 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	}
 	if err == nil {
 		holder, standing, err := d.keyTurn(ctx, hash, keyID)
-		if !errors.Is(err, store.ErrMissing) {
+		if !errors.Is(err, pg.ErrNotFound) {
 			return holder, standing, err
 		}
 		d.keys.revoke(hash)
-	} else if !errors.Is(err, store.ErrMissing) {
+	} else if !errors.Is(err, pg.ErrNotFound) {
 		return store.Holder{}, quota.Anonymous.Unknown(), err
 	}
 	d.misses.add(address)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/quota"
-	"ringfence.dev/services/gateway/internal/store"
 )
 
 // keyHash returns a hash of its own for each n.
@@ -29,9 +29,9 @@ var errDatabase = errors.New("database unavailable")
 func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
-	keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, store.ErrMissing })
+	keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
 	for range 3 {
-		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, store.ErrMissing) {
+		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 			t.Errorf("get = %v, want ErrMissing", err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
 	if keys.isKnown(keyHash(1)) {
 		t.Error("isKnown after revoke = true, want false")
 	}
-	if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, store.ErrMissing) {
+	if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("get after revoke = %v, want ErrMissing", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 		if hash == known {
 			return uuid.New(), nil
 		}
-		return uuid.Nil, store.ErrMissing
+		return uuid.Nil, pg.ErrNotFound
 	})
 	if _, err := keys.get(t.Context(), known); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/apikey"
-	"ringfence.dev/services/gateway/internal/store"
 )
 
 const (
@@ -40,7 +40,7 @@ type keyIDs struct {
 	limited chan struct{}
 }
 
-// newKeyIDs returns an empty cache. find returns store.ErrMissing for an unknown key.
+// newKeyIDs returns an empty cache. find returns pg.ErrNotFound for an unknown key.
 func newKeyIDs(find func(context.Context, apikey.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
 		find: find, known: newCache[apikey.Hash, uuid.UUID](), unknown: newCache[apikey.Hash, struct{}](),
@@ -57,7 +57,7 @@ func newCache[K comparable, V any]() *lru.Cache[K, V] {
 	return cache
 }
 
-// get returns the id of a key, or store.ErrMissing. Other errors are not cached.
+// get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
 func (k *keyIDs) get(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
 	return k.through(ctx, hash, k.turns, lookupTimeout)
 }
@@ -85,7 +85,7 @@ func (k *keyIDs) through(
 		return id, nil
 	}
 	if _, ok := k.unknown.Get(hash); ok {
-		return uuid.Nil, store.ErrMissing
+		return uuid.Nil, pg.ErrNotFound
 	}
 	flight := k.flights.DoChan(fmt.Sprintf("%p%s", turns, hash[:]), func() (any, error) {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
@@ -114,7 +114,7 @@ func (k *keyIDs) lookup(ctx context.Context, hash apikey.Hash) (uuid.UUID, error
 	switch {
 	case err == nil:
 		k.known.Add(hash, id)
-	case errors.Is(err, store.ErrMissing):
+	case errors.Is(err, pg.ErrNotFound):
 		k.unknown.Add(hash, struct{}{})
 	}
 	return id, err

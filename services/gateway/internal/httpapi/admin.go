@@ -15,6 +15,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/admitting"
@@ -164,7 +165,7 @@ func (a *Admin) workspaceOf(r *http.Request) (workspace.Workspace, error) {
 		return workspace.Workspace{}, noWorkspace()
 	}
 	found, err := a.store.Workspace(r.Context(), id)
-	if errors.Is(err, store.ErrMissing) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return found, noWorkspace()
 	}
 	telemetry.Annotate(r.Context(), "workspace_id", id.String())

@@ -9,9 +9,9 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/store"
 )
 
 type entryView struct {
@@ -59,7 +59,7 @@ func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 		return missing("audit entry")
 	}
 	found, err := a.store.Entry(r.Context(), id)
-	if errors.Is(err, store.ErrMissing) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return missing("audit entry")
 	}
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/apikey"
-	"ringfence.dev/services/gateway/internal/store"
 )
 
 type keyView struct {
@@ -137,7 +137,7 @@ func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner,
 		return err
 	}
 	key, err := deed(owner.ID, id)
-	if errors.Is(err, store.ErrMissing) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return missing("key")
 	}
 	if err != nil {

@@ -90,9 +90,9 @@ const auditColumns = `id, operator, workspace_id, request_id, method, route, pat
 
 const auditByID = `SELECT ` + auditColumns + ` FROM audit WHERE id = @id`
 
-// Entry is one audit row, or ErrMissing.
+// Entry is one audit row, or pg.ErrNotFound.
 func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
-	found, err := one[audit.Entry](ctx, s.pool, auditByID, pgx.NamedArgs{"id": id})
+	found, err := pg.One[audit.Entry](ctx, s.pool, auditByID, pgx.NamedArgs{"id": id})
 	if err != nil {
 		return found, fmt.Errorf("audit row %s: %w", id, err)
 	}

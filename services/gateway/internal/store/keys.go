@@ -40,9 +40,9 @@ const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 WHERE k.hash = @hash AND k.revoked_at IS NULL`
 
-// HolderOf finds whom a key stands for; ErrMissing when it is unknown or revoked.
+// HolderOf finds whom a key stands for; pg.ErrNotFound when it is unknown or revoked.
 func (s *Store) HolderOf(ctx context.Context, hash apikey.Hash) (Holder, error) {
-	found, err := one[Holder](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
+	found, err := pg.One[Holder](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
 		return found, fmt.Errorf("holder of a key: %w", err)
 	}
@@ -53,9 +53,9 @@ const keyColumns = `id, workspace_id, name, access, prefix, created_at, revoked_
 
 const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @workspace AND id = @id`
 
-// Key is one key of a workspace, revoked or not, or ErrMissing.
+// Key is one key of a workspace, revoked or not, or pg.ErrNotFound.
 func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikey.Key, error) {
-	found, err := one[apikey.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+	found, err := pg.One[apikey.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
 	if err != nil {
 		return found, fmt.Errorf("key %s: %w", id, err)
 	}
@@ -88,7 +88,7 @@ RETURNING ` + keyColumns
 // AddKey stores a key by its hash, with its audit row.
 func (s *Store) AddKey(ctx context.Context, key apikey.Key, hash apikey.Hash, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = one[apikey.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
+		saved, err = pg.One[apikey.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
 			"name": key.Name, "access": key.Access, "prefix": key.Prefix, "hash": hash[:]})
 		if err != nil {
 			return err
@@ -110,9 +110,9 @@ RETURNING ` + keyColumns
 func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = one[apikey.Key](ctx, tx, revokeKey, args)
-		if errors.Is(err, ErrMissing) {
-			saved, err = one[apikey.Key](ctx, tx, keyByID, args)
+		saved, err = pg.One[apikey.Key](ctx, tx, revokeKey, args)
+		if errors.Is(err, pg.ErrNotFound) {
+			saved, err = pg.One[apikey.Key](ctx, tx, keyByID, args)
 			return err
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/quota"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
@@ -54,9 +55,9 @@ type keyTurn struct {
 }
 
 // TakeKeyTurn counts one request of an API key. It returns the key's holder as it is now, and
-// ErrMissing if the key is revoked.
+// pg.ErrNotFound if the key is revoked.
 func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Holder, quota.Standing, error) {
-	taken, err := one[keyTurn](ctx, s.pool, takeKeyTurn, pgx.NamedArgs{
+	taken, err := pg.One[keyTurn](ctx, s.pool, takeKeyTurn, pgx.NamedArgs{
 		"key_id": keyID, "standard_rate": workspace.StandardRate, "scale_rate": workspace.ScaleRate,
 	})
 	if err != nil {
@@ -72,7 +73,7 @@ type turn struct {
 
 // TakeTurn counts one request of key and says where it stands.
 func (s *Store) TakeTurn(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
-	taken, err := one[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(), "span": policy.Span()})
+	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(), "span": policy.Span()})
 	if err != nil {
 		return policy.Unknown(), fmt.Errorf("count a request: %w", err)
 	}

@@ -22,9 +22,9 @@ const workspaceColumns = `id, name, plan, currency, status, calling_policy, poli
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
-// Workspace is one tenant, or ErrMissing.
+// Workspace is one tenant, or pg.ErrNotFound.
 func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspace.Workspace, error) {
-	found, err := one[workspace.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
+	found, err := pg.One[workspace.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
 	if err != nil {
 		return found, fmt.Errorf("workspace %s: %w", id, err)
 	}
@@ -51,7 +51,7 @@ func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspace
 
 // cursor turns a missing row into the refusal of starting_after.
 func cursor(err error) error {
-	if errors.Is(err, ErrMissing) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
 	}
 	return err
@@ -95,7 +95,7 @@ func (s *Store) ChangeWorkspace(
 	change func(workspace.Workspace) (workspace.Workspace, error),
 ) (saved workspace.Workspace, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		before, err := one[workspace.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
+		before, err := pg.One[workspace.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ type State func(workspace.Workspace) []byte
 func saveWorkspace(
 	ctx context.Context, tx pgx.Tx, statement string, w workspace.Workspace, entry audit.Entry, state State,
 ) (workspace.Workspace, error) {
-	saved, err := one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
+	saved, err := pg.One[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
 		"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
 		"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
 		"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
