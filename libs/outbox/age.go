@@ -29,10 +29,13 @@ func (r *Relay) OldestAge() time.Duration {
 	return sample.age + time.Since(sample.at)
 }
 
-// The oldest row is the first by id, near enough, and that needs no scan; rows are counted up to a bound.
+// The row with the lowest id is taken as the oldest one. Rows are counted up to a bound. Both start at the
+// floor that the relay stored with its lease.
 const sampleAge = `
-SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001) FROM outbox ORDER BY id LIMIT 1), 0)::float8,
-       (SELECT count(*) FROM (SELECT FROM outbox LIMIT 10000) AS bounded)`
+WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
+SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)
+                 FROM outbox WHERE id >= (SELECT floor FROM lease) ORDER BY id LIMIT 1), 0)::float8,
+       (SELECT count(*) FROM (SELECT FROM outbox WHERE id >= (SELECT floor FROM lease) ORDER BY id LIMIT 10000) AS bounded)`
 
 func (r *Relay) sampleAges(ctx context.Context) {
 	for {

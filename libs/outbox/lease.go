@@ -58,17 +58,17 @@ const acquireLease = `
 UPDATE outbox_leases
 SET holder = @holder, fence = fence + 1, expires_at = clock_timestamp() + @duration::interval
 WHERE holder = @holder OR expires_at <= clock_timestamp()
-RETURNING fence`
+RETURNING fence, floor`
 
 const renewLease = `
-UPDATE outbox_leases SET expires_at = clock_timestamp() + @duration::interval
+UPDATE outbox_leases SET expires_at = clock_timestamp() + @duration::interval, floor = greatest(floor, @floor)
 WHERE holder = @holder AND fence = @fence
-RETURNING fence`
+RETURNING fence, floor`
 
 const releaseLease = `
 UPDATE outbox_leases SET expires_at = '-infinity'
 WHERE holder = @holder AND fence = @fence
-RETURNING fence`
+RETURNING fence, floor`
 
 // acquire tries to take the lease.
 func (s *session) acquire() (held bool, err error) {
@@ -103,8 +103,8 @@ func (s *session) updateLease(statement string, timeout time.Duration) (held boo
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	began := time.Now() // the server counts the duration from a later time
-	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration}
-	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence)
+	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration, "floor": s.floor.id}
+	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence, &s.floor.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

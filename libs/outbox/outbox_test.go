@@ -189,3 +189,33 @@ func seqOf(t testing.TB, wire *kgo.Record) int {
 }
 
 func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }
+
+// TestRelay_PublishesARowThatCommitsLate keeps the transaction of a row open until rows with higher ids were
+// published, several times, so that the floor rises in between.
+func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	startRelay(t, pool, cfg)
+	const rounds = 5
+	for round := range rounds {
+		err := pgx.BeginFunc(t.Context(), pool, func(late pgx.Tx) error {
+			if err := outbox.Put(t.Context(), late, fact("late", round+1)); err != nil {
+				return err
+			}
+			for n := range 3 {
+				if err := put(t, pool, fact("early", 3*round+n+1)); err != nil {
+					return err
+				}
+				polltest.Until(t, "the row with the higher id is published", func() bool { return countRows(t, pool) == 0 })
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		polltest.Until(t, "the late row is published", func() bool { return countRows(t, pool) == 0 })
+	}
+	if got := len(collect(t, cfg, kafka.CallRequests.Name, atLeast(4*rounds))); got != 4*rounds {
+		t.Errorf("published events = %d, want %d", got, 4*rounds)
+	}
+}

@@ -19,32 +19,40 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 )
 
-// row is one fact that waits.
+// row is one event that is not published.
 type row struct {
-	ID        int64             `db:"id"`
-	EventID   uuid.UUID         `db:"event_id"`
-	Topic     string            `db:"topic"`
-	Key       []byte            `db:"key"`
-	Headers   map[string]string `db:"headers"`
-	Payload   []byte            `db:"payload"`
-	CreatedAt time.Time         `db:"created_at"`
+	ID        int64
+	EventID   uuid.UUID
+	Topic     string
+	Key       []byte
+	Headers   map[string]string
+	Payload   []byte
+	CreatedAt time.Time
 }
 
-// What is there, not what came after the last: a lower id may commit after a higher one. The sum bounds memory: rows
-// are taken until they have passed 16 MiB.
+// snapshot is what a read of the outbox saw: transactions below xmin have ended, those from xmax on had not
+// started.
+type snapshot struct{ xmin, xmax int64 }
+
+// The rows from the floor on, and the snapshot in which they were read. A read after the last published row
+// would miss a row with a lower id that commits later. The sum bounds memory: rows are taken until they have
+// passed 16 MiB. Without rows, the columns of the row are NULL.
 const oldestRows = `
-SELECT id, event_id, topic, key, headers, payload, created_at
-FROM (
+SELECT pg_snapshot_xmin(snapshot)::text::bigint, pg_snapshot_xmax(snapshot)::text::bigint,
+       oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
+FROM (SELECT pg_current_snapshot() AS snapshot) AS taken
+LEFT JOIN (
 	SELECT id, event_id, topic, key, headers, payload, created_at,
 	       sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
 	FROM outbox
+	WHERE id >= @floor
 	ORDER BY id
-	LIMIT $1
-) AS oldest
-WHERE coalesce(bytes_before, 0) < 16777216
-ORDER BY id`
+	LIMIT @most
+) AS oldest ON coalesce(bytes_before, 0) < 16777216
+ORDER BY oldest.id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1)`
 
@@ -58,12 +66,17 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		return 0, false, err
 	}
 	started := time.Now()
-	rows, err := s.read()
+	from, sweep := s.floor.from(started)
+	rows, seen, err := s.read(from)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the outbox: %w", err)
 	}
 	all = len(rows) < batchRows && weight(rows) < maxBytes
+	if sweep && all {
+		s.floor.swept = started
+	}
 	if len(rows) == 0 {
+		s.floor.published(0, all, seen.xmin, seen.xmax)
 		s.relay.age.Store(&ageSample{at: started})
 		return 0, all, nil
 	}
@@ -83,8 +96,9 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	if err := errors.Join(faults...); err != nil {
 		return 0, false, s.relay.mend(ctx, rows, faults)
 	}
+	s.floor.published(rows[len(rows)-1].ID, all, seen.xmin, seen.xmax)
 	if all {
-		s.relay.age.Store(&ageSample{at: started}) // what waits now came later
+		s.relay.age.Store(&ageSample{at: started}) // rows that wait now were committed later
 	}
 	return len(rows), all, nil
 }
@@ -96,14 +110,28 @@ func weight(rows []row) (bytes int) {
 	return bytes
 }
 
-func (s *session) read() ([]row, error) {
+// read returns the oldest rows with at least the id from.
+func (s *session) read(from int64) (rows []row, seen snapshot, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	found, err := s.conn.Query(ctx, oldestRows, batchRows)
+	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "most": batchRows})
 	if err != nil {
-		return nil, err
+		return nil, seen, err
 	}
-	return pgx.CollectRows(found, pgx.RowToStructByName[row])
+	var id *int64
+	var eventID *uuid.UUID
+	var topic *string
+	var createdAt *time.Time
+	var key, payload []byte
+	var headers map[string]string
+	_, err = pgx.ForEachRow(found, []any{&seen.xmin, &seen.xmax, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}, func() error {
+		if id != nil {
+			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
+		}
+		key, payload, headers = nil, nil, nil // the next row gets its own
+		return nil
+	})
+	return rows, seen, err
 }
 
 var (

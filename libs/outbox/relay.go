@@ -141,6 +141,8 @@ type session struct {
 	// fence is the number of the lease, and renewed the time before its last renewal.
 	fence   int64
 	renewed time.Time
+	// floor is where reads start. It is stored with the lease.
+	floor floor
 }
 
 func (r *Relay) session(ctx context.Context) error {

@@ -1,0 +1,42 @@
+package outbox
+
+import "time"
+
+// sweepInterval is how often the relay reads the outbox from its first row.
+const sweepInterval = time.Minute
+
+// floor is the lowest id from which the relay has to read. Rows below it are deleted, but while another
+// transaction holds an old snapshot, vacuum cannot remove them from the index. Without a floor, each read
+// visits all of them, and takes longer and longer.
+//
+// A row with a lower id can be committed after a row with a higher one. The floor therefore rises only when
+// all transactions have ended that were running when the higher row was read. A sweep from the first row
+// once in a while covers a transaction that has its row's id but no transaction id yet.
+type floor struct {
+	// id is the floor.
+	id int64
+	// next becomes the floor when all transactions before xmax have ended. It is 0 if there is none.
+	next int64
+	xmax int64
+	// swept is the time of the last sweep.
+	swept time.Time
+}
+
+// from returns the id from which to read at a time.
+func (f *floor) from(now time.Time) (id int64, sweep bool) {
+	if now.Sub(f.swept) >= sweepInterval {
+		return 0, true
+	}
+	return f.id, false
+}
+
+// published takes in a read whose rows were all deleted. last is the id of its last row, or 0 if it had no
+// rows; all tells whether there were no further rows. xmin and xmax are of the snapshot of the read.
+func (f *floor) published(last int64, all bool, xmin, xmax int64) {
+	if f.next > 0 && xmin >= f.xmax && (all || last >= f.next) {
+		f.id, f.next = max(f.id, f.next), 0
+	}
+	if f.next == 0 && last+1 > f.id && last > 0 {
+		f.next, f.xmax = last+1, xmax
+	}
+}

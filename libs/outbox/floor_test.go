@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+)
+
+func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
+	t.Parallel()
+	type read struct {
+		last       int64
+		all        bool
+		xmin, xmax int64
+	}
+	tests := []struct {
+		name  string
+		reads []read
+		want  int64
+	}{
+		{name: "rows were read once", reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}}, want: 0},
+		{
+			name:  "a transaction that was running has not ended",
+			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {all: true, xmin: 104, xmax: 110}},
+			want:  0,
+		},
+		{
+			name:  "all transactions that were running have ended",
+			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {all: true, xmin: 105, xmax: 110}},
+			want:  11,
+		},
+		{
+			name:  "the second read stopped below the first one's last row",
+			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {last: 9, all: false, xmin: 105, xmax: 110}},
+			want:  0,
+		},
+		{
+			name:  "the second read passed the first one's last row",
+			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {last: 2000, all: false, xmin: 105, xmax: 110}},
+			want:  11,
+		},
+		{name: "nothing was ever read", reads: []read{{all: true, xmin: 1, xmax: 1}, {all: true, xmin: 2, xmax: 2}}, want: 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Now()
+			f := floor{swept: now}
+			for _, r := range test.reads {
+				f.published(r.last, r.all, r.xmin, r.xmax)
+			}
+			if got, _ := f.from(now); got != test.want {
+				t.Errorf("floor = %d, want %d", got, test.want)
+			}
+			if got, sweep := f.from(now.Add(sweepInterval)); got != 0 || !sweep {
+				t.Errorf("from after the sweep interval = %d, sweep %v, want 0, true", got, sweep)
+			}
+		})
+	}
+}
+
+// fill inserts rows in the range of ids and deletes them, as writers and the relay do.
+const fillAndDelete = `
+INSERT INTO outbox (event_id, topic, key, headers, payload)
+SELECT gen_random_uuid(), 't', 'k', '{}', 'x' FROM generate_series(1, 20000);
+DELETE FROM outbox;
+UPDATE outbox_leases SET floor = (SELECT last_value FROM pg_sequences
+	WHERE schemaname = current_schema() AND sequencename = 'outbox_id_seq')`
+
+// TestReads_VisitNoDeletedRowsBelowTheFloor reads an outbox whose deleted rows vacuum cannot remove, because
+// another transaction holds an old snapshot. It counts pages, not time.
+func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "outbox_test", Migrations)
+	owner := pgtest.Owner(t, pool, "outbox_test")
+	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(old pgx.Tx) error {
+		if _, err := old.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT count(*) FROM outbox`); err != nil {
+			return err
+		}
+		if _, err := owner.Exec(t.Context(), fillAndDelete); err != nil {
+			return err
+		}
+		if _, err := owner.Exec(t.Context(), "VACUUM ANALYZE outbox"); err != nil {
+			return err
+		}
+		var floor int64
+		if err := pool.QueryRow(t.Context(), `SELECT floor FROM outbox_leases`).Scan(&floor); err != nil {
+			return err
+		}
+		for _, test := range []struct {
+			name      string
+			statement string
+			args      pg.Args
+			most      int
+		}{
+			{name: "the relay's read", statement: oldestRows, args: pg.Args{"floor": floor, "most": batchRows}, most: 20},
+			{name: "the sample of the age", statement: sampleAge, args: pg.Args{}, most: 30},
+		} {
+			if got := pagesOf(t, pool, test.statement, test.args); got > test.most {
+				t.Errorf("pages of %s = %d, want at most %d", test.name, got, test.most)
+			}
+		}
+		if got := pagesOf(t, pool, oldestRows, pg.Args{"floor": int64(0), "most": batchRows}); got < 200 {
+			t.Errorf("pages of a read from the first row = %d, want more: the test shows nothing", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pagesOf runs a statement and returns the number of pages that it read.
+func pagesOf(t *testing.T, pool *pgxpool.Pool, statement string, args pg.Args) int {
+	t.Helper()
+	var plan []byte
+	if err := pool.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, args).Scan(&plan); err != nil {
+		t.Fatalf("explain: %v", err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal(plan, &plans); err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
