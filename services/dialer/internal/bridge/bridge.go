@@ -1,6 +1,7 @@
-// Package bridge owns one conversation: it joins the audio of a call's leg with an agent's session. What is queued for the person and what of it was really heard, who
-// said what and when, how long it may take, what a machine's answer means and what the agent's tools lead to are decided here. It knows no carrier and no agent's
-// protocol, keeps nothing, and tells what became of the call when it is over.
+// Package bridge runs one conversation: it connects the audio of a call with the session of an agent. It queues the
+// agent's audio and records which part was sent, writes the transcript, limits the duration, handles answering machines
+// and executes the agent's tools. It stores nothing and does not depend on a carrier or on an agent's protocol. The
+// result is returned when the conversation ends.
 package bridge
 
 import (
@@ -20,31 +21,35 @@ type Settings struct {
 	// Longest bounds the conversation. It is at most the longest session of the agent's kind, which
 	// is also the bound if it is zero.
 	Longest time.Duration
-	// Zone is the person's; nil: UTC.
+	// Zone is the time zone of the person. If nil, it is UTC.
 	Zone *time.Location
 	// Disclosure is the text that the agent was asked to say first: the disclosure and the notice of a
 	// recording. It is empty if there is none.
 	Disclosure string
-	// Noticed is told once, when the person has heard to its end that the call is recorded, and Objected, once, when they do not want that: before the agent says another word. Both
-	// return soon; nil: nobody records.
+	// Noticed is called once, when the notice of the recording was sent to its last frame. Objected is called once, if the
+	// person does not want to be recorded, before the agent speaks again. Both must return soon. If they are nil, the call
+	// is not recorded.
 	Noticed, Objected func()
 }
 
-// Leg is what a conversation can ask of the telephone. SendDigits and Transfer may take as long as they need.
+// Leg is the part of a call's leg that a conversation uses. SendDigits and Transfer may take long.
 type Leg interface {
-	// SpeakSoon says that there is something to say, and that nothing was waiting to be said before. It does not block.
+	// SpeakSoon is called when audio was added to the empty queue. It does not block.
 	SpeakSoon()
-	// SendDigits presses keys.
+	// SendDigits sends DTMF digits.
 	SendDigits(ctx context.Context, digits string) error
-	// Transfer hands the call to a number, and returns when somebody else has it.
+	// Transfer transfers the call to a number. It returns when the transfer has succeeded or failed.
 	Transfer(ctx context.Context, to string) error
 }
 
-// Signal is what a detector hears.
+// Signal is what a detector has found in the person's audio.
 type Signal int32
 
-// Signals; several at once are or-ed. Machine: the way it speaks is a machine's, a hint and no ground to hang up by itself. Beep: a machine wants a message now. Fax: a
-// fax answers.
+// Signals. Several signals of one frame are combined by OR.
+//
+//   - Machine: the speech resembles that of an answering machine. It is a hint and no reason to hang up.
+//   - Beep: an answering machine begins to record.
+//   - Fax: a fax answers.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -52,19 +57,20 @@ const (
 	Fax     Signal = 4
 )
 
-// Detector listens to the person's side, frame by frame, from one goroutine. It tells each thing once.
+// Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal once.
 type Detector interface {
 	Hear(frame []byte) Signal
 }
 
-// OptedOut is told at once, before anything else is said, that the person asked not to be called again. It must make that last and return soon.
+// OptedOut is called when the person has asked not to be called again, before the agent speaks again. It must store the
+// opt-out permanently and return soon.
 type OptedOut func(words string, at time.Time)
 
-// Result is how a conversation went.
+// Result is the result of a conversation.
 type Result struct {
-	// Cause is why we end the call; empty: the leg was gone.
+	// Cause is the hangup cause. It is empty if the leg had ended before.
 	Cause call.Cause
-	// Outcome and Reached are contract.md's outcome (empty: null) and disposition.
+	// Outcome and Reached are the outcome and the disposition of the API. An empty Outcome is null.
 	Outcome, Reached string
 	// UnlistedOutcome is the last outcome that the agent gave and that is not one of its outcomes.
 	UnlistedOutcome string
@@ -73,17 +79,19 @@ type Result struct {
 	Disclosure *agent.DisclosureRecord
 	// Reworded are the words of the disclosure by the agent's own transcript, if they differ from its text.
 	Reworded string
-	// OptedOut, and the time for which a call back was agreed.
+	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call; nil: none.
 	OptedOut   bool
 	CallbackAt *time.Time
-	// FirstAudio is how long after the beginning the agent was first heard; zero: never.
+	// FirstAudio is the time from the beginning to the agent's first frame. It is zero if there was none.
 	FirstAudio time.Duration
-	// Unheard is how many frames the agent never got, Unsaid how much it said that had no room, Trimmed how many frames of silence were left out.
+	// Unheard counts the frames of the person that the agent did not receive. Unsaid is the audio of the agent for which
+	// the queue had no room. Trimmed counts the silent frames that were dropped to catch up.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
 
-// Conversation is one. NextFrame, HearFrame and HearDigit are the line's; Run is the conversation's own goroutine.
+// Conversation is one conversation. The stream calls NextFrame, FrameUnsent, HearFrame and HearDigit. Run is the goroutine
+// of the conversation.
 type Conversation struct {
 	session  agent.Session
 	settings Settings
@@ -108,19 +116,19 @@ type Conversation struct {
 	state
 }
 
-// farewell is what a drain has said before it ends the call.
+// farewell is the last sentence before a process that stops ends the call.
 type farewell struct {
 	text  string
 	cause call.Cause
 }
 
-// result of a tool that took time.
+// result is the result of a tool that runs in the background.
 type result struct {
 	id, tool string
 	err      error
 }
 
-// New joins a session with a leg. leg and detector may be nil. Nothing happens before Run.
+// New connects a session with a leg. leg and detector may be nil. Nothing is sent before Run.
 func New(session agent.Session, settings Settings, leg Leg, detector Detector, optedOut OptedOut) *Conversation {
 	if longest := settings.Agent.Longest(); settings.Longest <= 0 || settings.Longest > longest {
 		settings.Longest = longest
@@ -178,7 +186,7 @@ func (c *Conversation) FrameUnsent() {
 	c.mu.Unlock()
 }
 
-// HearFrame takes 20 ms of the person's.
+// HearFrame receives 20 ms of the person's audio.
 func (c *Conversation) HearFrame(frame []byte) {
 	c.session.HearAudio(frame)
 	if loud(frame) {
@@ -199,20 +207,20 @@ func (c *Conversation) HearFrame(frame []byte) {
 	}
 }
 
-// HearDigit takes a key that the person pressed.
+// HearDigit receives a key that the person pressed.
 func (c *Conversation) HearDigit(digit byte) {
 	c.heardAt.Store(time.Now().UnixNano())
 	c.session.HearDigit(digit)
 }
 
-// Record keeps both sides from now on; nil: no more.
+// Record begins to record both sides. With nil it ends the recording.
 func (c *Conversation) Record(rec Recorder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rec, c.waiting = rec, heard{}
 }
 
-// Goodbye has the agent say a sentence and then ends the call with the cause. Only the first counts.
+// Goodbye makes the agent speak a sentence and then ends the call with the cause. Only the first call has an effect.
 func (c *Conversation) Goodbye(text string, cause call.Cause) {
 	select {
 	case c.goodbye <- farewell{text, cause}:
@@ -270,8 +278,8 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	return c.result()
 }
 
-// overhear stays with the agent for a moment after the person has hung up while talking: what was said last is written down, and an opt-out in it counts. The agent hears
-// silence meanwhile, by which it knows that the sentence is over.
+// overhear continues the session for a moment if the person hung up while speaking, so that the last words are
+// transcribed and an opt-out in them counts. The agent receives silence, from which it detects the end of the sentence.
 func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) {
 	if c.closing != nil || events == nil || c.loudness.Load() < spoke || time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
 		return
@@ -315,7 +323,7 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 			c.unheard += e.Dropped
 			c.onLate(e)
 		case <-limit.C:
-			go func() { // whatever it is, it does not hold up the end of the call
+			go func() { // the rest must not delay the end of the call
 				for range events { //nolint:revive // read to the end
 				}
 			}()

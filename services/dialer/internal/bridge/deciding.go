@@ -17,7 +17,7 @@ var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 // words before the opt-out is reported.
 const quoteTimeout = 2 * time.Second
 
-// arguments of every tool.
+// arguments are the arguments of all tools.
 type arguments struct {
 	Outcome string `json:"outcome"`
 	Quote   string `json:"quote"`
@@ -34,7 +34,7 @@ func argumentsOf(e agent.Event) (args arguments) {
 	return args
 }
 
-// onTool does what the agent asks for. What it asks for wrongly is refused in its answer, and nothing else.
+// onTool executes a tool call. The result of an invalid call is a refusal with a reason.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
@@ -137,7 +137,7 @@ func (c *Conversation) reportOptOut(quote string) {
 	}
 }
 
-// callBack agrees on a time, which is the person's when no offset is given.
+// callBack stores the time of another call. A time without an offset is in the person's time zone.
 func (c *Conversation) callBack(id, text string) {
 	at, err := time.Parse(time.RFC3339, text)
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
@@ -160,7 +160,7 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// transfer goes only where the agent's settings say: a model's number would be anybody's.
+// transfer transfers the call to a target of the agent's settings. The model cannot choose a number itself.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
 	if !listed || c.leg == nil {
@@ -197,7 +197,8 @@ func (c *Conversation) onResult(r result) {
 	}
 }
 
-// onMachine: the agent says that no person answered. A menu or a screening service is talked to; a fax never.
+// onMachine handles the tool voicemail_detected. The agent continues with a menu or a screening service. A fax ends the
+// call.
 func (c *Conversation) onMachine(id, kind string) {
 	switch kind {
 	case agent.ReachedIVR, agent.ReachedScreening:
@@ -214,7 +215,7 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// voicemail does what the agent's policy says; false: it goes on. Whoever was asked to speak waits until then.
+// voicemail applies the agent's policy for answering machines. It returns false if the conversation continues.
 func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
@@ -231,7 +232,8 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	return false
 }
 
-// onBeep: a beep ends the wait of a message, and by itself is a machine's early in the call. Where the policy is to go on, it means nothing.
+// onBeep handles a beep. It starts a message that waits for it. Early in the call, a beep alone shows an answering
+// machine. It has no effect if the policy is to continue.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.leaving.IsZero() || c.hint || c.early(now)
@@ -243,12 +245,12 @@ func (c *Conversation) onBeep(now time.Time) {
 	}
 }
 
-// early: nobody has said enough yet to be somebody.
+// early reports whether the call is too young, and the person has said too little, to be sure of a person.
 func (c *Conversation) early(now time.Time) bool {
 	return now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
 }
 
-// onFax: its tone at the beginning ends the call, unless the policy is to go on.
+// onFax ends the call if the tone of a fax is heard at its beginning, unless the policy is to continue.
 func (c *Conversation) onFax(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
@@ -258,10 +260,10 @@ func (c *Conversation) onFax(now time.Time) {
 	c.end(call.NormalClearing)
 }
 
-// leave says the message, then ends the call.
+// leave makes the agent speak the message, and then ends the call.
 func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), call.NormalClearing) }
 
-// result is what contract.md §2 makes of it.
+// result returns the result with disposition and outcome (contract.md section 2.10).
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// maxQueued bounds what an agent may have said ahead: five minutes. What is beyond is dropped and counted.
+	// maxQueued limits the queue to five minutes of audio. Audio beyond is dropped and counted.
 	maxQueued = 5 * 60 * agent.BytesPerSecond
-	// patience is how many ticks the beginning of a frame waits for its rest before it goes out with silence behind it.
+	// patience is the number of ticks that the first part of a frame waits for the rest. Then silence fills the frame.
 	patience = 2
-	// silence is a sample of none in mu-law.
+	// silence is the silent sample in mu-law.
 	silence = 0xff
 )
 
-// piece is one item of the agent's in the queue.
+// piece is one item of the agent in the queue.
 type piece struct {
 	id     string
 	chunks [][]byte
@@ -47,7 +47,7 @@ func (p *piece) play(now time.Time) {
 	p.last = now
 }
 
-// take moves up to len(dst) bytes out; it allocates nothing.
+// take moves up to len(dst) bytes of the piece to dst. It allocates nothing.
 func (p *piece) take(dst []byte) (n int) {
 	for n < len(dst) && p.chunk < len(p.chunks) {
 		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
@@ -61,25 +61,27 @@ func (p *piece) take(dst []byte) (n int) {
 	return n
 }
 
-// playout is the queue of what the agent says, in pieces of any size, taken out in frames of 20 ms. It is not safe for concurrent use.
+// playout is the queue of the agent's audio. Audio of any size is added, and frames of 20 ms are taken. It is not safe
+// for concurrent use.
 type playout struct {
 	pieces []*piece
-	// head is the first that is not played to its end; those before it wait to be collected.
+	// head is the index of the first piece that was not played to its end. The pieces before it wait for collect.
 	head   int
 	depth  int // bytes
 	halted bool
-	waited int // ticks that a part of a frame has waited
+	waited int // ticks that the first part of a frame has waited
 	// now is the time of the frame that is taken.
 	now time.Time
 	// frame are the shares of the frame that was taken last, and lost those of frames that were not sent and that
 	// the transcript still counts.
 	frame, lost []share
 	ratchet     ratchet
-	// dropped counts bytes that had no room, trimmed frames of silence that a late agent was shortened by.
+	// dropped counts the bytes for which the queue had no room. trimmed counts the silent frames that were dropped because
+	// the agent was late.
 	dropped, trimmed int64
 }
 
-// add queues audio. It goes behind what the item has, or begins it.
+// add appends audio to an item, or begins a new piece.
 func (q *playout) add(id string, audio []byte, keep bool) {
 	if q.halted {
 		return
@@ -99,7 +101,7 @@ func (q *playout) add(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// finish says that no more comes of an item; one without audio takes its place in the order.
+// finish marks an item as complete. An item without audio gets an empty piece, which keeps its place in the order.
 func (q *playout) finish(id string) {
 	p := q.find(id)
 	if p == nil {
@@ -109,7 +111,7 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
-// mark puts an item without audio behind everything, which no barge-in takes away.
+// mark appends an item without audio that a barge-in does not remove.
 func (q *playout) mark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -123,7 +125,8 @@ func (q *playout) find(id string) *piece {
 	return nil
 }
 
-// next fills dst with the next frame; false: there is none. moved says that an item ended, began, or the queue ran dry.
+// next fills dst with the next frame. spoke is false if there is none. moved reports that an item began or ended, or that
+// the queue became empty.
 func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -170,7 +173,7 @@ func (q *playout) unsent() {
 	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
-// settle goes past pieces at the head that are over.
+// settle moves head behind the complete pieces that were played to their end.
 func (q *playout) settle() (moved bool) {
 	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
 		q.head++
@@ -179,7 +182,7 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence throws the next frame away if it is silent and whole in one chunk.
+// skipSilence drops the next frame if it is silent and lies within one chunk.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -202,7 +205,7 @@ func (q *playout) skipSilence(size int) bool {
 	return true
 }
 
-// cut is an item of which the rest was thrown away.
+// cut is an item whose rest was discarded.
 type cut struct {
 	id            string
 	played, total time.Duration
@@ -215,7 +218,7 @@ func (q *playout) halt() []*piece {
 	return pieces
 }
 
-// flush throws away what is not to be kept, and tells how far each item had got that now never ends.
+// flush discards all pieces except those to be kept. It returns how much of each discarded piece was played.
 func (q *playout) flush() (cuts []cut) {
 	kept := q.pieces[:q.head]
 	for _, p := range q.pieces[q.head:] {
@@ -235,7 +238,7 @@ func (q *playout) flush() (cuts []cut) {
 	return cuts
 }
 
-// collect takes out the items that were played to their end.
+// collect removes the items that were played to their end, and returns them.
 func (q *playout) collect() (played []string) {
 	for _, p := range q.pieces[:q.head] {
 		played = append(played, p.id)
@@ -245,8 +248,9 @@ func (q *playout) collect() (played []string) {
 	return played
 }
 
-// ratchet finds out an agent that speaks in real time and has fallen behind: an echo or a gateway, which a stall has made late for good. It looks at two seconds in
-// four slots. An agent that bursts ahead, as models do, fills a slot with far more audio than it lasts, and is left alone.
+// ratchet detects an agent that sends audio in real time and is behind, for example a gateway after a stall: its queue
+// never becomes empty again. It observes four slots of half a second. An agent that sends ahead of time, as models do,
+// sends more audio in a slot than the slot lasts, and is not trimmed.
 type ratchet struct {
 	arrived int // bytes in this slot
 	slots   [slots]int
@@ -261,16 +265,16 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is what must not wait for good: a frame behind the one that is played next.
+	// surplus is the depth that must not remain: one frame more than the one that is played next.
 	surplus = 2 * agent.FrameBytes
 )
 
-// tick is each 20 ms, with the depth of the queue. It answers whether silence may be trimmed.
+// tick is called every 20 ms with the depth of the queue. It returns whether silence may be trimmed.
 func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
-	if depth <= agent.FrameBytes { // what was caught up with is caught up with
+	if depth <= agent.FrameBytes { // the agent has caught up
 		r.late = false
 	}
 	if r.n++; r.n < slotTicks {
@@ -283,7 +287,7 @@ func (r *ratchet) tick(depth int) bool {
 	r.n, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
-		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // a busy machine stumbles
+		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // tolerates the jitter of a busy machine
 		late = late && r.least[i] >= surplus
 		sum += r.slots[i]
 	}

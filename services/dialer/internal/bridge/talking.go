@@ -10,25 +10,27 @@ import (
 )
 
 const (
-	// lingering is how long a queue that ran dry may stay so before a closing call is over, when nobody says that the turn is done: asked for a
-	// sentence of its own, an agent needs longer to begin.
+	// lingering is how long the queue may be empty before a closing call ends, if the agent has not sent TurnDone.
+	// beginning is the same time while the agent was asked for a sentence, because it needs longer to begin.
 	lingering, beginning = 1500 * time.Millisecond, 5 * time.Second
-	// closingMost bounds the end of a call, whatever is still queued.
+	// closingMost limits the time from the close to the end, even if audio is still queued.
 	closingMost = time.Minute
-	// pause is the silence after which a machine that does not beep is spoken to, and pauseMost how long that is waited for.
+	// pause is the silence after which a message is left at a machine that does not beep. pauseMost limits the wait for
+	// that silence.
 	pause, pauseMost = 2 * time.Second, 30 * time.Second
-	// beepWithin is until when a beep is a machine's: later it is something else, and so it is once the person has said so much.
+	// A beep counts as that of an answering machine only within beepWithin, and before beepTurns turns of the person.
 	beepWithin, beepTurns = 45 * time.Second, 3
-	// lastSentence is how long a sentence is waited for in which somebody hung up, who was heard justNow before.
+	// lastSentence limits the wait for the transcription of the sentence in which the person hung up. The wait is only
+	// necessary if the person was loud within justNow.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
-	// spoke is from how many loud frames on somebody was there: 300 ms.
+	// spoke is the number of loud frames (300 ms) from which a person counts as present.
 	spoke = 15
 )
 
-// state is Run's own.
+// state is used by the goroutine of Run only.
 type state struct {
 	transcript transcript
-	cuts       map[string]bool // items of which nothing more is played
+	cuts       map[string]bool // items whose further audio is dropped
 	begun      time.Time
 	first      time.Duration
 	over       bool
@@ -48,12 +50,12 @@ type state struct {
 	disclosed string
 
 	closing *closing
-	// leaving: a machine answered, and the message waits for its beep or silence since then.
+	// leaving is when the message for an answering machine began to wait for a beep or for silence; zero: none waits.
 	leaving time.Time
 	hint    bool
 }
 
-// closing is a call that ends once everything was said.
+// closing is the state of a call that ends when everything was said.
 type closing struct {
 	cause call.Cause
 	limit time.Time
@@ -61,15 +63,15 @@ type closing struct {
 	asked bool
 	// correcting: asked is true because an end_call with an unlisted outcome was refused.
 	correcting bool
-	// last: only the sentence that was asked for is said.
+	// last: only the requested sentence is played.
 	last bool
-	// said: the agent is done.
+	// said: the agent has sent everything.
 	said bool
-	// dry is since when nothing was queued.
+	// dry is the time since which the queue is empty; zero: it is not.
 	dry time.Time
 }
 
-// on takes one event of the agent's.
+// on handles one event of the agent.
 func (c *Conversation) on(ctx context.Context, e agent.Event) {
 	now := time.Now()
 	switch e.Kind {
@@ -134,7 +136,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	if c.cuts[e.Item] {
 		return
 	}
-	if !c.leaving.IsZero() && !e.Keep { // over a machine's greeting nothing is said
+	if !c.leaving.IsZero() && !e.Keep { // nothing is played during the greeting of a machine
 		c.drop(e.Item)
 		c.session.Interrupted(e.Item, 0)
 		return
@@ -146,7 +148,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 	if c.closing != nil {
 		c.closing.dry = time.Time{}
-		if e.Asked { // and not the disclosure, which may still be said
+		if e.Asked { // the disclosure can still be played here, and is not the requested sentence
 			c.closing.asked = false
 		}
 	}
@@ -165,7 +167,7 @@ func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
-// drop leaves out what still comes of an item.
+// drop discards all further audio of an item.
 func (c *Conversation) drop(item string) {
 	if len(c.cuts) >= mostItems {
 		clear(c.cuts)
@@ -173,7 +175,8 @@ func (c *Conversation) drop(item string) {
 	c.cuts[item] = true
 }
 
-// flush is a barge-in: what is queued is stale, but for what is to be heard in any case. The end of a call is said to its end.
+// flush handles a barge-in: it discards the queued audio except what must be heard. The last sentence of a call is not
+// interrupted.
 func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
@@ -189,7 +192,8 @@ func (c *Conversation) flush() {
 	}
 }
 
-// look follows the line: what was played, what was heard, whether a closing call is over.
+// look handles what the stream has done since the last call: it records what was played, handles detected signals and
+// ends a closing call when the queue is empty.
 func (c *Conversation) look() {
 	now := time.Now()
 	c.recordPlayout()
@@ -259,7 +263,7 @@ func (c *Conversation) close(cause call.Cause) {
 	}
 }
 
-// part says a last sentence of ours, and closes.
+// part makes the agent speak a last sentence, and closes the call.
 func (c *Conversation) part(text string, cause call.Cause) {
 	if c.closing != nil {
 		return
@@ -283,7 +287,7 @@ func (c *Conversation) end(cause call.Cause) {
 	}
 }
 
-// due acts on whatever time has come, and tells how long it is to the next.
+// due handles the limits that have been reached. It returns the time until the next limit.
 func (c *Conversation) due(now time.Time) time.Duration {
 	if c.over {
 		return 0

@@ -16,21 +16,24 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/session"
 )
 
-// longestArrival is how long a call may ring here: as long as a proxy waits (Timer C, RFC 3261 16.6).
+// longestArrival is how long an inbound call may ring: as long as a proxy waits (Timer C, RFC 3261
+// section 16.6).
 const longestArrival = 3 * time.Minute
 
-// Arrival is a call that comes in from somebody whom we admit. Who is told of one takes or refuses it before he returns; else it is refused.
+// Arrival is an inbound call from an admitted address. Config.Arrive must take or refuse it before
+// it returns. Otherwise it is refused.
 type Arrival struct {
-	// CallID is the caller's, and may be that of other calls, too.
+	// CallID is chosen by the caller. It may be that of other calls, too.
 	CallID string
-	// From and To are numbers as the trunk writes them; an empty From is withheld.
+	// From and To are numbers in the format of the trunk. An empty From is withheld.
 	From, To string
 	Source   netip.AddrPort
-	// Transport is the one over which the INVITE arrived: UDP, TCP or TLS.
+	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
-	// UserAgent is the header of that name, as it came.
+	// UserAgent is the header User-Agent.
 	UserAgent string
-	// Offer describes the caller's audio; empty: ours is wanted, and the answer to it comes by Agreed.
+	// Offer describes the caller's audio. If empty, the caller wants our offer, and Agreed receives
+	// the answer.
 	Offer []byte
 
 	agent *Agent
@@ -39,7 +42,7 @@ type Arrival struct {
 	done  bool
 }
 
-// arrived takes an INVITE that belongs to no dialog.
+// arrived handles an INVITE that belongs to no dialog.
 func (a *Agent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	a.mu.Lock()
 	draining, room := a.draining, a.arrivals.take(time.Now())
@@ -71,7 +74,7 @@ func (a *Agent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	arrival.Refuse(call.CallRejected)
 }
 
-// merged says that an INVITE is one that already rings here.
+// merged reports whether the same INVITE already rings here.
 func (a *Agent) merged(req *sip.Request) bool {
 	tag := req.From().Params.GetOr("tag", "")
 	a.mu.Lock()
@@ -92,7 +95,8 @@ func (a *Agent) merged(req *sip.Request) bool {
 	return false
 }
 
-// caller is who calls: whom the trunk vouches for (RFC 3325), else who says so; empty: he does not want it known (RFC 3323).
+// caller returns the number of the caller: the one that the trunk asserts (RFC 3325), or else the
+// one in From. It is empty if the caller withholds it (RFC 3323).
 func caller(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
@@ -112,10 +116,10 @@ func caller(req *sip.Request) string {
 	return number(&from)
 }
 
-// longestNumber bounds what a caller can have us take for a number.
+// longestNumber limits the length of a number.
 const longestNumber = 64
 
-// number is the user of a URI, without what is said of him; empty when it is none.
+// number returns the user of a URI without parameters. It is empty if the user is no number.
 func number(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
@@ -130,7 +134,7 @@ func number(uri *sip.Uri) string {
 	return user
 }
 
-// Refuse says no. What was taken or refused is left as it is.
+// Refuse refuses the call. It has no effect if the call was taken or refused.
 func (r *Arrival) Refuse(cause call.Cause) {
 	if r.done {
 		return
@@ -152,11 +156,12 @@ func (a *Agent) refusal(req *sip.Request, code int, text string, cause call.Caus
 // terminated is the reason phrase of 487.
 const terminated = "Request Terminated"
 
-// errTaken says that an arrival was dealt with before.
+// errTaken is returned for an arrival that was taken or refused before.
 var errTaken = errors.New("the call was taken or refused before")
 
-// Take takes the call, which rings from now on (Ring, Answer, Hangup). t is the trunk that it came over. The observer is told of offers, of the answer to ours,
-// and of the end; Keep is asked before the answer leaves.
+// Take accepts the call, which rings from now on: Ring, Answer and Hangup can be called. t is the
+// trunk of the call. The observer receives offers, the answer to ours and the end. Keep is called
+// before the answer is sent.
 func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if r.done {
 		return nil, errTaken
@@ -197,13 +202,13 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// pickUp is an answer that somebody waits to have sent.
+// pickUp is an answer that is to be sent.
 type pickUp struct {
 	body []byte
 	sent chan error
 }
 
-// attend sees a call that comes in to its end.
+// attend handles an inbound call until its end.
 func (d *Dialog) attend(gone <-chan struct{}) {
 	defer d.linger()
 	longest := time.NewTimer(longestArrival)
@@ -240,13 +245,13 @@ func (d *Dialog) turnDown(code int, text string, cause call.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.tagged(d.agent.refusal(d.arrival.req, code, text, cause)))
 }
 
-// tagged gives a response our tag.
+// tagged adds our tag to a response.
 func (d *Dialog) tagged(res *sip.Response) *sip.Response {
 	res.To().Params.Add("tag", d.tag)
 	return res
 }
 
-// Ring says that the phone rings here.
+// Ring sends 180.
 func (d *Dialog) Ring() error {
 	if d.arrival == nil {
 		return errTaken
@@ -255,10 +260,11 @@ func (d *Dialog) Ring() error {
 	return d.agent.answer(d.arrival.tx, res)
 }
 
-// ErrEnded says that a call had ended before it could be answered.
+// ErrEnded is returned by Answer if the call has ended.
 var ErrEnded = errors.New("the call has ended")
 
-// Answer picks up a call that came in, with our description, and returns when the answer has left. Again it changes nothing; a call that has ended meanwhile is ErrEnded.
+// Answer answers an inbound call with our description, and returns when the answer was sent.
+// Another call of Answer has no effect. If the call has ended, it returns ErrEnded.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -281,7 +287,7 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	return <-up.sent
 }
 
-// pickUp sends the 200 and has it repeated until it is acknowledged.
+// pickUp sends the 200 and repeats it until the ACK.
 func (d *Dialog) pickUp(body []byte) error {
 	req, tx := d.arrival.req, d.arrival.tx
 	res := d.describeUs(d.tagged(d.agent.plain(req, sip.StatusOK, "OK")))
@@ -308,13 +314,13 @@ func (d *Dialog) pickUp(body []byte) error {
 	return nil
 }
 
-// pace is a bucket that holds one second.
+// pace is a token bucket for one second.
 type pace struct {
 	perSecond, level float64
 	at               time.Time
 }
 
-// take says whether there is room for one more now.
+// take takes a token. It returns false if there is none.
 func (p *pace) take(now time.Time) bool {
 	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
 	if p.at.IsZero() {

@@ -15,49 +15,56 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/session"
 )
 
-// End is how a leg ended.
+// End is the end of a leg.
 type End struct {
 	At    time.Time
 	Cause call.Cause
-	// ByUs says that we hung up, gave up, or could not go on.
+	// ByUs reports whether this side hung up, gave up, or could not continue.
 	ByUs bool
-	// Status is the final response to the INVITE; 0: there was none.
+	// Status is the final response to the INVITE, or 0 if there was none.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
 	// Err is why there was no final response; nil if there was one, or if we stopped waiting for it.
 	Err error
-	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
+	// Elsewhere reports that no phone rang and none will ring, by the response of the trunk.
+	// Another trunk may be tried.
 	Elsewhere bool
-	// Ours says that the INVITE was to be sent again after Status, and could not for a cause on this side.
+	// Ours reports that the INVITE had to be sent again after Status, and that this failed for a
+	// cause on this side.
 	Ours bool
 	// NotPermitted: after Status, Invite.Permit did not permit another INVITE.
 	NotPermitted bool
 }
 
-// Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is
-// not told. The leg waits for each of them.
+// Observer receives the events of a leg one at a time, in the order of the fields. Offers arrive
+// between the answer and the end. A nil field is not called. The leg waits for each call.
 type Observer struct {
-	// Keep takes the state from which another process ends the leg. Its error, before anything was sent, is Invite's, and nothing is sent. It is asked again whenever the
-	// state changes; an answer is acknowledged only when it has returned.
+	// Keep stores the state from which another process can end the leg. If it fails before anything
+	// was sent, Invite returns its error and sends nothing. It is called again when the state
+	// changes. An answer is acknowledged only after it has returned.
 	Keep func(state []byte) error
 	// Sent is called before Invite returns: the first INVITE left at that time.
 	Sent func(at time.Time)
-	// Taken says that the trunk has the call: its first response, but for a refusal.
+	// Taken is called at the first response of the trunk, unless that is a refusal.
 	Taken func(at time.Time)
-	// Rang says once that it rings; early is the body of that response, if any: early media are no answer.
+	// Rang is called once, when the phone rings. early is the body of that response, if any. Early
+	// media are no answer.
 	Rang func(at time.Time, early []byte)
-	// Answered brings the answer to our offer. An error says that nothing can be made of it: the leg is hung up (incompatible_destination).
+	// Answered receives the answer to our offer. If it returns an error, the leg is hung up with
+	// incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
-	// Offered answers an offer within the call: hold, resume, refresh. A nil offer asks for one of ours, whose answer comes by Agreed. An error refuses it
-	// (488), and the call goes on as it was.
+	// Offered returns the answer to an offer within the call: hold, resume or refresh. A nil offer
+	// requests one of ours; Agreed receives the answer to it. An error refuses the offer with 488,
+	// and the call continues unchanged.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
-	// Ended is told once, last.
+	// Ended is called once, as the last function.
 	Ended func(End)
 }
 
-// Dialog is one leg: an INVITE under way, then a dialog, then what lingers of it.
+// Dialog is one leg: first the INVITE, then the dialog, and then a time in which late messages are
+// handled.
 type Dialog struct {
 	agent *Agent
 	line  *line.Line
@@ -68,16 +75,17 @@ type Dialog struct {
 	tag   string // ours
 	id    sip.CallIDHeader
 
-	// hang is closed when somebody wants the end, done when the end was told.
+	// hang is closed by Hangup, done when Ended was called.
 	hang, done chan struct{}
 	hangOnce   sync.Once
-	// hungUp takes the far end's BYE, kick says that the session timer changed.
+	// hungUp receives the cause of the far end's BYE. kick signals that the session timer has
+	// changed.
 	hungUp chan call.Cause
-	// up is closed when there is a dialog. responses are those to the INVITE, while it is under way.
+	// up is closed when the dialog is established. responses are the responses to an open INVITE.
 	up        chan struct{}
 	responses responses
 	kick      chan struct{}
-	// arrival is the INVITE when it was theirs, pickUps takes the answer to it.
+	// arrival is the inbound INVITE, and pickUps receives our answer to it.
 	arrival *Arrival
 	pickUps chan pickUp
 	telling sync.Mutex
@@ -89,18 +97,20 @@ type Dialog struct {
 	invite *sip.Request // the last INVITE that set up the leg; nil: it was theirs
 	wish   call.Cause
 	over   bool
-	// orphan: nobody here waits for it, only its end is wanted.
+	// orphan: the leg has no observer, and must only be ended.
 	orphan, told bool
 	// elsewhere: a process at another address sent the INVITE, so this one does not receive the final response to it.
 	elsewhere bool
-	// established: there is a dialog, with answeredBy. losers are other tags that answered.
+	// established: the dialog with the tag answeredBy is established. losers are other tags that
+	// answered.
 	established bool
 	answeredBy  string
 	accepted    string // the reason phrase of the 200
 	losers      map[string]*leg
 	canceled    bool
 	finished    chan struct{} // closed when an orphan is at its end
-	// theirs is the highest CSeq of the far end, busy says that an INVITE of ours is under way, theirsOpen is there while one of theirs is.
+	// theirs is the highest CSeq of the far end. busy: an INVITE of ours is open. theirsOpen is not
+	// nil while an INVITE of theirs is open.
 	theirs     uint32
 	busy       bool
 	theirsOpen chan struct{}
@@ -121,7 +131,7 @@ func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer, callID sip.CallI
 	}
 }
 
-// run sees a leg to its end.
+// run handles a leg until its end.
 func (d *Dialog) run(tx *sip.ClientTx) {
 	if d.setUp(tx) {
 		d.live()
@@ -130,7 +140,7 @@ func (d *Dialog) run(tx *sip.ClientTx) {
 	d.linger()
 }
 
-// live is a dialog from answer to end.
+// live handles a dialog from the answer to the end.
 func (d *Dialog) live() {
 	for {
 		wait, mine := d.timer.Next(time.Now())
@@ -163,7 +173,7 @@ func (d *Dialog) live() {
 	}
 }
 
-// linger deals with late word of the leg for a while, then forgets it.
+// linger handles late messages of the leg for some time, and then removes the leg.
 func (d *Dialog) linger() {
 	d.agent.spawn(func() {
 		timer := time.NewTimer(d.agent.cfg.Linger)
@@ -176,13 +186,14 @@ func (d *Dialog) linger() {
 	})
 }
 
-// CallID is the leg's.
+// CallID returns the Call-ID of the leg.
 func (d *Dialog) CallID() string { return string(d.id) }
 
-// Done is closed when the leg's end was told.
+// Done returns a channel that is closed after Ended was called.
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
-// State is what another process at the same address ends the leg from; empty while a call that came in is not answered: its caller gives up.
+// State returns the state from which another process at the same address can end the leg. It is
+// empty while an inbound call is not answered: its caller gives up.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,8 +206,9 @@ func (d *Dialog) State() []byte {
 	return d.leg.state(d.invite)
 }
 
-// Hangup ends the leg, whatever it is at: it cancels, refuses or hangs up. It returns when the end was told, or ctx ends; the leg ends all the same. The first cause
-// counts; before an answer, normal_clearing is told as originator_cancel.
+// Hangup ends the leg in every phase: it cancels, refuses or hangs up. It returns when Ended was
+// called, or when ctx ends; the leg ends in both cases. The first cause counts. Before an answer,
+// normal_clearing becomes originator_cancel.
 func (d *Dialog) Hangup(ctx context.Context, cause call.Cause) error {
 	d.want(cause)
 	select {
@@ -225,7 +237,8 @@ func (d *Dialog) wished() call.Cause {
 	return d.wish
 }
 
-// keep hands the state over: with the INVITE that is about to leave, or as a dialog when there is none.
+// keep passes the state to the observer: with the INVITE that is about to leave, or as a dialog if
+// invite is nil.
 func (d *Dialog) keep(invite *sip.Request) error {
 	if d.seen.Keep == nil {
 		return nil
@@ -236,7 +249,7 @@ func (d *Dialog) keep(invite *sip.Request) error {
 	return d.seen.Keep(state)
 }
 
-// tell tells the observer one thing, unless the end was told.
+// tell calls a function of the observer, unless Ended was called.
 func (d *Dialog) tell(what func(Observer)) {
 	d.telling.Lock()
 	defer d.telling.Unlock()
@@ -255,7 +268,7 @@ func (d *Dialog) taken(now time.Time) {
 	})
 }
 
-// end tells the end, once.
+// end calls Ended, once.
 func (d *Dialog) end(e End) {
 	d.mu.Lock()
 	if d.over {
@@ -277,7 +290,8 @@ func (d *Dialog) end(e End) {
 	d.agent.ended()
 }
 
-// endBye hangs up and tells the end, when the far end has answered or confirmation has passed; the BYE is repeated for longer than that.
+// endBye sends a BYE and calls Ended when the far end has responded, or after confirmation. The BYE
+// is repeated for longer than that.
 func (d *Dialog) endBye(cause call.Cause) {
 	at := time.Now()
 	d.mu.Lock()
@@ -307,7 +321,7 @@ func (d *Dialog) endBye(cause call.Cause) {
 	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
 }
 
-// next is the CSeq of our next request in the dialog.
+// next returns the CSeq of our next request in the dialog.
 func (d *Dialog) next() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -315,7 +329,7 @@ func (d *Dialog) next() uint32 {
 	return d.leg.cseq
 }
 
-// bye sends a BYE and sees that it is answered. That there is no such dialog (481) is an answer, too.
+// bye sends a BYE and waits for the response. 481, no such dialog, is a success.
 func (d *Dialog) bye(us leg, cause call.Cause) error {
 	us.cseq = d.next()
 	req := us.bye(cause)
@@ -326,7 +340,8 @@ func (d *Dialog) bye(us leg, cause call.Cause) error {
 	return err
 }
 
-// by is the line that a leg's requests within the dialog go by: that of the INVITE, but where the far end names another host, which has a certificate for its own name.
+// by returns the line for requests within the dialog. It is the line of the INVITE, unless the far
+// end names another host, whose certificate has another name.
 func (d *Dialog) by(us leg) *line.Line {
 	if to := us.way(); to.Name() != "" {
 		if own, err := d.agent.lineTo(d.trunk, to); err == nil {
@@ -336,7 +351,7 @@ func (d *Dialog) by(us leg) *line.Line {
 	return d.line
 }
 
-// untilStop is for what outlives a caller, and no longer than the agent.
+// untilStop returns a context that ends with the agent.
 func (a *Agent) untilStop() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second) // longer than any transaction
 	quit := context.AfterFunc(a.life, cancel)

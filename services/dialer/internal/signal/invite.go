@@ -15,17 +15,17 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/reason"
 )
 
-// Invite is one call to set up. Zero times are the usual ones.
+// Invite describes a call to set up. Zero durations have default values.
 type Invite struct {
-	// CallID is the leg's Call-ID; it is used once.
+	// CallID is the Call-ID of the leg. It must be unique.
 	CallID string
-	// From and To are numbers, as the trunk writes them; an empty From is withheld.
+	// From and To are numbers in the format of the trunk. An empty From withholds the number.
 	From, To string
-	// Body is our offer, of ContentType; empty: application/sdp.
+	// Body is our offer. An empty ContentType is application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is how long the trunk may say nothing at all: 5 s. FirstRing is how long it may say nothing of the phone: 20 s. Ring is how long the
-	// phone may ring, from its first: 60 s.
+	// FirstResponse is the time until the first response (default 5 s). FirstRing is the time until
+	// the phone rings (default 20 s). Ring is how long it may ring (default 60 s).
 	FirstResponse, FirstRing, Ring time.Duration
 	// Permit is called directly before each INVITE is written: the first one, one for another
 	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
@@ -37,7 +37,7 @@ type Invite struct {
 // trunk has no part in it.
 var ErrOurs = errors.New("a fault of this process")
 
-// confirmation is how long a CANCEL or BYE may go unanswered before the end is told without it.
+// confirmation is the time after which Ended is called although a CANCEL or BYE has no response.
 const confirmation = 5 * time.Second
 
 func (i *Invite) complete() error {
@@ -60,8 +60,8 @@ func (i *Invite) complete() error {
 	return nil
 }
 
-// Invite sends an INVITE and returns; what becomes of it is told to the observer. An error is definite: nothing was sent, and nothing is told. ctx bounds the
-// connecting.
+// Invite sends an INVITE and returns. The observer receives what follows. If it returns an error,
+// nothing was sent, and the observer receives nothing. ctx limits the time of connecting.
 func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
 	d, tx, err := a.begin(ctx, t, order, seen)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer
 	return d, nil
 }
 
-// begin sends the INVITE, whose transaction is to be seen to its end.
+// begin sends the INVITE. The caller must handle the transaction until its end.
 func (a *Agent) begin(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
 	if err := errors.Join(t.Check(), order.complete()); err != nil {
 		return nil, nil, &line.Unsent{Err: fmt.Errorf("invite: %w", err)}
@@ -114,7 +114,7 @@ func (a *Agent) begin(ctx context.Context, t Trunk, order Invite, seen Observer)
 	return d, tx, nil
 }
 
-// from is who calls, as the trunk wants it told.
+// from adds the caller ID in the form that the trunk requires.
 func (d *Dialog) from() sip.FromHeader {
 	user := d.order.From
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
@@ -148,7 +148,7 @@ func (d *Dialog) describe(req *sip.Request, body []byte) {
 	}
 }
 
-// attempt is an INVITE under way.
+// attempt is an open INVITE.
 type attempt struct {
 	*Dialog
 	tx    *sip.ClientTx
@@ -166,7 +166,8 @@ type attempt struct {
 	begun                time.Time
 }
 
-// setUp sees an INVITE to its end; true: it was answered and is wanted.
+// setUp handles an INVITE until its end. It returns true if the call was answered and is still
+// wanted.
 func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
@@ -212,7 +213,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	}
 }
 
-// abandon says that we do not want the call any more: CANCEL, but only once something was heard (RFC 3261 9.1).
+// abandon gives the call up. It sends a CANCEL, but only after a response (RFC 3261 section 9.1).
 func (at *attempt) abandon(cause call.Cause) {
 	if at.gaveUp == "" {
 		at.gaveUp = cause
@@ -228,7 +229,7 @@ func (at *attempt) abandon(cause call.Cause) {
 // errNoResponse: no final response to the INVITE arrived in time.
 var errNoResponse = errors.New("no final response to the INVITE")
 
-// leave ends the leg without the far end's word. What it still says comes as a stray.
+// leave ends the leg without a final response. Later responses are handled as those of an orphan.
 func (at *attempt) leave(cause call.Cause, why error) bool {
 	if at.gaveUp != "" {
 		cause = at.gaveUp
@@ -249,8 +250,8 @@ func (at *attempt) lost(err error) {
 	at.leave(cause, err)
 }
 
-// drain has the transaction give its responses away: they are taken in the order in which they came, from d.responses. acked is closed when the transaction has
-// acknowledged a refusal.
+// drain reads the responses of the transaction, which are handled in order from d.responses. acked
+// is closed when the transaction has acknowledged a refusal.
 func (at *attempt) drain() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -272,7 +273,7 @@ func (at *attempt) drain() {
 	})
 }
 
-// takeAll deals with the responses that came to the newest INVITE.
+// takeAll handles the responses to the newest INVITE.
 func (at *attempt) takeAll() (answered, over bool) {
 	for {
 		res := at.responses.pop()
@@ -288,7 +289,7 @@ func (at *attempt) takeAll() (answered, over bool) {
 	}
 }
 
-// take deals with a response. over: the INVITE is at its end.
+// take handles a response. over reports that the INVITE has ended.
 func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	now := time.Now()
 	if !at.heard {
@@ -338,7 +339,7 @@ func (at *attempt) progress(res *sip.Response, now time.Time) {
 	}
 }
 
-// accept deals with a 200: it is acknowledged whatever we want, and hung up if we do not want it any more.
+// accept handles a 200. It always acknowledges it, and hangs up if the call is not wanted any more.
 func (at *attempt) accept(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)

@@ -19,42 +19,48 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/teardown"
 )
 
-// CallerID says how a trunk wants to be told who calls.
+// CallerID is the way in which a trunk expects the caller ID.
 type CallerID string
 
-// Styles of caller id. In From: as the From header's number. Asserted: in P-Asserted-Identity (RFC 3325), with the account in From.
+// Styles of the caller ID. InFrom: the number in the header From. Asserted: the number in
+// P-Asserted-Identity (RFC 3325), and the account in From.
 const (
 	InFrom   CallerID = "from"
 	Asserted CallerID = "p_asserted_identity"
 )
 
-// Trunk is how one carrier is reached. Numbers come to this package as the trunk writes them.
+// Trunk describes how one carrier is reached. Numbers are passed to this package in the format of
+// the trunk.
 type Trunk struct {
 	// ID is the trunk whose messages are recorded (Config.Trace).
 	ID uuid.UUID
 	// Name is for logs.
 	Name string
-	// Host and Port are the carrier's; a port of 0 is what SRV records say, else the transport's own.
+	// Host and Port are the address of the carrier. With port 0, SRV records decide, or else the
+	// default port of the transport.
 	Host string
 	Port int
 	// Transport is line.UDP, line.TCP or line.TLS.
 	Transport string
-	// Proxy is an outbound proxy, host:port, which every call is sent through; empty: none.
+	// Proxy is the outbound proxy, host:port, of every call. If empty, there is none.
 	Proxy string
-	// Domain stands in From; empty: Host.
+	// Domain is the domain in From. If empty, it is Host.
 	Domain string
-	// Username and Password answer challenges of any realm; empty: none are answered.
+	// Username and Password answer challenges of any realm. If they are empty, challenges are not
+	// answered.
 	Username, Password string
 	CallerID           CallerID
-	// SessionTimer is the interval that we ask for (RFC 4028); 0: we ask for none, and still keep one that the carrier asks for.
+	// SessionTimer is the interval that we request (RFC 4028). With 0, none is requested, but one
+	// that the carrier requests is used.
 	SessionTimer time.Duration
-	// CA are the certificates, in PEM, that alone are trusted for this trunk over TLS; empty: the system's.
+	// CA are the only certificates, in PEM, that are trusted for this trunk over TLS. If empty,
+	// those of the system are trusted.
 	CA string
 	// LargeOverTCP sends requests above 1300 bytes by TCP although Transport is UDP (RFC 3261 18.1.1).
 	LargeOverTCP bool
 }
 
-// Check says what of a trunk cannot be.
+// Check returns an error if a setting is not valid.
 func (t Trunk) Check() error {
 	switch t.Transport {
 	case line.UDP, line.TCP, line.TLS:
@@ -99,7 +105,7 @@ func (t Trunk) credentials() line.Credentials {
 	return line.Credentials{Username: t.Username, Password: t.Password}
 }
 
-// uri is a user at the carrier; empty: the carrier itself.
+// uri returns the URI of a user at the carrier, or of the carrier if user is empty.
 func (t Trunk) uri(user string) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: user, Host: t.Host, Port: t.Port}
 	if t.Transport != line.UDP {
@@ -108,7 +114,7 @@ func (t Trunk) uri(user string) sip.Uri {
 	return uri
 }
 
-// identity is a user of ours as From and P-Asserted-Identity name it.
+// identity returns the URI of our user for From and P-Asserted-Identity.
 func (t Trunk) identity(user string) sip.Uri {
 	domain := t.Domain
 	if domain == "" {
@@ -117,7 +123,7 @@ func (t Trunk) identity(user string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: user, Host: domain}
 }
 
-// way is where a request outside of dialogs goes, and the Route headers that it has.
+// way returns the destination of a request outside of dialogs, and its Route headers.
 func (t Trunk) way() (to line.Route, routes []sip.Uri) {
 	to = line.Route{Hop: hostPort(t.Host, t.Port), Transport: t.Transport, LargeOverTCP: t.LargeOverTCP}
 	if t.Proxy == "" {
@@ -138,24 +144,27 @@ func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// allowed is what we answer; PRACK is not among it, so no peer may want reliable provisionals.
+// allowed are the methods that this agent answers. PRACK is missing, so no peer may require
+// reliable provisional responses.
 const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
-// leg is our end of a dialog, or of what may become one: who we are, who they are, and the way that requests go (RFC 3261 12).
+// leg is our end of a dialog, or of a future one: our address, the remote address and the route of
+// requests (RFC 3261 section 12).
 type leg struct {
 	callID        sip.CallIDHeader
 	local, remote sip.FromHeader
 	contact       sip.Uri
 	target        sip.Uri
 	routes        []sip.Uri
-	// hop and transport are where the INVITE went, for when the target says nothing else.
+	// hop and transport are the destination of the INVITE. They are used if the target has no
+	// address.
 	hop       string
 	transport string
 	largeTCP  bool
 	cseq      uint32
 }
 
-// request is the next one; its CSeq is the leg's.
+// request returns the next request, with the CSeq of the leg.
 func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
 	if len(routes) > 0 && !routes[0].UriParams.Has("lr") { // a strict router (RFC 3261 12.2.1.1)
@@ -180,7 +189,7 @@ func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// way is where the leg's requests go.
+// way returns the destination of requests within the dialog.
 func (l *leg) way() line.Route {
 	to := line.Route{Hop: l.hop, Transport: l.transport, LargeOverTCP: l.largeTCP}
 	next := l.target
@@ -199,7 +208,7 @@ func (l *leg) way() line.Route {
 	return to
 }
 
-// answered makes a dialog's leg of an INVITE's and the response that set it up.
+// answered returns the leg of the dialog that a response has established.
 func (l leg) answered(res *sip.Response) leg {
 	if to := res.To(); to != nil {
 		l.remote = to.AsFrom()
@@ -215,14 +224,15 @@ func (l leg) answered(res *sip.Response) leg {
 	return l
 }
 
-// retarget takes the far end's newest contact.
+// retarget stores the newest contact of the far end.
 func (l *leg) retarget(contact *sip.ContactHeader) {
 	if contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard {
 		l.target = *contact.Address.Clone()
 	}
 }
 
-// ack acknowledges a 2xx, each time in a new branch; the same credentials as the INVITE's go with it (RFC 3261 13.2.2.4).
+// ack returns the ACK of a 2xx, with a new branch each time and with the credentials of the INVITE
+// (RFC 3261 section 13.2.2.4).
 func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
 	ack := l.request(sip.ACK)
 	ack.CSeq().SeqNo = seq
@@ -242,14 +252,15 @@ func (l *leg) bye(cause call.Cause) *sip.Request {
 	return bye
 }
 
-// cancel is the CANCEL of an INVITE that was sent: the same Via and CSeq number (RFC 3261 9.1).
+// cancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section 9.1).
 func cancel(invite *sip.Request, cause call.Cause) *sip.Request {
 	req := twin(invite, sip.CANCEL)
 	req.AppendHeader(sip.NewHeader("Reason", reason.Header(cause)))
 	return req
 }
 
-// refusedAck acknowledges a final response of 300 or more that no transaction waits for any more: in the INVITE's branch (RFC 3261 17.1.1.3).
+// refusedAck returns the ACK of a final response of 300 or higher that has no transaction any more.
+// It has the branch of the INVITE (RFC 3261 section 17.1.1.3).
 func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	req := twin(invite, sip.ACK)
 	if to := res.To(); to != nil {
@@ -258,7 +269,7 @@ func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	return req
 }
 
-// twin is a request of the INVITE's transaction.
+// twin returns a request with the transaction headers of the INVITE.
 func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	req := sip.NewRequest(method, *invite.Recipient.Clone())
 	req.AppendHeader(sip.HeaderClone(invite.Via()))
@@ -275,7 +286,8 @@ func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// state writes down what ends the leg: with an INVITE that is still open, or as a dialog when invite is nil.
+// state encodes what is necessary to end the leg: with an open INVITE, or as a dialog if invite is
+// nil.
 func (l *leg) state(invite *sip.Request) []byte {
 	to, target := l.way(), l.target
 	s := teardown.State{
@@ -291,7 +303,7 @@ func (l *leg) state(invite *sip.Request) []byte {
 	return s.Encode()
 }
 
-// restored is the leg of a state, and the INVITE that is still open.
+// restored returns the leg of a state, and its INVITE if that is still open.
 func restored(s teardown.State) (l leg, invite *sip.Request, err error) {
 	l = leg{callID: sip.CallIDHeader(s.CallID), hop: s.Hop, transport: s.Transport, cseq: s.CSeq}
 	for _, one := range []struct {

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/teardown"
 )
 
-// sendCancel cancels the INVITE, in a transaction of its own; what it is answered with does not matter, but for a word that there is nothing to cancel.
+// sendCancel sends the CANCEL in a new transaction. Its response has an effect only if it states
+// that there is no call, or if this process does not receive the response to the INVITE.
 func (d *Dialog) sendCancel(cause call.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -35,7 +36,7 @@ func (d *Dialog) sendCancel(cause call.Cause) {
 	})
 }
 
-// abandoned leaves an INVITE to whatever the far end still says of it.
+// abandoned leaves an INVITE to its later responses.
 func (d *Dialog) abandoned(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +49,7 @@ func (d *Dialog) isOrphan() bool {
 	return d.orphan
 }
 
-// finish says that there is nothing left of an orphan, as far as we know.
+// finish closes finished: as far as is known, the far end has no call any more.
 func (d *Dialog) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,8 +60,8 @@ func (d *Dialog) finish() {
 	}
 }
 
-// responded sees each response to an INVITE, in the order in which they came: of legs that are being set up, that were given up, that were forked, or that a
-// process before us began.
+// responded receives each response to an INVITE in order: of legs that are being set up, were given
+// up or forked, or were begun by a process that died.
 func (a *Agent) responded(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
@@ -79,10 +80,10 @@ func (a *Agent) responded(res *sip.Response) {
 	}
 }
 
-// maxStrays bounds the answers that are kept for legs that this agent does not know.
+// maxStrays limits the number of strays.
 const maxStrays = 1000
 
-// strayKey names a leg.
+// strayKey identifies a leg.
 type strayKey struct {
 	id  sip.CallIDHeader
 	tag string
@@ -166,7 +167,7 @@ func (a *Agent) endStray(s *stray) {
 	}
 }
 
-// responses are those to an INVITE that wait to be taken, in order.
+// responses are the queued responses to an INVITE, in order.
 type responses struct {
 	mu     sync.Mutex
 	all    []*sip.Response
@@ -174,10 +175,10 @@ type responses struct {
 	came   chan struct{}
 }
 
-// mostResponses bounds how many wait; beyond it, provisional ones are lost.
+// mostResponses limits the queue. Provisional responses beyond are dropped.
 const mostResponses = 64
 
-// push adds one; false: the INVITE is not under way any more.
+// push adds a response. It returns false if the INVITE is not open any more.
 func (r *responses) push(res *sip.Response) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *responses) pop() *sip.Response {
 	return first
 }
 
-// close has what comes from now on taken as late, and answers what was left.
+// close ends the queue: later responses are late. It returns the queued ones.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +214,7 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// past says that the leg is past its INVITE.
+// past marks the INVITE as ended, and handles the queued responses as late ones.
 func (d *Dialog) past() {
 	for _, res := range d.responses.close() {
 		d.late(res)
@@ -227,7 +228,7 @@ func seqOf(res *sip.Response) uint32 {
 	return 0
 }
 
-// late takes a response to our INVITE that comes when the leg is past it.
+// late handles a response to our INVITE that arrives after its end.
 func (d *Dialog) late(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphan, d.canceled
@@ -256,8 +257,9 @@ func (d *Dialog) late(res *sip.Response) {
 	}
 }
 
-// lateAnswer takes a 200 that is repeated, comes from another branch of a fork, or too late: each is acknowledged in a new branch, and those that are not the
-// leg's are hung up, once.
+// lateAnswer handles a 200 that is repeated, late, or from another branch of a fork. It
+// acknowledges each one with a new branch. It hangs up a dialog that is not the one of the leg,
+// once.
 func (d *Dialog) lateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
@@ -295,17 +297,20 @@ func (d *Dialog) lateAnswer(res *sip.Response) {
 	})
 }
 
-// mostLosers bounds what a far end can make us hang up for one INVITE.
+// mostLosers limits the number of dialogs of one INVITE that are hung up.
 const mostLosers = 16
 
-// afterCrash is what our requests' CSeq is raised by when another process wrote the state: it may have sent some after (gaps are legal, RFC 3261 12.2.1.1).
+// afterCrash is added to the CSeq of a state that another process stored, because that process can
+// have sent more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
 const afterCrash = 100
 
-// quiet is how long a 200 may be late that belongs to an INVITE of which the far end says that there is nothing to cancel.
+// quiet is how long to wait for a 200 after the far end has stated that there is nothing to cancel.
 const quiet = 2 * time.Second
 
-// Reap ends a leg of which only the state is left, written by a process that was at this address: BYE when it was answered, CANCEL while it rings, and BYE if it
-// is answered in the same moment; an empty one, of a call that came in and was not answered, needs nothing. It returns when the far end has said that there is nothing left, or ctx ends. Asked again, it does no harm.
+// Reap ends a leg from its state, which a process at this address stored before it died. It sends
+// BYE if the leg was answered and CANCEL while it rings, and BYE if it is answered in that moment.
+// An empty state, of an inbound call that was not answered, needs nothing. Reap returns when the
+// far end has confirmed the end, or when ctx ends. It can be repeated.
 func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil
@@ -367,7 +372,7 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	return d.quietly(ctx)
 }
 
-// quietly waits a moment for an answer that crossed our CANCEL.
+// quietly waits for an answer that can have crossed our CANCEL.
 func (d *Dialog) quietly(ctx context.Context) error {
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()

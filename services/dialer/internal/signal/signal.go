@@ -1,5 +1,7 @@
-// Package signal is our SIP user agent: it sets up, keeps and ends legs, on sipgo's transactions and transports (package line). It knows dialogs, not calls: no SQL,
-// no media, and what an offer or answer says is its user's business. What happens to a leg is told to an Observer, in order, with its time.
+// Package signal is a SIP user agent. It sets up, keeps and ends legs, with the transactions and
+// transports of sipgo (package line). It handles dialogs and not calls: it uses no database and no
+// media, and does not read offers and answers. An Observer receives the events of a leg in order,
+// with their times.
 package signal
 
 import (
@@ -23,26 +25,31 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Config of an agent. An empty address is not listened at; a trunk's transport needs its listener, since far ends ask us too.
+// Config configures an agent. It does not listen at an empty address. The transport of a trunk
+// needs its listener, because far ends send requests, too.
 type Config struct {
 	UDP, TCP, TLS string
-	// Advertised is the host in Via and Contact; empty: the one of the first listener.
+	// Advertised is the host in Via and Contact. If empty, the host of the first listener is used.
 	Advertised  string
 	Certificate *tls.Certificate
-	// UserAgent is how we name ourselves; empty: not at all.
+	// UserAgent is the header User-Agent. If empty, it is not sent.
 	UserAgent string
-	// Admit says who may begin something with us; nil: nobody. From others only what belongs to a call of ours is heard.
+	// Admit reports whether an address may send requests outside of calls. If nil, no address may.
+	// From other addresses, only messages of existing calls are accepted.
 	Admit func(netip.Addr) bool
 	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be
 	// quick.
 	Stranger func(line.Stranger)
-	// Arrive takes calls that come in; nil: they are refused. It must not block.
+	// Arrive receives inbound calls. If nil, they are refused. It must not block.
 	Arrive func(*Arrival)
-	// ArrivalsPerSecond bounds what Arrive is asked; 0: 50. What goes beyond is refused with 503.
+	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Calls beyond
+	// are refused with 503.
 	ArrivalsPerSecond int
-	// MinSession is the shortest session timer that we accept; 0: 90 s (RFC 4028 5).
+	// MinSession is the shortest session timer that is accepted. If 0, it is 90 s (RFC 4028 section
+	// 5).
 	MinSession time.Duration
-	// Linger is how long late word of a leg that has ended is dealt with; 0: 40 s, more than 64*T1.
+	// Linger is how long late messages of an ended leg are handled. If 0, it is 40 s, which is more
+	// than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
 	// Trace records the messages of trunks; nil: none are recorded. TrunkAt returns the trunk at an address, for the first
@@ -55,7 +62,7 @@ type Config struct {
 	Names line.Names
 }
 
-// Agent is a user agent, at work until Close.
+// Agent is a user agent. It works until Close.
 type Agent struct {
 	cfg  Config
 	line *line.Line
@@ -79,7 +86,7 @@ type Agent struct {
 	die       context.CancelFunc
 }
 
-// New listens.
+// New opens the listeners and returns an agent.
 func New(cfg Config) (*Agent, error) {
 	if cfg.MinSession == 0 {
 		cfg.MinSession = 90 * time.Second
@@ -114,19 +121,21 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Port is where a transport listens; 0: nowhere.
+// Port returns the port at which a transport listens, or 0.
 func (a *Agent) Port(transport string) int { return a.line.Port(transport) }
 
-// ErrDraining says that no new calls are set up any more.
+// ErrDraining is returned by Invite after Drain.
 var ErrDraining = errors.New("the agent is draining")
 
-// secured is what tells lines over TLS apart: whom they trust, in PEM, and the name that a peer must show a certificate for. Both empty: the system's, and the peer's address.
+// secured identifies a line over TLS by the trusted authorities, in PEM, and the name that the
+// certificate of the peer must have. If both are empty, the authorities of the system and the
+// address of the peer are used.
 type secured struct{ ca, name string }
 
-// mostSecured bounds the lines: names come from far ends, too.
+// mostSecured limits the number of lines, because far ends can choose names, too.
 const mostSecured = 256
 
-// lineTo is the line that a trunk's requests go by to a hop.
+// lineTo returns the line for requests of a trunk to a hop.
 func (a *Agent) lineTo(t Trunk, to line.Route) (*line.Line, error) {
 	if to.Transport != line.TLS {
 		return a.line, nil
@@ -166,7 +175,8 @@ func (a *Agent) lineTo(t Trunk, to line.Route) (*line.Line, error) {
 	return own, nil
 }
 
-// Drain takes no new calls, answers OPTIONS and INVITEs with 503, and returns when the last leg has ended, or ctx.
+// Drain refuses new calls, and answers OPTIONS and INVITE with 503. It returns when the last leg
+// has ended, or when ctx ends.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.mu.Lock()
 	if !a.draining {
@@ -184,14 +194,14 @@ func (a *Agent) Drain(ctx context.Context) error {
 	}
 }
 
-// Live is how many legs have not ended.
+// Live returns the number of legs that have not ended.
 func (a *Agent) Live() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.live
 }
 
-// Close stops at once. Legs that live go on at the far end: their states end them (Reap).
+// Close stops immediately. Live legs continue at the far end: Reap ends them from their states.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	if a.closed {
@@ -212,7 +222,7 @@ func (a *Agent) Close() {
 	a.running.Wait()
 }
 
-// enter begins to know a leg; false: the agent takes none any more.
+// enter registers a leg. It returns an error if the agent accepts no more legs.
 func (a *Agent) enter(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -234,7 +244,7 @@ func (a *Agent) enter(d *Dialog) error {
 	return nil
 }
 
-// spawn runs what Close waits for; when it is closed, nothing.
+// spawn runs work in a goroutine that Close waits for. After Close it runs nothing.
 func (a *Agent) spawn(work func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -252,7 +262,7 @@ func (a *Agent) ended() {
 	}
 }
 
-// forget stops knowing a leg.
+// forget removes a leg.
 func (a *Agent) forget(d *Dialog) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,7 +284,8 @@ func (a *Agent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admits says who may begin something: whom the configuration lets, and who is in a call with us, since he may ask in it over a connection of his own.
+// admits reports whether an address may send requests outside of calls: the configuration permits
+// it, or it takes part in a call and can send its requests over a new connection.
 func (a *Agent) admits(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -282,7 +293,8 @@ func (a *Agent) admits(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// meet says that the far end of a leg, or a proxy on the way, has an address. What is none is left out.
+// meet adds the address of a far end, or of a proxy on the way, to those of the leg. It ignores
+// text that is no address.
 func (d *Dialog) meet(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -307,7 +319,7 @@ func (a *Agent) knows(callID string) bool {
 	return len(a.legs[sip.CallIDHeader(callID)]) > 0
 }
 
-// Probe asks a trunk whether it is there (OPTIONS). Any answer but 503 says yes.
+// Probe sends OPTIONS to a trunk. Any response except 503 is a success.
 func (a *Agent) Probe(ctx context.Context, t Trunk) error {
 	_, err := a.Options(ctx, t)
 	return err
@@ -334,7 +346,8 @@ func (a *Agent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	return reply, nil
 }
 
-// Bindings asks a trunk for our registrations: a REGISTER without Contact, which changes nothing (RFC 3261 10.2.3).
+// Bindings sends a REGISTER without Contact, which reads the registrations and changes nothing (RFC
+// 3261 section 10.2.3).
 func (a *Agent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.ask(ctx, t, sip.REGISTER)
 	if err != nil {
@@ -358,7 +371,8 @@ func (a *Agent) ask(ctx context.Context, t Trunk, method sip.RequestMethod) (Rep
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 
-// Address is where trunks reach us by a transport, as host:port; empty: we do not listen there.
+// Address returns the address, host:port, at which trunks reach this agent by a transport. It is
+// empty if the agent does not listen there.
 func (a *Agent) Address(transport string) string {
 	if a.line.Port(transport) == 0 {
 		return ""
@@ -366,10 +380,11 @@ func (a *Agent) Address(transport string) string {
 	return hostPort(a.line.Host(), a.line.Port(transport))
 }
 
-// Advertised is the host at which peers reach us.
+// Advertised returns the host at which peers reach this agent.
 func (a *Agent) Advertised() string { return a.line.Host() }
 
-// Register says to a trunk where we are, for as long as expires; 0 takes it back. granted is how long it will know.
+// Register registers our contact at a trunk. If expires is 0, it removes the registration. granted
+// is the lifetime that the trunk accepted.
 func (a *Agent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
 	req, by, to, err := a.outside(t, sip.REGISTER, t.uri(""))
 	if err != nil {
@@ -389,7 +404,7 @@ func (a *Agent) Register(ctx context.Context, t Trunk, expires time.Duration) (g
 	return grantedFor(res, contact, expires), nil
 }
 
-// outside is a request outside of dialogs.
+// outside returns a request outside of dialogs.
 func (a *Agent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *line.Line, line.Route, error) {
 	if err := t.Check(); err != nil {
 		return nil, nil, line.Route{}, err
@@ -417,14 +432,14 @@ func (a *Agent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Re
 	return req, by, to, nil
 }
 
-// sign names us.
+// sign adds the header User-Agent.
 func (a *Agent) sign(req *sip.Request) {
 	if a.cfg.UserAgent != "" {
 		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))
 	}
 }
 
-// values are a header's, as they came.
+// values returns the values of a header as they were received.
 func values(msg sip.Message, name string) (all []string) {
 	for _, header := range msg.GetHeaders(name) {
 		all = append(all, header.Value())
@@ -432,7 +447,8 @@ func values(msg sip.Message, name string) (all []string) {
 	return all
 }
 
-// grantedFor is how long a registrar keeps our contact: what it says of that contact, else of all, else what we asked for.
+// grantedFor returns the lifetime of our contact: the one of the contact in the response, or else
+// that of the header Expires, or else the requested one.
 func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
 	seconds := func(text string) (time.Duration, bool) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
