@@ -6,17 +6,18 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark and the notice's item are the item that stands in the queue behind it: once that has been played, so has the notice.
+// noticeMark, followed by the notice's item, is queued behind that item. When it has been played,
+// the notice was sent to its end.
 const noticeMark = "\x00noticed"
 
-// notice is what the person knows of being recorded, and wants.
+// notice is the state of the notice of a recording.
 type notice struct {
 	item     string // the last of the notice
 	heard    bool
 	objected bool
 }
 
-// noticed sets the mark behind what the agent has said. Of a notice that was cut off nothing comes.
+// noticed queues the mark behind the notice. If the notice was cut, no recording begins.
 func (c *Conversation) noticed(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
 		return
@@ -28,14 +29,14 @@ func (c *Conversation) noticed(item string) {
 	c.look()
 }
 
-// unnotice takes that the notice was cut off before its end.
+// unnotice handles a notice that was cut before its end.
 func (c *Conversation) unnotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
 		c.notice.item = noticeMark // no item's
 	}
 }
 
-// recordable takes that the mark of an item was played.
+// recordable handles the end of the notice: its mark was played.
 func (c *Conversation) recordable(item string) {
 	if c.notice.item != item || c.notice.heard || c.notice.objected {
 		return
@@ -44,7 +45,7 @@ func (c *Conversation) recordable(item string) {
 	c.settings.Noticed()
 }
 
-// object takes that the person does not want to be recorded, now or later.
+// object handles the wish of the person not to be recorded.
 func (c *Conversation) object() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return

@@ -1,5 +1,5 @@
-// Package circuit owns whether a trunk is worth asking: it opens after failures in a row, rests, and lets one call through to see. It reads no clock and
-// knows no carrier.
+// Package circuit is the circuit breaker of a trunk. It opens after failures in a row, rests, and
+// then lets one call test the trunk. It reads no clock and does not depend on a carrier.
 package circuit
 
 import "time"
@@ -7,17 +7,17 @@ import "time"
 // State of a circuit.
 type State string
 
-// States. Closed lets everything through, open nothing, half-open one call at a time.
+// States. A closed circuit permits all calls, an open one none, and a half-open one a single call.
 const (
 	Closed   State = "closed"
 	HalfOpen State = "half_open"
 	Open     State = "open"
 )
 
-// longest is how many times its first rest a circuit rests at most.
+// longest is the longest rest, as a multiple of the first one.
 const longest = 32
 
-// Breaker is the circuit of one trunk. It is not safe for use by several goroutines.
+// Breaker is the circuit of one trunk. It is not safe for concurrent use.
 type Breaker struct {
 	limit       int
 	first, rest time.Duration
@@ -27,15 +27,16 @@ type Breaker struct {
 	probing     bool
 }
 
-// New is a closed circuit that opens after limit failures in a row and then rests; each probe that fails doubles the rest, up to 32 times the first.
+// New returns a closed circuit that opens after limit failures in a row and then rests. Each failed
+// test doubles the rest, up to 32 times the first one.
 func New(limit int, rest time.Duration) *Breaker {
 	return &Breaker{limit: max(1, limit), first: rest, rest: rest, state: Closed}
 }
 
-// State is the state as of the last word.
+// State returns the current state.
 func (b *Breaker) State() State { return b.state }
 
-// Rest is how long the circuit still rests; zero: it does not.
+// Rest returns how long the circuit still rests. It is zero if it does not rest.
 func (b *Breaker) Rest(now time.Time) time.Duration {
 	if b.state != Open {
 		return 0
@@ -43,24 +44,25 @@ func (b *Breaker) Rest(now time.Time) time.Duration {
 	return max(0, b.until.Sub(now))
 }
 
-// Probing says that the one call which a half-open circuit lets through is on its way.
+// Probing reports whether the call that tests a half-open circuit has no result yet.
 func (b *Breaker) Probing() bool { return b.state == HalfOpen && b.probing }
 
-// Try is the end of the rest: the carrier can be reached, one call may see. Nothing changes while the circuit is not open or rests.
+// Try makes the circuit half-open if its rest is over. Otherwise it changes nothing.
 func (b *Breaker) Try(now time.Time) {
 	if b.state == Open && b.Rest(now) == 0 {
 		b.state, b.probing = HalfOpen, false
 	}
 }
 
-// Absent begins the rest again: the carrier cannot be reached at all, so no call is risked.
+// Absent restarts the rest, because the carrier cannot be reached and a test would cost a call.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
 	}
 }
 
-// Allow asks for one call. What became of it is told by Succeeded or Failed; a probe of which the carrier was never asked by Unasked.
+// Allow reserves one call. The caller must report the result with Succeeded or Failed, or call
+// Unasked if the carrier was not asked.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -72,10 +74,11 @@ func (b *Breaker) Allow() (probe, ok bool) {
 	return true, true
 }
 
-// Unasked takes a probe back.
+// Unasked returns the reservation of a test.
 func (b *Breaker) Unasked() { b.probing = false }
 
-// Succeeded closes a circuit that is half open. A late success of a call from before changes nothing while it is open.
+// Succeeded closes a half-open circuit. A late success of an earlier call does not close an open
+// circuit.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0
 	if b.state != HalfOpen {
@@ -85,7 +88,7 @@ func (b *Breaker) Succeeded() (closed bool) {
 	return true
 }
 
-// Failed counts a failure of the trunk; gone says that nothing listens there, which opens the circuit at once.
+// Failed counts a failure. If gone is true, the circuit opens immediately.
 func (b *Breaker) Failed(now time.Time, gone bool) (opened bool) {
 	b.failures++
 	switch {

@@ -99,7 +99,7 @@ func (at *attempt) again(res *sip.Response) bool {
 	return true
 }
 
-// ask puts the timer that we want into a request that sets up a session.
+// ask adds our session timer to a request that sets up a session.
 func (d *Dialog) ask(req *sip.Request) {
 	if e := d.timer.Wanted(); e.After > 0 {
 		req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
@@ -107,7 +107,7 @@ func (d *Dialog) ask(req *sip.Request) {
 	}
 }
 
-// sessionExpires is the header's value; empty: there is none.
+// sessionExpires returns the header Session-Expires. It is empty if there is none.
 func sessionExpires(msg sip.Message) string {
 	for _, name := range []string{"Session-Expires", "x"} {
 		if headers := msg.GetHeaders(name); len(headers) > 0 {
@@ -117,7 +117,7 @@ func sessionExpires(msg sip.Message) string {
 	return ""
 }
 
-// allows says whether the far end takes UPDATE.
+// allows reports whether the far end supports UPDATE.
 func allows(msg sip.Message) bool {
 	for _, value := range values(msg, "Allow") {
 		if slices.ContainsFunc(strings.Split(value, ","), func(method string) bool { return strings.TrimSpace(method) == string(sip.UPDATE) }) {
@@ -127,8 +127,9 @@ func allows(msg sip.Message) bool {
 	return false
 }
 
-// refresh keeps the session: by UPDATE where the far end takes it, else by an INVITE with our last description (RFC 4028 7.4). A far end that does not know the
-// call any more, or does not answer, has lost it.
+// refresh refreshes the session, by UPDATE if the far end supports it, or else by an INVITE with
+// our last description (RFC 4028 section 7.4). If the far end does not know the call any more, or
+// does not respond, the call is lost.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -188,7 +189,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	return d.reinvite(ctx, req, us)
 }
 
-// reinvite sends an INVITE within the dialog and acknowledges what it is answered with.
+// reinvite sends an INVITE within the dialog and acknowledges the response.
 func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.Response, error) {
 	if !d.claim() {
 		res := sip.NewResponse(sip.StatusRequestPending, "an INVITE of theirs is under way")
@@ -221,7 +222,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 }
 
-// reinvited acknowledges the 200 of an INVITE of ours within the dialog, and each time it is repeated.
+// reinvited acknowledges the 200 of our INVITE within the dialog, also when it is repeated.
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
@@ -252,7 +253,8 @@ func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	}
 }
 
-// claim takes the dialog for an INVITE of ours; false while one of theirs is under way.
+// claim reserves the dialog for an INVITE of ours. It returns false while one of the far end is
+// open.
 func (d *Dialog) claim() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -269,11 +271,13 @@ func (d *Dialog) release() {
 	d.busy = false
 }
 
-// ErrReferred says that a transfer came to nothing: the call is still ours, unless it has ended.
+// ErrReferred is returned if a transfer failed. The call continues, unless it has ended.
 var ErrReferred = errors.New("the call was not handed on")
 
-// Refer asks the far end to connect the call to a number, as the trunk writes it, in our place (RFC 3515). nil: whoever is there has answered, and the leg is to be hung up. ErrReferred: the far end refused,
-// or did not reach anybody, or the leg has ended meanwhile. One at a time.
+// Refer requests the far end to transfer the call to a number in the format of the trunk (RFC
+// 3515). It returns nil if the target has answered: the caller must then hang up. It returns
+// ErrReferred if the far end refused, if the target did not answer, or if the leg has ended. Only
+// one transfer at a time is possible.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	told := make(chan int, 1)
 	d.mu.Lock()
@@ -316,7 +320,8 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 	}
 }
 
-// notified takes what became of our REFER: a status line (RFC 3420), of which only a final one counts, and the end of the subscription without one.
+// notified handles a NOTIFY about our REFER: its status line (RFC 3420), of which only a final one
+// counts, or the end of the subscription without one.
 func (d *Dialog) notified(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
 	told := d.referred
@@ -337,7 +342,7 @@ func (d *Dialog) notified(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// fragment is the status of a sipfrag body; 0: it has none.
+// fragment returns the status of a sipfrag body, or 0.
 func fragment(body []byte) (status int) {
 	rest, is := strings.CutPrefix(strings.TrimSpace(string(body)), "SIP/2.0 ")
 	if !is || len(rest) < 3 {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/session"
 )
 
-// asked takes a request of a peer.
+// asked handles a request of a peer.
 func (a *Agent) asked(req *sip.Request, tx *sip.ServerTx) {
 	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
 	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
@@ -31,7 +31,7 @@ func (a *Agent) asked(req *sip.Request, tx *sip.ServerTx) {
 	d.asked(req, tx, from.Params.GetOr("tag", ""))
 }
 
-// askedOutside takes what belongs to no dialog.
+// askedOutside handles a request that belongs to no dialog.
 func (a *Agent) askedOutside(req *sip.Request, tx *sip.ServerTx) {
 	switch req.Method {
 	case sip.INVITE:
@@ -55,7 +55,7 @@ func (a *Agent) isDraining() bool {
 	return a.draining
 }
 
-// retryAfter is how long a peer is to leave us alone when we take nothing more, in seconds.
+// retryAfter is the value of Retry-After, in seconds, while no more calls are accepted.
 const retryAfter = "30"
 
 func (a *Agent) busyNow(req *sip.Request, tx *sip.ServerTx) {
@@ -64,7 +64,7 @@ func (a *Agent) busyNow(req *sip.Request, tx *sip.ServerTx) {
 	a.respond(req, tx, res)
 }
 
-// plain is a response that says what we can.
+// plain returns a response with our capabilities.
 func (a *Agent) plain(req *sip.Request, code int, text string) *sip.Response {
 	res := sip.NewResponseFromRequest(req, code, text, nil)
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
@@ -79,7 +79,7 @@ func (a *Agent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text string
 	a.respond(req, tx, a.plain(req, code, text))
 }
 
-// respond answers a request; an ACK is never answered.
+// respond sends a response to a request, except to an ACK.
 func (a *Agent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 	if req.IsAck() {
 		tx.Terminate()
@@ -90,7 +90,7 @@ func (a *Agent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 	}
 }
 
-// asked takes a request of the far end of this leg.
+// asked handles a request of the far end of this leg.
 func (d *Dialog) asked(req *sip.Request, tx *sip.ServerTx, theirTag string) {
 	if !req.IsAck() { // it may overtake the answer
 		await(d.up, d.done)
@@ -128,10 +128,11 @@ func (d *Dialog) asked(req *sip.Request, tx *sip.ServerTx, theirTag string) {
 	}
 }
 
-// overtaking is how long a request that belongs to a dialog waits for the answer that makes it one: requests are not handed over in the order in which they came.
+// overtaking is how long a request waits for the answer that establishes its dialog. Requests can
+// be delivered out of order.
 const overtaking = 500 * time.Millisecond
 
-// await waits for either, but not for long.
+// await waits until one of the channels is closed, for at most overtaking.
 func await(one, other <-chan struct{}) {
 	timer := time.NewTimer(overtaking)
 	defer timer.Stop()
@@ -182,7 +183,7 @@ func (d *Dialog) askedWithin(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// extensions are those that a request requires and that we do not have.
+// extensions returns the extensions that a request requires and that are not supported.
 func extensions(req *sip.Request) string {
 	var unknown []string
 	for _, value := range values(req, "Require") {
@@ -195,7 +196,8 @@ func extensions(req *sip.Request) string {
 	return strings.Join(unknown, ", ")
 }
 
-// impossible refuses what requires an extension that we do not have, or a session timer that is too short.
+// impossible refuses a request that requires an unsupported extension, or a session timer that is
+// too short.
 func (a *Agent) impossible(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := extensions(req); unknown != "" {
 		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
@@ -212,7 +214,8 @@ func (a *Agent) impossible(req *sip.Request, tx *sip.ServerTx) bool {
 	return tooSmall
 }
 
-// renegotiate takes an INVITE or UPDATE within the dialog: hold, resume, a new address, or a mere refresh.
+// renegotiate handles an INVITE or UPDATE within the dialog: hold, resume, a new address or a
+// refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	expires, _ := d.agent.wantsTimer(req)
 	if !d.open(req) { // another is under way (RFC 3261 14.2)
@@ -263,7 +266,7 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	})
 }
 
-// describeUs adds where we are.
+// describeUs adds our Contact.
 func (d *Dialog) describeUs(res *sip.Response) *sip.Response {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -278,13 +281,14 @@ func (d *Dialog) contentType() string {
 	return d.order.ContentType
 }
 
-// wantsTimer is the session timer that a request asks for, as we answer it.
+// wantsTimer returns the session timer of a request, as we answer it.
 func (a *Agent) wantsTimer(req *sip.Request) (answer session.Expires, tooSmall bool) {
 	e, _ := session.Parse(sessionExpires(req))
 	return e.Accept(a.cfg.MinSession)
 }
 
-// open takes the dialog for an INVITE or UPDATE of theirs; false while another is under way. It may have overtaken the ACK of the one before.
+// open reserves the dialog for an INVITE or UPDATE of the far end. It returns false while another
+// one is open. The request can have overtaken the ACK of the one before.
 func (d *Dialog) open(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		return true // no offer: nothing can cross
@@ -314,7 +318,7 @@ func (d *Dialog) shut(req *sip.Request) {
 	d.theirsOpen = nil
 }
 
-// errNobody says that nobody here answers offers.
+// errNobody is returned if no function answers offers.
 var errNobody = errors.New("nobody answers offers of this leg")
 
 func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
@@ -330,7 +334,7 @@ func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	return answer, err
 }
 
-// expectAck has the ACK of an INVITE of theirs delivered.
+// expectAck returns a channel that receives the body of the ACK of an INVITE of the far end.
 func (d *Dialog) expectAck(seq uint32) <-chan []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -349,14 +353,15 @@ func (d *Dialog) acknowledged(req *sip.Request) {
 	}
 }
 
-// Times of a 200 to an INVITE, which its user repeats until the ACK (RFC 3261 13.3.1.4): T1, doubled up to T2, for 64*T1.
+// Times of the 200 to an INVITE, which is repeated until the ACK (RFC 3261 section 13.3.1.4): after
+// T1, doubled up to T2, for 64*T1.
 const (
 	t1        = 500 * time.Millisecond
 	t2        = 4 * time.Second
 	allOfThem = 64 * t1
 )
 
-// insist repeats a 200 until it is acknowledged; a far end that never does has lost the call.
+// insist repeats a 200 until the ACK. Without an ACK the call is lost.
 func (d *Dialog) insist(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
 	giveUp := time.NewTimer(allOfThem)
 	defer giveUp.Stop()

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// mostOutside is how many requests outside of calls are remembered with their trunks.
+// mostOutside limits the requests outside of calls whose trunk is remembered.
 const mostOutside = 64
 
 // outsiders are the newest requests outside of calls, by Call-ID.

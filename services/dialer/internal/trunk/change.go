@@ -38,8 +38,8 @@ const (
 	maxList           = 100
 )
 
-// Change merges the operator's body into the trunk and raises its version; null takes a setting back to its default. The error names the field. On an error the trunk
-// is of no use.
+// Change applies the operator's body to the trunk and raises its version. A null resets a setting
+// to its default. The error names the field. After an error the trunk must not be used.
 func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	fresh := New(t.TrunkID)
 	settings := t.settings(&fresh)
@@ -62,7 +62,7 @@ func (t *Trunk) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// setter takes the field's name for its error, and nil for the default.
+// setter sets a field from JSON. raw is nil for the default. The error names the field.
 type setter func(field string, raw json.RawMessage) error
 
 func (t *Trunk) settings(fresh *Trunk) map[string]setter {
@@ -109,7 +109,7 @@ func text(into *string, fallback string, longest int) setter {
 	}
 }
 
-// setPassword takes another password, or none; what is sealed of the old one goes.
+// setPassword sets the password, or removes it, and deletes the sealed one.
 func (t *Trunk) setPassword(field string, raw json.RawMessage) error {
 	t.Sealed = nil
 	return text(&t.Password, "", maxText)(field, raw)

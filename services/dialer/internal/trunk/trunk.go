@@ -1,5 +1,5 @@
-// Package trunk owns what a SIP trunk is to the dialer: where it is reached, how we prove there who we are, what audio it takes, how it writes numbers and
-// how much it carries. It opens no connection and stores nothing.
+// Package trunk defines the settings of a SIP trunk: its address, credentials, audio, number format
+// and limits. It opens no connection and stores nothing.
 package trunk
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Transport is how SIP travels to the trunk.
+// Transport is the transport of SIP to the trunk.
 type Transport string
 
 // Transports.
@@ -19,17 +19,17 @@ const (
 	TLS Transport = "tls"
 )
 
-// SRTP says whether audio is encrypted (SDES, RFC 4568).
+// SRTP is the encryption of audio (SDES, RFC 4568).
 type SRTP string
 
-// SRTP modes. Optional offers a key with plain RTP and takes either.
+// SRTP modes. Optional offers a key with plain RTP and accepts both.
 const (
 	SRTPOff      SRTP = "off"
 	SRTPOptional SRTP = "optional"
 	SRTPRequired SRTP = "required"
 )
 
-// NumberFormat is how the trunk writes telephone numbers.
+// NumberFormat is the format of telephone numbers at the trunk.
 type NumberFormat string
 
 // Number formats: +14155550100, 14155550100, or the trunk's prefix before the bare digits.
@@ -39,7 +39,7 @@ const (
 	Prefix NumberFormat = "prefix"
 )
 
-// CallerIDHeader is where the trunk looks for the number that calls.
+// CallerIDHeader is the header in which the trunk expects the number of the caller.
 type CallerIDHeader string
 
 // Caller id headers: From alone, or P-Asserted-Identity (RFC 3325) beside it.
@@ -51,7 +51,7 @@ const (
 // Status of a trunk.
 type Status string
 
-// Statuses. A disabled trunk places and takes no new calls; those that live go on.
+// Statuses. A disabled trunk places and accepts no new calls. Its live calls continue.
 const (
 	Active   Status = "active"
 	Disabled Status = "disabled"
@@ -63,7 +63,7 @@ const (
 	PCMA = "pcma"
 )
 
-// Trunk is one SIP trunk as the operator set it up.
+// Trunk is one SIP trunk with the settings of the operator.
 type Trunk struct {
 	TrunkID uuid.UUID
 	// Version counts the changes, from 1.
@@ -74,16 +74,19 @@ type Trunk struct {
 	Host      string
 	Port      uint16
 	Transport Transport
-	// OutboundProxy is host or host:port through which everything goes; empty: straight to the host.
+	// OutboundProxy is the host or host:port through which all requests go. If empty, they go to
+	// the host.
 	OutboundProxy string
-	// CACertificates are PEM; empty: the system's.
+	// CACertificates are in PEM. If empty, those of the system are used.
 	CACertificates string
 
 	Username string
-	// Password is plain here and Sealed at rest; it is never shown. A sealed one without a plain one lies under a key that is not configured.
+	// Password is the plain password, and Sealed the encrypted one that is stored. Neither is
+	// shown. A trunk with Sealed and without Password was encrypted with a key that is not
+	// configured.
 	Password string
 	Sealed   []byte
-	// Register says that the trunk sends calls to where we register.
+	// Register: the trunk sends calls to the registered address.
 	Register bool
 
 	CallerIDs      []string
@@ -93,9 +96,10 @@ type Trunk struct {
 
 	Codecs []string
 	SRTP   SRTP
-	// SessionSeconds is the session timer we ask for (RFC 4028); 0: none.
+	// SessionSeconds is the session timer that is requested (RFC 4028). If 0, none is requested.
 	SessionSeconds int32
-	// MediaTimeoutSeconds is how long neither RTP nor RTCP may arrive in a call; 0: there is no limit.
+	// MediaTimeoutSeconds is how long neither RTP nor RTCP may arrive in a call. If 0, there is no
+	// limit.
 	MediaTimeoutSeconds int32
 
 	Channels       int32
@@ -104,11 +108,11 @@ type Trunk struct {
 	Priority int32
 	// Trace records the SIP messages of the trunk in memory.
 	Trace bool
-	// InboundSources are those besides the host that may call us, as addresses or networks.
+	// InboundSources are further addresses or networks from which the trunk calls.
 	InboundSources []string
 }
 
-// New is a trunk of default settings, which lacks a name and a host.
+// New returns a trunk with default settings. It has no name and no host.
 func New(id uuid.UUID) Trunk {
 	return Trunk{
 		TrunkID: id, Status: Active, Transport: UDP, CallerIDHeader: InFrom, NumberFormat: Plus, Codecs: []string{PCMU, PCMA}, SRTP: SRTPOff,
@@ -118,7 +122,7 @@ func New(id uuid.UUID) Trunk {
 	}
 }
 
-// Address is where requests go first: the outbound proxy, or the host.
+// Address returns the first destination of requests: the outbound proxy, or the host.
 func (t Trunk) Address() (host string, port uint16) {
 	if t.OutboundProxy != "" {
 		return splitAddress(t.OutboundProxy, t.Transport)
@@ -126,7 +130,8 @@ func (t Trunk) Address() (host string, port uint16) {
 	return t.Host, t.SIPPort()
 }
 
-// SIPPort is the port of the host: 5061 for TLS and 5060 else, unless set (RFC 3261 section 19.1.2).
+// SIPPort returns the port of the host: 5061 for TLS and otherwise 5060, unless it is set (RFC 3261
+// section 19.1.2).
 func (t Trunk) SIPPort() uint16 {
 	switch {
 	case t.Port != 0:
@@ -137,7 +142,7 @@ func (t Trunk) SIPPort() uint16 {
 	return 5060
 }
 
-// Write puts an E.164 number as the trunk wants it.
+// Write returns an E.164 number in the format of the trunk.
 func (t Trunk) Write(e164 string) string {
 	switch t.NumberFormat {
 	case Digits:
@@ -148,7 +153,8 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read takes a number as the trunk writes it, in this trunk's way or with a plus; ok is false when it is none.
+// Read returns the E.164 number of a text in the format of the trunk, or with a plus. ok is false
+// if the text is no number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
 	user, _, _ = strings.Cut(user, ";") // tel parameters (RFC 3966) ride in the user part
 	digits, plus := strings.CutPrefix(user, "+")
@@ -164,7 +170,8 @@ func (t Trunk) Read(user string) (e164 string, ok bool) {
 	return "+" + digits, true
 }
 
-// CallerID is the number we call from over this trunk: the one wanted when the trunk may show it, else the first that it may.
+// CallerID returns the number that a call over this trunk shows: the wanted one if the trunk may
+// show it, or else the first one of CallerIDs.
 func (t Trunk) CallerID(wanted string) string {
 	if len(t.CallerIDs) == 0 {
 		return wanted
@@ -177,7 +184,8 @@ func (t Trunk) CallerID(wanted string) string {
 	return t.CallerIDs[0]
 }
 
-// Admits says whether an address is one of those that the operator named as the trunk's. The host's own are for whoever can look names up.
+// Admits reports whether an address is one of InboundSources. The addresses of the host are not
+// included: they need name resolution.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

@@ -15,11 +15,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// picking bounds what lies between the wish to answer a call and its answer.
+// picking limits the time from the request to answer a call to the answer.
 const picking = 20 * time.Second
 
-// Arrive takes a call that came in over a trunk. It does not block: the call rings once it is in the journal, and is turned away when that cannot be, or when the trunk's channels are in
-// use in this process: whoever may call us may not open more conversations than that.
+// Arrive accepts an inbound call. It does not block. The call rings when it is in the journal. It
+// is refused if it cannot be stored, or if all channels of the trunk are in use in this process: a
+// caller must not open more conversations than that.
 func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
@@ -103,7 +104,7 @@ func (c *Carrier) serves(ctx context.Context, l *leg, to string) bool {
 	return false
 }
 
-// callee writes down what happens to a leg that came in.
+// callee returns the observer of an inbound leg. It stores its events.
 func (l *leg) callee() signal.Observer {
 	return signal.Observer{
 		Keep:    l.keep,
@@ -113,7 +114,7 @@ func (l *leg) callee() signal.Observer {
 	}
 }
 
-// pickUp answers a call that came in, once. An agent that cannot talk answers nobody.
+// pickUp answers an inbound call, once. If the agent cannot talk, the call is not answered.
 func (l *leg) pickUp() {
 	l.mu.Lock()
 	d := l.dialog

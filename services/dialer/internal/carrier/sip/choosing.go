@@ -14,22 +14,23 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// switchboard says over which trunk a call goes: by priority, among those that are there and have a channel and the pace for it; of the same priority the emptiest.
+// switchboard chooses the trunk of a call: by priority, among the trunks that answer and have a
+// free channel and pace; of the same priority, the one with the smallest share of channels in use.
 type switchboard struct {
 	mu    sync.Mutex
 	paces map[uuid.UUID]*pace
-	// living is how many processes share the trunks; 0: nobody knows yet.
+	// living is the number of processes that share the trunks. If 0, it is not known yet.
 	living int
 }
 
-// share says how many processes share the trunks' paces.
+// share sets the number of processes that share the pace of the trunks.
 func (s *switchboard) share(living int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.living = living
 }
 
-// pace is a bucket that holds one second, one call at least.
+// pace is a token bucket for one second, and for at least one call.
 type pace struct {
 	level float64
 	at    time.Time

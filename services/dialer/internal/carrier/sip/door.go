@@ -21,16 +21,18 @@ import (
 )
 
 const (
-	// watch is how often the door looks which trunks there are, and resolve how often what their names lead to.
+	// watch is the interval at which the trunks are read. resolve is the interval at which their
+	// names are resolved.
 	watch   = time.Second
 	resolve = time.Minute
 )
 
-// Door knows which addresses are the trunks': who else knocks is not heard. It answers from memory, however many knock.
+// Door decides which addresses belong to trunks. Messages of other addresses are dropped. It
+// answers from memory, so many strangers cost no database work.
 type Door struct {
 	trunks Trunks
 	names  line.Names
-	// Trace follows the trunks whose trace setting is true; nil: nothing is recorded.
+	// Trace follows the trunks whose trace setting is true. If nil, nothing is recorded.
 	Trace *siptrace.Recorder
 	known atomic.Pointer[[]entrance]
 
@@ -38,7 +40,7 @@ type Door struct {
 	last map[uuid.UUID]resolved
 }
 
-// entrance is a trunk with the addresses that its host's name leads to.
+// entrance is a trunk with the addresses of its host.
 type entrance struct {
 	trunk.Trunk
 	addresses []netip.Addr
@@ -50,12 +52,13 @@ type resolved struct {
 	addresses []netip.Addr
 }
 
-// NewDoor knows nobody until it has looked once (Run).
+// NewDoor returns a door that admits no address before Run has read the trunks.
 func NewDoor(trunks Trunks) *Door {
 	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
 }
 
-// lookUp finds what a trunk's host leads to, its SRV records included: calls come from where they go.
+// lookUp returns the addresses of a trunk's host, including those of its SRV records: calls can
+// come from each address to which ours go.
 func (d *Door) lookUp(ctx context.Context, t trunk.Trunk) (found []netip.Addr, err error) {
 	hosts := []string{t.Host}
 	if t.Port == 0 {
@@ -78,7 +81,7 @@ func (d *Door) lookUp(ctx context.Context, t trunk.Trunk) (found []netip.Addr, e
 	return nil, err
 }
 
-// Run keeps what it knows up to date until ctx ends.
+// Run reads the trunks periodically until ctx ends.
 func (d *Door) Run(ctx context.Context) error {
 	ticker := time.NewTicker(watch)
 	defer ticker.Stop()
@@ -122,7 +125,8 @@ func (d *Door) followTraced(active []trunk.Trunk) {
 	d.Trace.Follow(traced)
 }
 
-// addresses are what a trunk's host leads to; while a name cannot be resolved, what it led to last.
+// addresses returns the addresses of a trunk's host. While its name cannot be resolved, it returns
+// the last ones.
 func (d *Door) addresses(ctx context.Context, t trunk.Trunk) []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +193,7 @@ func (d *Door) at(source netip.Addr) (found []entrance) {
 	return found
 }
 
-// Admit says whether an address is a trunk's.
+// Admit reports whether an address belongs to a trunk.
 func (d *Door) Admit(source netip.Addr) bool {
 	return len(d.at(source)) > 0
 }

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// What a trunk said to an INVITE. One that nothing can be sent to does not answer OPTIONS either.
+// Results of an INVITE. A trunk to which no INVITE can be sent does not answer OPTIONS either.
 const (
 	answered = "answered"
 	refused  = "refused"
@@ -68,7 +68,7 @@ func (c *Carrier) invited(over trunk.Trunk, said error) {
 	c.invites.WithLabelValues(over.Name, result).Inc()
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
 	all <- standing
 	all <- known
@@ -79,7 +79,7 @@ func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
 	c.invites.Describe(all)
 }
 
-// Collect tells how each trunk stands that this process looks after.
+// Collect sends the metrics of each trunk.
 func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.invites.Collect(all)
 	c.refusals.Collect(all)
@@ -104,13 +104,14 @@ func number(is bool) float64 {
 	return 0
 }
 
-// tended are the trunks that this process looks after: whether they are there, and that they know where we are.
+// tended are the trunks to which this process sends OPTIONS and REGISTER.
 type tended struct {
 	mu  sync.Mutex
 	all map[uuid.UUID]*care
 }
 
-// tend begins to look after new trunks, begins anew with those that changed, and ends with those that are active no more.
+// tend starts the upkeep of new trunks, restarts that of changed ones, and ends that of trunks that
+// are not active any more.
 func (c *Carrier) tend(ctx context.Context) error {
 	bounded, done := context.WithTimeout(ctx, patience)
 	defer done()
@@ -147,7 +148,8 @@ func (c *Carrier) forget(name string) {
 	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
-// lookAfter does not wait, but what it begins does, for the end of the old care: its farewell must not come behind the new registration.
+// lookAfter starts the upkeep of a trunk. The new upkeep begins after the old one has ended,
+// because the new registration must follow the removal of the old one.
 func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care {
 	one := &care{
 		name: t.Name, version: t.Version, done: make(chan struct{}),
@@ -185,7 +187,7 @@ func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care
 	return one
 }
 
-// untend ends it all: trunks are told that we are gone.
+// untend ends the upkeep of all trunks and removes the registrations.
 func (c *Carrier) untend() {
 	c.tended.mu.Lock()
 	all := c.tended.all
