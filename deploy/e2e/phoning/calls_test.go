@@ -14,19 +14,19 @@ import (
 	"ringfence.dev/libs/peertest"
 )
 
-// outgoing is one call through the proxy, to a far end that does what its script says.
+// outgoing is one outbound call through the proxy to a far end that plays a script.
 type outgoing struct {
 	name  string
 	far   func(e *ear) script
 	agent map[string]any
-	// talk is what else happens, and what is to be seen of it, before the call ends.
+	// talk checks what happens before the call ends; nil: nothing is checked.
 	talk   func(t *testing.T, w *world, e *ear)
 	status string
 	cause  string
 	events []string
 }
 
-// tone is an agent that says one, and hangs up after so long; 0: never.
+// tone returns the settings of an agent that plays a tone and hangs up after ends milliseconds; 0: never.
 func tone(millis, ends int) map[string]any {
 	return map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": millis, "end_after_millis": ends}}
 }
@@ -37,7 +37,7 @@ func outgoings() []outgoing {
 	both := func(e *ear) string { return e.description("sendrecv") }
 	return []outgoing{
 		{
-			name: "the agent hangs up", agent: tone(3000, 3600), // of which a machine that stands still leaves enough to hear
+			name: "the agent hangs up", agent: tone(3000, 3600), // long enough to be heard on a busy machine
 			status: "completed", cause: "normal_clearing", events: talked,
 			far:  func(e *ear) script { return invited().answered(both(e)).hungUp() },
 			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
@@ -47,7 +47,7 @@ func outgoings() []outgoing {
 			far: func(e *ear) script { return invited().answered(both(e)).pause(1200 * time.Millisecond).hangsUp() },
 		},
 		{
-			name: "nobody picks up", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
+			name: "the call is not answered", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
 			far: func(*ear) script { return invited().say(180, "").canceled() },
 		},
 		{
@@ -64,26 +64,26 @@ func outgoings() []outgoing {
 			name: "hold and resume", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
 				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).told(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
-					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp() // a machine that stands still comes to hear the agent before
+					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp() // long enough to hear the agent on a busy machine
 			},
 			talk: func(t *testing.T, _ *world, e *ear) {
 				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })
 			},
 		},
 		{
-			name: "the session is refreshed by us", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			name: "the dialer refreshes the session", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
 				expires := "Session-Expires: 4;refresher=uac"
 				return invited().answered(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
 			},
 		},
 		{
-			name: "the session is not refreshed by them", agent: tone(60_000, 0), status: "failed", cause: "recovery_on_timer_expire",
+			name: "the far end does not refresh the session", agent: tone(60_000, 0), status: "failed", cause: "recovery_on_timer_expire",
 			events: []string{"call.ringing", "call.answered", "call.failed"},
 			far:    func(e *ear) script { return invited().answered(both(e), "Session-Expires: 3;refresher=uas").hungUp() },
 		},
 		{
-			name: "keys both ways", status: "completed", cause: "normal_clearing", events: talked,
+			name: "DTMF in both directions", status: "completed", cause: "normal_clearing", events: talked,
 			agent: map[string]any{"kind": "openai_realtime", "greeting": "Press a key.", "disclosure": map[string]any{"off_reason": "a test"}},
 			far:   func(e *ear) script { return invited().answered(both(e)).hungUp() },
 			talk: func(t *testing.T, w *world, e *ear) {
@@ -102,7 +102,8 @@ func outgoings() []outgoing {
 	}
 }
 
-// TestCalls_ThroughAProxy: whatever a far end does, the customer is told what became of the call, once.
+// TestCalls_ThroughAProxy places calls through kamailio to sipp. Whatever the far end does, the customer receives each
+// event of the call once, and the call has the right status and hangup cause.
 func TestCalls_ThroughAProxy(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -143,7 +144,7 @@ func (w *world) wantTypes(t *testing.T, house *rig.Workspace, callID string, wan
 	return got
 }
 
-// late is the answer to an INVITE whose CANCEL was taken.
+// late sends the answer to an INVITE after the CANCEL was answered.
 func (s script) late(body string) script {
 	return append(s, `<send><![CDATA[
 
@@ -162,7 +163,7 @@ Content-Length: [len]
 ]]></send>`)
 }
 
-// calling is somebody who calls our number through the proxy and is hung up on.
+// calling is a caller of our number through the proxy who waits for a BYE.
 func calling(e *ear) script {
 	request := func(method, uri, to, seq string) string {
 		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +
@@ -173,8 +174,9 @@ func calling(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_ComeInOverARegistration: the trunk sends calls to where we have registered; the customer sees them as calls, and has their recordings.
-func TestCalls_ComeInOverARegistration(t *testing.T) {
+// TestCalls_InboundOverARegistration calls the registered address through kamailio. The customer receives the events of the
+// inbound call, and its recording.
+func TestCalls_InboundOverARegistration(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"recordings": true}})
@@ -184,15 +186,15 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e *ear
-	until(t, "we have registered and are called", func() bool {
+	until(t, "the registered address answers a call", func() bool {
 		e = listen(t)
 		return caller(t, w.proxy, calling(e)).Wait() == nil
 	})
 	if _, loud := e.heard(); loud < 20 {
-		t.Errorf("the caller heard %d loud frames", loud)
+		t.Errorf("loud frames that the caller received = %d, want at least 20", loud)
 	}
 	var id string
-	until(t, "the call is told of", func() bool {
+	until(t, "call.completed is delivered", func() bool {
 		for _, d := range w.Hooks.Deliveries(house.ID) {
 			if d.Type == "call.completed" {
 				id = d.CallID

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/libs/peertest"
 )
 
-// What the person says, at which second of the call, and what the agent says.
+// The sentences of the person, with the second of the call at which each begins, and those of the agent.
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11
@@ -25,11 +25,11 @@ const (
 	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
 	explained                = "This is Ida."
 	parting                  = "That is noted. Goodbye."
-	// letter is how long the model takes for one.
+	// letter is the length of one letter in the voice of the model.
 	letter = 60 * time.Millisecond
 )
 
-// phone is one that picks up by itself, plays a file to whoever calls, and keeps what it hears.
+// phone is a baresip that answers each call, plays a file and records the audio that it receives.
 type phone struct{ *peertest.Phone }
 
 func newPhone(t *testing.T, says, config, account string) phone {
@@ -40,7 +40,7 @@ func newPhone(t *testing.T, says, config, account string) phone {
 	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
-// kept is what the phone heard (dec) or said (enc).
+// kept returns the recording of what the phone received (dec) or sent (enc).
 func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
@@ -53,7 +53,7 @@ func (p phone) kept(t *testing.T, side string) []int16 {
 	return samplesOf(t, files[0], 1)
 }
 
-// samplesOf are those of a file's channel, 16 bits each at 8 kHz.
+// samplesOf returns the samples of a channel of a file, with 16 bits at 8 kHz.
 func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	t.Helper()
 	raw := sox(t, file, "-t", "raw", "-r", "8000", "-e", "signed", "-b", "16", "-", "remix", fmt.Sprint(channel))
@@ -64,7 +64,7 @@ func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
 	return samples
 }
 
-// sox runs it and returns what it writes to "-", or says.
+// sox runs sox and returns the file that it writes to "-", or else its output.
 func sox(t *testing.T, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func sox(t *testing.T, args ...string) []byte {
 	return []byte(p.Said())
 }
 
-// spoken is a WAV file in which each sentence begins at its second.
+// spoken returns a WAV file in which each sentence begins at its second.
 func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	return path
 }
 
-// runs are the times, in samples, in which somebody is heard, pauses of less than 400 ms left out.
+// runs returns the parts with sound, in samples. Pauses of less than 400 ms do not end a part.
 func runs(samples []int16) (found [][2]int) {
 	const frame, pause = 80, 3200
 	for at := 0; at+frame <= len(samples); at += frame {
@@ -123,8 +123,8 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_FromPOSTToWebhook is a whole call: a proxy that wants credentials, a real phone, synthesised speech, and a model that speaks the Realtime protocol. The
-// person interrupts the agent and asks not to be called again.
+// TestConversation_FromPOSTToWebhook is a whole call: a proxy that requests credentials, a real phone, synthesised speech,
+// and a model with the Realtime protocol. The person interrupts the agent and asks not to be called again.
 func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -146,7 +146,7 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	stage.Equal(t, "stage.Value(call.HangupCause)", stage.Value(call.HangupCause), "normal_clearing")
 	stage.Equal(t, "stage.Value(call.Outcome)", stage.Value(call.Outcome), "opted_out")
 	stage.Equal(t, "stage.Value(call.Disposition)", stage.Value(call.Disposition), "human")
-	until(t, "the person is not to be called", func() bool {
+	until(t, "the opt-out is stored", func() bool {
 		var contact struct {
 			DND string `json:"dnd_status"`
 		}
@@ -162,13 +162,13 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	w.wantTranscript(t, house, call.CallID, placed)
 	cuts := w.told(t, "conversation.item.truncate")[truncated:]
 	if len(cuts) != 1 {
-		t.Fatalf("the model was told of %d interruptions: %v", len(cuts), cuts)
+		t.Fatalf("interruptions that the model received = %d (%v), want 1", len(cuts), cuts)
 	}
 	wantHeard(t, bo.kept(t, "dec"), time.Duration(cuts[0]["audio_end_ms"].(float64)*float64(time.Millisecond)))
 	wantRecorded(t, house, call.CallID, bo)
 }
 
-// over is the call of a request, once the last was told of it.
+// over returns the call of a request after its last event was delivered.
 func (w *world) over(t *testing.T, house *rig.Workspace, req rig.Request, last string) rig.Call {
 	t.Helper()
 	var id string
@@ -190,7 +190,8 @@ func (w *world) over(t *testing.T, house *rig.Workspace, req rig.Request, last s
 	return call
 }
 
-// wantEvents: each once, signed, and the last tells how the call went, summary included.
+// wantEvents checks that each event is delivered once and signed, and that the last one contains the result of the call
+// with its summary.
 func (w *world) wantEvents(t *testing.T, house *rig.Workspace, callID string) {
 	t.Helper()
 	got := w.events(t, house, callID, "call.completed")
@@ -198,7 +199,7 @@ func (w *world) wantEvents(t *testing.T, house *rig.Workspace, callID string) {
 	for _, d := range got {
 		names = append(names, d.Type)
 		if !d.Signed {
-			t.Errorf("%s is not signed", d.Type)
+			t.Errorf("%s: signed = false, want true", d.Type)
 		}
 	}
 	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(names, want) && !slices.Equal(names, want[1:]) { // a phone may pick up without ringing
@@ -220,7 +221,7 @@ func (w *world) wantEvents(t *testing.T, house *rig.Workspace, callID string) {
 	}
 }
 
-// wantTranscript: who said what, in order and in time.
+// wantTranscript checks the turns of the transcript, their order and their times.
 func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string, after time.Time) {
 	t.Helper()
 	var transcript struct {
@@ -236,7 +237,7 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 		{"agent", disclosure + " " + notice}, {"agent", greeting}, {"person", interruption}, {"agent", explained}, {"person", refusal}, {"agent", parting},
 	}
 	if len(transcript.Turns) != len(want) {
-		t.Fatalf("transcript = %+v", transcript.Turns)
+		t.Fatalf("turns of the transcript = %d (%+v), want %d", len(transcript.Turns), transcript.Turns, len(want))
 	}
 	for i, turn := range transcript.Turns {
 		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—.")) // cut off
@@ -254,18 +255,19 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 	}
 }
 
-// wantHeard: the first that the phone heard without a pause is the disclosure and the notice, whole, and so much of the greeting as the model was told.
+// wantHeard checks the first sound without a pause that the phone received: the whole disclosure, the notice, and as much
+// of the greeting as the model was informed of.
 func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	t.Helper()
 	found := runs(samples)
 	if len(found) < 2 {
-		t.Fatalf("the phone heard %v", found)
+		t.Fatalf("parts with sound that the phone received = %v, want at least 2", found)
 	}
 	first := length(found[0][1] - found[0][0])
 	opening := time.Duration(len(disclosure+" "+notice)) * letter
-	t.Logf("the phone heard %d times somebody, the first for %s; the model was told that %s of its greeting were heard", len(found), first, told)
+	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s", len(found), first, told)
 	if off := (first - opening - told).Abs(); off > time.Second {
-		t.Errorf("the phone heard %s in one piece, of which %s are disclosure and notice; the model was told of %s more", first, opening, told)
+		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)", first, opening, told)
 	}
 	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond {
 		t.Errorf("length of the note = %v, want at least %v", told, 500*time.Millisecond)

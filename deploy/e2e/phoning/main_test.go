@@ -23,16 +23,16 @@ import (
 const (
 	// soon ends a wait that would otherwise hang.
 	soon = rig.HangTimeout
-	// ringLimit is how long the stack lets phones ring.
+	// ringLimit is RING_LIMIT of the stack.
 	ringLimit = 8 * time.Second
-	// account is ours at the proxy, and the number under which we are called.
+	// account is our account at the proxy, and our number.
 	account, secret = "14155559000", "a secret"
 )
 
-// world is a stack that calls over SIP, the model that its agents are, and the proxy.
+// world is a stack with SIP trunks, the model of its agents, and the proxy.
 type world struct {
 	*stage.World
-	sip   int // where the stack listens for SIP, UDP and TCP; TLS at the next
+	sip   int // the SIP port of the stack for UDP and TCP; TLS has the next one
 	model string
 	proxy int
 	trunk string
@@ -42,18 +42,18 @@ var shared = &stage.Shared[*world]{Begin: begin}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
-// stack is the shared world; where a peer is missing, the test is skipped.
+// stack returns the shared world. If a peer is missing, it skips the test.
 func stack(t *testing.T) *world {
 	t.Helper()
 	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
 	return shared.World(t)
 }
 
-// tellsItGoes looks whether the stack has told its trunk that it is gone.
-func (w *world) tellsItGoes() error {
+// checkUnregistered checks in the log that the stack has removed its registration.
+func (w *world) checkUnregistered() error {
 	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
 	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("the registration was not taken back")) {
-		return errors.Join(err, errors.New("the trunk was not told that we are gone"))
+		return errors.Join(err, errors.New("the stack did not remove its registration"))
 	}
 	return err
 }
@@ -81,10 +81,10 @@ func begin() (*world, error) {
 	if w.sip, err = loopback.Port(); err != nil {
 		return w, err
 	}
-	if w.proxy, err = w.proxying(); err != nil { // it goes behind the stack, which takes its registration back
+	if w.proxy, err = w.proxying(); err != nil { // it ends after the stack, which removes its registration
 		return w, err
 	}
-	w.AtEnd(w.tellsItGoes)
+	w.AtEnd(w.checkUnregistered)
 	err = w.Start("SIMULATOR_TIME_SCALE=1", "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", w.sip), fmt.Sprintf("SIP_TCP_ADDR=127.0.0.1:%d", w.sip),
 		fmt.Sprintf("SIP_TLS_ADDR=127.0.0.1:%d", w.sip+1), "SIP_TLS_CERT_FILE="+certFile, "SIP_TLS_KEY_FILE="+keyFile,
 		"REALTIME_URL="+model, "REALTIME_KEY=the-operators", "SUMMARY_URL="+summaries.URL+"/v1", "RING_LIMIT="+ringLimit.String(), "DRAIN_LIMIT=1s",
@@ -95,7 +95,7 @@ func begin() (*world, error) {
 	return w, w.throughProxy()
 }
 
-// throughProxy sets up the one trunk: a proxy that wants credentials and sends our callers on.
+// throughProxy adds the trunk: a proxy that requests credentials and forwards inbound calls.
 func (w *world) throughProxy() error {
 	var made struct {
 		ID string `json:"id"`
@@ -108,7 +108,7 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// answering starts the model. The script is what it hears, in this order on each of its calls, and what it answers.
+// answering starts the model. The script has the words that it hears, in this order in each call, and its answers.
 func (w *world) answering() (url string, err error) {
 	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
@@ -119,14 +119,14 @@ func (w *world) answering() (url string, err error) {
 	return url, err
 }
 
-// summarise answers as an OpenAI-compatible API would.
+// summarise answers like an OpenAI-compatible API.
 func summarise(w http.ResponseWriter, _ *http.Request) {
 	summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
 	message := map[string]any{"role": "assistant", "content": summary}
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-// told are the events of a kind that the model was told, on all its calls.
+// told returns the events of a type that the model has received in all calls.
 func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := rig.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
@@ -135,7 +135,7 @@ func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
 	return events
 }
 
-// house is a workspace whose events come to the receiver.
+// house returns a workspace whose events are delivered to the receiver.
 func (w *world) house(t *testing.T, more map[string]any) *rig.Workspace {
 	t.Helper()
 	one, err := w.NewWorkspace(t.Context(), t.Name(), "100")
@@ -151,7 +151,7 @@ func (w *world) house(t *testing.T, more map[string]any) *rig.Workspace {
 	return one
 }
 
-// agent makes one of the workspace's.
+// agent creates an agent of the workspace.
 func agent(t *testing.T, house *rig.Workspace, settings map[string]any) (id string) {
 	t.Helper()
 	var made struct {
@@ -164,7 +164,7 @@ func agent(t *testing.T, house *rig.Workspace, settings map[string]any) (id stri
 	return made.ID
 }
 
-// events are those of a call, once the last has come.
+// events returns the events of a call after the last one was delivered.
 func (w *world) events(t *testing.T, house *rig.Workspace, callID, last string) (got []rig.Delivery) {
 	t.Helper()
 	until(t, "the event "+last, func() bool {

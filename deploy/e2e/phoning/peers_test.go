@@ -11,10 +11,11 @@ import (
 	"ringfence.dev/libs/peertest"
 )
 
-// number is the one at which the proxy reaches a port.
+// number returns the telephone number that the proxy routes to a port.
 func number(port int) string { return fmt.Sprintf("+1415%d%05d", 55, port) }
 
-// routing asks us for credentials, stays in the way of calls (Record-Route), writes down what they came over, sends +1415 55 and a port to that port, and calls for us to where we have registered.
+// routing is the configuration of kamailio. It requests credentials, adds Record-Route and the transport of the INVITE,
+// routes +1415 55 and a port to that port, and routes calls for us to the registered address.
 const routing = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -53,7 +54,7 @@ func (w *world) proxying() (port int, err error) {
 	return port, nil
 }
 
-// caller plays a scenario once that begins with an INVITE to a port.
+// caller plays a scenario once. The scenario begins with an INVITE to a port.
 func caller(t *testing.T, to int, steps []string) *peertest.Program {
 	t.Helper()
 	return sipp(t, peertest.Port(t), steps, fmt.Sprintf("127.0.0.1:%d", to))

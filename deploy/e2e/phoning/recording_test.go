@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// wantRecorded: what the link leads to is a file that players read, with the person left and the agent right, both as they were heard and at the same time as they were.
+// wantRecorded checks the recording behind the link: a WAV file with the person on the left and the agent on the right
+// channel, in which both sides are aligned as in the call.
 func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
@@ -37,18 +38,18 @@ func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p phone) {
 	}
 }
 
-// recorded is a call's recording by its link, as players read it: how loud the person was, and the agent.
+// recorded downloads the recording of a call and returns the loudness of the person and of the agent.
 func recorded(t *testing.T, house *rig.Workspace, callID string) (person, agent []float64) {
 	t.Helper()
 	var link struct {
 		URL       string `json:"url"`
 		ExpiresIn int    `json:"expires_in"`
 	}
-	until(t, "there is a recording", func() bool {
+	until(t, "the recording is available", func() bool {
 		return house.API.Into(t.Context(), "GET", "/v1/calls/"+callID+"/recording", nil, 200, &link) == nil
 	})
 	if link.ExpiresIn != 3600 {
-		t.Errorf("the link is good for %d s", link.ExpiresIn)
+		t.Errorf("expires_in = %d, want 3600", link.ExpiresIn)
 	}
 	file := filepath.Join(t.TempDir(), "recording.wav")
 	if err := os.WriteFile(file, fetched(t, link.URL), 0o600); err != nil {
@@ -57,7 +58,7 @@ func recorded(t *testing.T, house *rig.Workspace, callID string) (person, agent 
 	about := string(sox(t, "--i", file))
 	for _, want := range []string{"Channels       : 2", "Sample Rate    : 8000", "u-law"} {
 		if !strings.Contains(about, want) {
-			t.Errorf("sox says of the recording %s, not %q", about, want)
+			t.Errorf("output of sox --i = %s, want it to contain %q", about, want)
 		}
 	}
 	if stat := string(sox(t, file, "-n", "stat")); strings.Contains(stat, "WARN") {
@@ -68,7 +69,7 @@ func recorded(t *testing.T, house *rig.Workspace, callID string) (person, agent 
 	return loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
 }
 
-// fetched is what a signed link leads to, without a key.
+// fetched downloads a signed link without an API key.
 func fetched(t *testing.T, url string) []byte {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: soon} //nolint:gosec // a test's own stack
@@ -87,7 +88,7 @@ func fetched(t *testing.T, url string) []byte {
 	return body
 }
 
-// step is the time that one value of a loudness stands for.
+// step is the length of audio of one loudness value.
 const step = 50 * time.Millisecond
 
 func loudness(samples []int16) (loud []float64) {
@@ -102,7 +103,8 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// aligned finds where the part lies in the whole, by the correlation of their loudness, which it tells: 1 is the same.
+// aligned returns the position of the part in the whole at which their loudness correlates best, and that correlation; 1
+// is equality.
 func aligned(part, whole []float64) (late time.Duration, alike float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// script is what a far end does, step by step, for sipp.
+// script is a scenario of sipp, step by step.
 type script []string
 
 const tag = ";tag=[pid]far[call_number]"
 
-// over is an INVITE that came to the proxy over a transport.
+// over receives an INVITE that reached the proxy over the transport.
 func over(transport string) script {
 	s := invited()
 	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
 	return append(s, `<Reference variables="4"/>`)
 }
 
-// invited takes the INVITE and remembers whom to ask.
+// invited receives the INVITE and stores the addresses for requests in the dialog.
 func invited() script {
 	return script{`<recv request="INVITE" rrs="true"><action>
 	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
@@ -47,7 +47,7 @@ func (s script) respond(code int, tag, body string, headers ...string) script {
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", code, tag), body, headers...)
 }
 
-// say answers the INVITE, ok any other request.
+// say sends a response to the INVITE. ok sends 200 to another request.
 func (s script) say(code int, body string, headers ...string) script {
 	return s.respond(code, tag, body, headers...)
 }
@@ -55,7 +55,7 @@ func (s script) ok(body string, headers ...string) script {
 	return s.respond(200, "", body, headers...)
 }
 
-// ask sends a request within the dialog; told takes its answer.
+// ask sends a request within the dialog. told receives the response.
 func (s script) ask(method, body string, seq int, headers ...string) script {
 	return s.send(fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n"+
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", method, tag, seq, method), body, headers...)
@@ -73,14 +73,14 @@ func (s script) pause(d time.Duration) script {
 	return append(s, fmt.Sprintf(`<pause milliseconds="%d"/>`, d.Milliseconds()))
 }
 
-// rings and picks up, with a pause in which the proxy does not swap the two.
+// answered rings and answers. Without the pause the proxy can swap the two responses.
 func (s script) answered(body string, headers ...string) script {
 	return s.say(180, "").pause(300*time.Millisecond).say(200, body, headers...).hear("ACK")
 }
 func (s script) hungUp() script  { return s.hear("BYE").ok("") }
 func (s script) hangsUp() script { return s.ask("BYE", "", 77).told(200) }
 
-// canceled is a CANCEL and the end of the INVITE.
+// canceled receives a CANCEL and ends the INVITE with 487.
 func (s script) canceled() script {
 	s = append(s, `<recv request="CANCEL"/>`).ok("")
 	return append(s, `<send><![CDATA[
@@ -102,7 +102,7 @@ const (
 	eventType              = 101
 )
 
-// ear is a person's side of the audio: it sends silence once it hears something, and writes down what it hears.
+// ear is the audio of a phone: it sends silence after the first packet that it receives, and counts what it receives.
 type ear struct {
 	conn *net.UDPConn
 	port int
@@ -110,13 +110,13 @@ type ear struct {
 	mu      sync.Mutex
 	frames  int
 	loud    int
-	kind    byte // the payload type of the audio
+	kind    byte // the payload type of the received audio
 	lastAt  time.Time
-	longest time.Duration // in which nothing came
-	since   int           // loud frames behind it
+	longest time.Duration // the longest time without a packet
+	since   int           // loud frames after that time
 	digits  string
-	pressed uint32 // the timestamp of the event heard last
-	press   string // keys to press
+	pressed uint32 // the timestamp of the last received event
+	press   string // keys to send
 	number  uint16
 	// muted stops the audio after a second; reports sends RTCP instead.
 	muted, reports bool
@@ -231,14 +231,14 @@ func (e *ear) report(to netip.AddrPort) {
 	_, _ = e.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to.Addr(), to.Port()+1))
 }
 
-// heard is how many packets came, and how many of them were loud.
+// heard returns the number of received packets, and of loud ones.
 func (e *ear) heard() (frames, loud int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.frames, e.loud
 }
 
-// hears waits for something that was heard.
+// hears waits until a condition on the received audio is true.
 func (e *ear) hears(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	until(t, "the person hears "+what, func() bool {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/peertest"
 )
 
-// set changes the trunk, for calls that begin from now on.
+// set changes the trunk. The change applies to calls that begin later.
 func (w *world) set(t *testing.T, settings map[string]any) {
 	t.Helper()
 	if err := rig.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
@@ -21,10 +21,10 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 	}
 }
 
-// TestTrunks_AsTheOperatorSetsThemUp runs before all other tests, which share the trunk: over TCP, and over TLS
-// with SRTP to a real phone.
+// TestTrunks_OverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real phone. It runs before the parallel
+// tests, because it changes the trunk that they share.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer covers a wrong password, with sipp.
-func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
+func TestTrunks_OverTCPAndTLS(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
 	standard := map[string]any{

@@ -191,7 +191,7 @@ func TestFax(t *testing.T) {
 	})
 }
 
-// Whoever says "never again" and hangs up in that has said it.
+// A refusal in whose sentence the person hangs up counts.
 func TestHangUp_InTheMiddleOfASentence(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *talk) {

@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Whatever the sizes of what comes, the same bytes go out, in order, and silence only behind an item that is over.
+// TestPlayout_PiecesOfAnySizeBecomeFrames adds audio of any size. The same bytes must be taken in order, with silence only
+// after an item that has ended.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -94,7 +95,7 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// late plays so long to a queue that is behind by so much, with an agent that sends as chunk says, and tells how deep the queue is then.
+// late plays a queue that is behind for some seconds, with the audio of chunk, and returns the final depth.
 func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) []byte) (q playout, depth time.Duration) {
 	t.Helper()
 	q.add("a", hush(behind), false)
@@ -116,7 +117,7 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 	} else if q.trimmed == 0 {
 		t.Error("q.trimmed = 0, want more")
 	}
-	// What is caught up with is no reason to trim what comes in pairs.
+	// Audio that arrives in pairs of frames is not trimmed after the agent has caught up.
 	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
 		switch {
 		case tick < 500:
@@ -273,8 +274,8 @@ func TestRecorder_ItsSkewIsBounded(t *testing.T) {
 	}
 }
 
-// The line is told when there is something to say again, and not while it still says what came before.
-func TestConversation_TellsTheLineWhenThereIsSomethingToSay(t *testing.T) {
+// The leg is notified when audio is added to an empty queue, and not while earlier audio is played.
+func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *talk) {
 		soon := func() int {

@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-// fake is an agent that does what the test says, and remembers what it is told.
+// fake is an agent that the test controls. It records the calls of its methods.
 type fake struct {
 	events chan agent.Event
 	mu     sync.Mutex
 	seen
 }
 
-// seen is what an agent was told so far.
+// seen are the recorded calls.
 type seen struct {
 	told   []string
 	cuts   map[string]time.Duration
@@ -36,7 +36,7 @@ type seen struct {
 	ended  bool
 }
 
-// now is a copy of it.
+// now returns a copy.
 func (f *fake) now() seen {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *fake) Close() {
 	}
 }
 
-// phone is a leg that says yes, or err.
+// phone is a leg whose methods return err.
 type phone struct {
 	mu   sync.Mutex
 	soon int
@@ -117,7 +117,7 @@ func (p *phone) Transfer(_ context.Context, to string) error {
 	return p.err
 }
 
-// ear is a detector that hears what the test says.
+// ear is a detector that returns the next signal that the test sets.
 type ear struct{ next Signal }
 
 func (e *ear) Hear([]byte) Signal {
@@ -126,7 +126,7 @@ func (e *ear) Hear([]byte) Signal {
 	return now
 }
 
-// talk is a conversation in virtual time: its line takes a frame every 20 ms.
+// talk is a conversation in virtual time. A frame is taken every 20 ms.
 type talk struct {
 	*Conversation
 	t      *testing.T
@@ -138,7 +138,7 @@ type talk struct {
 	over   chan struct{}
 	result Result
 	ended  time.Duration // after the beginning
-	line   []byte        // what the person heard, silence included
+	line   []byte        // the audio that was sent, with silence
 	mu     sync.Mutex
 	stop   chan struct{}
 	// fails: frames are not sent.
@@ -197,7 +197,7 @@ func (k *talk) pump() {
 	}
 }
 
-// pass lets time go by.
+// pass waits in virtual time.
 func (k *talk) pass(d time.Duration) {
 	time.Sleep(d) // virtual
 	synctest.Wait()
@@ -210,12 +210,12 @@ func (k *talk) send(events ...agent.Event) {
 	synctest.Wait()
 }
 
-// speak has the agent say an item of so long.
+// speak makes the agent send an item of a length.
 func (k *talk) speak(item string, length time.Duration) {
 	k.send(agent.Event{Kind: agent.Audio, Item: item, Audio: tone(length)}, agent.Event{Kind: agent.ItemDone, Item: item})
 }
 
-// hear has the person be loud for so long.
+// hear makes the person loud for a time.
 func (k *talk) hear(length time.Duration) {
 	for range length / (20 * time.Millisecond) {
 		k.HearFrame(tone(20 * time.Millisecond))
@@ -227,14 +227,14 @@ func (k *talk) tool(name, args string) {
 	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
 }
 
-// heardAudio is how much of what was loud reached the person.
+// heardAudio returns the length of the loud audio that was sent.
 func (k *talk) heardAudio() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return agent.Duration(len(k.line) - bytes.Count(k.line, []byte{silence}))
 }
 
-// isOver waits for the end, and says how it was.
+// isOver reports whether the conversation has ended.
 func (k *talk) isOver() bool {
 	select {
 	case <-k.over:
@@ -244,7 +244,7 @@ func (k *talk) isOver() bool {
 	}
 }
 
-// wantEnd fails unless the call ended just now, or does within, with the cause.
+// wantEnd waits for the end and checks its cause and time.
 func (k *talk) wantEnd(cause call.Cause, after, within time.Duration) {
 	k.t.Helper()
 	<-k.over

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
+func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 	t.Parallel()
 	converse(t, agent.Settings{}, func(k *talk) {
 		k.speak("done", 100*time.Millisecond)
