@@ -20,17 +20,32 @@ import (
 // keepLateDays is how long the ids in inbox_late_events are kept. The DLQ keeps records for 30 days.
 const keepLateDays = 31
 
-// insertEventIDs stores the ids that are new and returns them. A relay can publish an event twice; both
-// records then have the same id and time. The day of an event in the future is limited to tomorrow,
-// because partitions exist for a few days only.
-const insertEventIDs = `
+// The statements store the ids that are new and return them. They differ in how they find an id that is
+// stored already.
+//
+// insertIDs finds an id in the day of the event's time only. That is sufficient for an id of UUID version 7,
+// which the outbox generates: the event is always published with the same id and time.
+//
+// insertIDsOfAnyDay searches all days, which is slower. Producers derive other ids from the object that an
+// event describes, and can publish the event again with another time.
+//
+// Events of days without a partition are stored in inbox_late_events.
+const (
+	insertIDs         = selectNewIDs + insertNewIDs
+	insertIDsOfAnyDay = selectNewIDs + `
+	  AND (SELECT true FROM inbox_events i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id LIMIT 1) IS NULL` +
+		insertNewIDs
+
+	selectNewIDs = `
 WITH today AS (SELECT (now() AT TIME ZONE 'UTC')::date AS day),
 incoming AS (
-	SELECT e.id, least(e.day, today.day + 1) AS day, e.day < today.day - 8 AS late
+	SELECT e.id, e.day, e.day NOT BETWEEN today.day - 8 AND today.day + 1 AS late
 	FROM unnest(@ids::uuid[], @days::date[]) AS e (id, day), today
 	WHERE NOT EXISTS (SELECT FROM inbox_late_events l WHERE l.consumer = @consumer AND l.topic = @topic AND l.event_id = e.id)
 	  AND NOT EXISTS (SELECT FROM parked p WHERE p.consumer = @consumer AND p.topic = @topic AND p.event_id = e.id)
-	  AND NOT EXISTS (SELECT FROM inbox i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id)
+	  AND NOT EXISTS (SELECT FROM inbox i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id)`
+
+	insertNewIDs = `
 ), recent AS (
 	INSERT INTO inbox_events (consumer, topic, event_id, event_day)
 	SELECT @consumer, @topic, id, day FROM incoming WHERE NOT late ORDER BY id
@@ -43,6 +58,13 @@ incoming AS (
 	RETURNING event_id
 )
 SELECT event_id FROM recent UNION ALL SELECT event_id FROM late`
+)
+
+// mayBeOfAnotherDay reports whether the id may be stored with another day than that of the record's time, or
+// is about to move from inbox_events to inbox_late_events because of its age.
+func (rec *incoming) mayBeOfAnotherDay() bool {
+	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
+}
 
 // insertOldEventIDs is for replicas of the release before positions. An id that one of them has stored
 // is not returned.
@@ -76,10 +98,12 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 	var ids []uuid.UUID
 	var days []time.Time
 	var hashes [][]byte
+	anyDay := false
 	for i, ch := range chunks {
 		c.queueMove(&batch, ch, &moved[i])
 		for _, rec := range ch.records {
 			ids, days = append(ids, rec.EventID), append(days, rec.Time)
+			anyDay = anyDay || rec.mayBeOfAnotherDay()
 			if rec.Key != "" { // records without a key have no order
 				hash := hashOf(rec.Key)
 				hashes = append(hashes, hash[:])
@@ -99,7 +123,11 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 		}
 	}
 	found := &begun{fresh: fresh, parkedKeys: map[keyHash]bool{}}
-	batch.Queue(insertEventIDs, args).Query(into(fresh))
+	insert := insertIDs
+	if anyDay {
+		insert = insertIDsOfAnyDay
+	}
+	batch.Queue(insert, args).Query(into(fresh))
 	upgrading := c.upgrading.Load()
 	if upgrading {
 		batch.Queue(insertOldEventIDs, args).Query(into(alsoFresh))
@@ -132,7 +160,10 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 	return found, nil
 }
 
-const rotateDays = `SELECT inbox_rotate_days()`
+const (
+	createDays = `SELECT inbox_create_days()`
+	dropDays   = `SELECT inbox_drop_days()`
+)
 
 // deleteRows is the number of rows that one statement of the retention deletes.
 const deleteRows = 5000
@@ -155,9 +186,14 @@ DELETE FROM inbox WHERE (consumer, topic, event_id) IN (
 // Retain creates the partitions of event ids for the next days, and deletes ids that are older than the
 // records in Kafka. Run calls it at the start and every hour.
 func (c *Consumer) Retain(ctx context.Context) error {
-	if err := c.rotateDays(ctx); err != nil {
+	if err := c.createDays(ctx); err != nil {
 		return err
 	}
+	var dropped int
+	if err := c.pool.QueryRow(ctx, dropDays).Scan(&dropped); err != nil {
+		return fmt.Errorf("drop old partitions of event ids: %w", err)
+	}
+	c.metrics.droppedDays.Add(float64(dropped))
 	for _, statement := range []string{deleteLateEvents, deleteOldEventIDs} {
 		for {
 			tag, err := c.pool.Exec(ctx, statement, pgx.NamedArgs{"days": keepLateDays, "rows": deleteRows})
@@ -172,12 +208,11 @@ func (c *Consumer) Retain(ctx context.Context) error {
 	return nil
 }
 
-func (c *Consumer) rotateDays(ctx context.Context) error {
-	var dropped int
-	if err := c.pool.QueryRow(ctx, rotateDays).Scan(&dropped); err != nil {
-		return fmt.Errorf("rotate the partitions of event ids: %w", err)
+// createDays creates the partitions of event ids for the next days.
+func (c *Consumer) createDays(ctx context.Context) error {
+	if _, err := c.pool.Exec(ctx, createDays); err != nil {
+		return fmt.Errorf("create partitions of event ids: %w", err)
 	}
-	c.metrics.droppedDays.Add(float64(dropped))
 	return nil
 }
 

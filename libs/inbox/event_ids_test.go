@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -18,29 +19,115 @@ func (b *applyBench) at(value string, daysAgo int) *incoming {
 	return rec
 }
 
-// TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages: the day of the event's own
-// time decides where its id is stored, so both records find the same place.
+// TestApply_FindsAnEventThatWasPublishedTwice covers events of different ages, and events that were published
+// again with another time.
 func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name    string
-		daysAgo int
+		name         string
+		first, again int // days ago
 	}{
-		{name: "today", daysAgo: 0},
-		{name: "oldest day that is kept", daysAgo: 8},
-		{name: "older than the kept days", daysAgo: 9},
-		{name: "a compacted record", daysAgo: 400},
-		{name: "a clock that is ahead", daysAgo: -30},
+		{name: "today", first: 0, again: 0},
+		{name: "oldest day that is kept", first: 8, again: 8},
+		{name: "older than the kept days", first: 9, again: 9},
+		{name: "a compacted record", first: 400, again: 400},
+		{name: "a clock that is ahead", first: -30, again: -30},
+		{name: "published again after midnight", first: 1, again: 0},
+		{name: "published again after a restore", first: 7, again: 0},
+		{name: "older record behind a newer one", first: 0, again: 2},
+		{name: "became too old for the kept days", first: 8, again: 9},
+		{name: "clock was ahead the first time", first: -30, again: 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			b := newApplyBench(t, nil)
-			rec := b.at("a-1", test.daysAgo)
+			rec := b.at("a-1", test.first)
+			if test.first != test.again {
+				rec.EventID = uuid.New() // not an id of the outbox
+			}
+			again := b.copies([]*incoming{rec})
+			again[0].Time = b.at("", test.again).Time
 			b.mustApply(rec)
-			b.mustApply(b.copies([]*incoming{rec})...)
+			b.mustApply(again...)
 			b.wantCalls("a-1")
 			b.wantPosition(0, 2)
 		})
+	}
+}
+
+// TestApply_FindsAnEventOfTheOldestDayAfterMidnight covers an event of the outbox whose time became too old for
+// inbox_events after its id was stored there.
+func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	rec := b.at("a-1", 9)
+	b.addDay(9)
+	b.exec("INSERT INTO inbox_events VALUES ('dialer', $1, $2, $3)", testTopic, rec.EventID, rec.Time)
+	b.mustApply(rec)
+	b.wantCalls()
+}
+
+// TestApply_KeepsAnEventOfTheFutureAmongLateEvents checks where the id is stored. Its day would change at each
+// midnight if it were limited to tomorrow.
+func TestApply_KeepsAnEventOfTheFutureAmongLateEvents(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	b.mustApply(b.at("a-1", -2))
+	if got := countRows(t, b.pool, "inbox_late_events"); got != 1 {
+		t.Errorf("rows of inbox_late_events = %d, want 1", got)
+	}
+}
+
+// addDay creates the partition of event ids of a past day.
+func (b *applyBench) addDay(daysAgo int) {
+	b.t.Helper()
+	day := time.Now().UTC().AddDate(0, 0, -daysAgo)
+	b.exec(fmt.Sprintf("CREATE TABLE inbox_events_%s PARTITION OF inbox_events FOR VALUES FROM ('%s') TO ('%s')",
+		day.Format("20060102"), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
+}
+
+// exec runs a statement as the owner of the schema.
+func (b *applyBench) exec(sql string, args ...any) {
+	b.t.Helper()
+	if _, err := pgtest.Owner(b.t, b.pool, "inbox_test").Exec(b.t.Context(), sql, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// days returns how many partitions of event ids exist.
+func (b *applyBench) days() (n int) {
+	b.t.Helper()
+	const countDays = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`
+	if err := b.pool.QueryRow(b.t.Context(), countDays).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs covers a backup that reads the table for hours.
+func TestRetain_CreatesDaysWhileAnotherTransactionReadsEventIDs(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	b.addDay(20)
+	b.exec("DROP TABLE inbox_events_" + time.Now().UTC().AddDate(0, 0, 3).Format("20060102"))
+	before := b.days()
+	err := pgx.BeginFunc(t.Context(), pgtest.Owner(t, b.pool, "inbox_test"), func(reader pgx.Tx) error {
+		if _, err := reader.Exec(t.Context(), "SELECT count(*) FROM inbox_events"); err != nil {
+			return err
+		}
+		return b.Retain(t.Context())
+	})
+	if err != nil {
+		t.Fatalf("Retain while the table is read: %v", err)
+	}
+	if got := b.days(); got != before+1 {
+		t.Errorf("partitions = %d, want %d: one was created and none was dropped", got, before+1)
+	}
+	if err := b.Retain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.days(); got != before {
+		t.Errorf("partitions afterwards = %d, want %d", got, before)
 	}
 }
 
@@ -60,6 +147,8 @@ func TestRetain_DropsDaysAndDeletesLateIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.addDay(9)
+	b.addDay(10)
 	if err := b.Retain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +157,8 @@ func TestRetain_DropsDaysAndDeletesLateIDs(t *testing.T) {
 			t.Errorf("rows of %s = %d, want %d", table, got, want)
 		}
 	}
-	var partitions int
-	const countPartitions = `SELECT count(*) FROM pg_inherits WHERE inhparent = 'inbox_events'::regclass`
-	if err := b.pool.QueryRow(t.Context(), countPartitions).Scan(&partitions); err != nil {
-		t.Fatal(err)
-	}
-	if partitions != 12 {
-		t.Errorf("partitions = %d, want 12: 8 days before today, today and 3 days after", partitions)
+	if got := b.days(); got != 13 {
+		t.Errorf("partitions = %d, want 13: 9 days before today, today and 3 days after", got)
 	}
 }
 

@@ -38,6 +38,8 @@ const (
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
+	// positionInterval is how often the positions of idle workers are compared with the stored ones.
+	positionInterval = 5 * time.Second
 	// repeatLogAfter is how long the same reason to wait is not logged again.
 	repeatLogAfter = 10 * time.Second
 )
@@ -80,6 +82,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(ctx)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { c.retain(background) })
+	jobs.Go(func() { g.comparePositions(background) })
 	jobs.Go(func() { c.backlog.Watch(background, client) })
 	g.poll(ctx, client.Client)
 	stopBackground()
@@ -96,7 +99,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 // awaitDays creates the partitions of event ids for the next days. It waits for the database.
 func (c *Consumer) awaitDays(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := c.rotateDays(ctx)
+		err := c.createDays(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -186,8 +189,8 @@ type group struct {
 	client   *kgo.Client
 	workers  map[partition]*worker
 	topics   map[string]uuid.UUID // the ids of the topics that are read
-	// rejoining are topics that were created again. They are removed from the subscription, and added again
-	// in the next poll.
+	// rejoining are topics whose id is not the one in use. rejoin removes them from the subscription and adds
+	// them again after the next poll.
 	rejoining []string
 }
 
@@ -237,22 +240,32 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 }
 
-// checkRecreated notes a topic for rejoin if it was deleted and created again. The client does not read
-// the new topic otherwise.
+// checkRecreated rejoins a topic if it was deleted and created again. The client does not read the new
+// topic otherwise.
 func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
 	ids, err := lookUpIDs(ctx, client, []string{topic})
 	if err != nil {
 		return // the next fetch fails again
 	}
 	g.mu.Lock()
+	known, read := g.topics[topic]
+	g.mu.Unlock()
+	if read && known != ids[topic] {
+		g.rejoinTopic(topic)
+	}
+}
+
+// rejoinTopic lets the poll loop stop the workers of a topic and start them with the topic's present id.
+func (g *group) rejoinTopic(topic string) {
+	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, read := g.topics[topic]; read && known != ids[topic] && !slices.Contains(g.rejoining, topic) {
+	if !slices.Contains(g.rejoining, topic) {
 		g.rejoining = append(g.rejoining, topic)
 	}
 }
 
-// rejoin removes recreated topics from the subscription and adds them again. The partitions are then
-// assigned anew, and startOffsets finds the new ids.
+// rejoin removes topics from the subscription and adds them again. Their partitions are then assigned
+// again, and startOffsets looks up their ids.
 func (g *group) rejoin(client *kgo.Client) {
 	g.mu.Lock()
 	topics := g.rejoining
@@ -264,7 +277,7 @@ func (g *group) rejoin(client *kgo.Client) {
 	if len(topics) == 0 {
 		return
 	}
-	slog.Warn("topic was created again, it is read from its start", "consumer", g.consumer.name, "topics", topics)
+	slog.Warn("topic has another id, it is subscribed again", "consumer", g.consumer.name, "topics", topics)
 	client.PurgeTopicsFromConsuming(topics...)
 	client.AddConsumeTopics(topics...)
 }
@@ -291,6 +304,23 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record) {
 		return // the same records are fetched again
 	}
 	w.take(records)
+}
+
+// comparePositions compares the positions of idle workers with the stored ones. A restored database would
+// otherwise be found only with the next record of each partition.
+func (g *group) comparePositions(ctx context.Context) {
+	for pause(ctx, positionInterval); ctx.Err() == nil; pause(ctx, positionInterval) {
+		stored, err := g.consumer.storedPositions(ctx)
+		if err != nil {
+			continue // the database is not available, or the workers report the error
+		}
+		g.mu.Lock()
+		workers := maps.Clone(g.workers)
+		g.mu.Unlock()
+		for p, w := range workers {
+			w.compare(stored[p])
+		}
+	}
 }
 
 // applySeeks lets the client continue where workers ask for it.

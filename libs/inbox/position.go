@@ -100,9 +100,12 @@ func (c *Consumer) startPosition(ctx context.Context, a assigned) (p position, e
 	return p, nil
 }
 
-// reloadPosition returns the stored position after errPositionChanged. If there is none, the database was
-// restored to a time before this consumer's first start, and the partition is read from the beginning. It
-// returns an error if the topic was created again: this process still reads the deleted one.
+// errTopicRecreated means that the stored position belongs to a topic of the same name with another id.
+var errTopicRecreated = errors.New("the stored position belongs to another topic id")
+
+// reloadPosition returns the stored position of a partition that this process reads; had is the one that it
+// used. If no position is stored, the database was restored to a time before this consumer's first start.
+// The partition is then read from its start.
 func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
 	args := c.positionArgs(of, had.topicID, 0)
 	var batch pgx.Batch
@@ -111,16 +114,39 @@ func (c *Consumer) reloadPosition(ctx context.Context, of partition, had positio
 	if err := c.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return p, fmt.Errorf("read position of %s: %w", of, err)
 	}
-	if p.topicID != had.topicID {
-		return p, fmt.Errorf("topic %s was created again with id %s, this process reads id %s", of.topic, p.topicID, had.topicID)
-	}
-	if p.next < had.next {
+	switch {
+	case p.topicID != had.topicID:
+		return p, fmt.Errorf("topic %s: stored id %s, id of this process %s: %w", of.topic, p.topicID, had.topicID, errTopicRecreated)
+	case p.next < had.next:
 		c.movedBack(of, databaseRestored, had.next, p.next)
-		return p, nil
+	case p.next > had.next:
+		slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
+			"topic", of.topic, "partition", of.number, "was", had.next, "is", p.next)
 	}
-	slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
-		"topic", of.topic, "partition", of.number, "was", had.next, "is", p.next)
 	return p, nil
+}
+
+const selectPositions = `
+SELECT topic, partition, topic_id, next_offset, ctid FROM inbox_positions
+WHERE consumer = @consumer`
+
+// storedPositions returns the stored positions of the consumer's partitions.
+func (c *Consumer) storedPositions(ctx context.Context) (map[partition]position, error) {
+	ctx, cancel := context.WithTimeout(ctx, positionInterval)
+	defer cancel()
+	rows, err := c.pool.Query(ctx, selectPositions, pg.Args{"consumer": c.name})
+	if err != nil {
+		return nil, fmt.Errorf("read positions: %w", err)
+	}
+	found, of, p := map[partition]position{}, partition{}, position{}
+	_, err = pgx.ForEachRow(rows, []any{&of.topic, &of.number, &p.topicID, &p.next, &p.row}, func() error {
+		found[of] = p
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read positions: %w", err)
+	}
+	return found, nil
 }
 
 func (c *Consumer) positionArgs(of partition, topicID uuid.UUID, committed int64) pg.Args {

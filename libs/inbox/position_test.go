@@ -138,6 +138,40 @@ func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
 	}
 }
 
+// TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer covers a partition that receives no record after a
+// failover.
+func TestConsumer_DatabaseIsRestoredUnderAnIdleConsumer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1))
+	registry, _ := b.start()
+	b.wantEffects("a", 1)
+	restore := b.saveState(t)
+	b.produce(record("a", 2), record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+	restore()
+	b.wantEffects("a", 1, 2, 3)
+	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+// TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain restores positions of a topic that no longer exists,
+// while the consumer reads its successor.
+func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1), record("a", 2))
+	registry, _ := b.start()
+	b.wantEffects("a", 1, 2)
+	b.exec("UPDATE inbox_positions SET topic_id = gen_random_uuid(), next_offset = 7")
+	b.produce(record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+	if diff := cmp.Diff(map[string]float64{"topic_recreated": float64(topic.Partitions)}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
 // TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has committed
 // less than was applied. Event ids are removed, so that only the position can prevent a second effect.
 func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {

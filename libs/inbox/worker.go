@@ -45,6 +45,8 @@ type worker struct {
 	client    *kgo.Client
 	partition partition
 	work      chan fetched
+	// stored receives the position that the table contains, when the worker is idle.
+	stored    chan position
 	stopping  chan struct{} // closed: start no more transactions
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -56,6 +58,8 @@ type worker struct {
 
 	mu     sync.Mutex
 	paused bool
+	// started is true once position is set.
+	started bool
 	// fetchNext is the offset that the next fetched record has, or a higher one.
 	fetchNext int64
 	// seekTo is where the poll loop must continue to fetch; nil if nowhere else. Each seek increments
@@ -68,7 +72,8 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &worker{
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
-		work: make(chan fetched, maxBatches), stopping: make(chan struct{}), done: make(chan struct{}),
+		work: make(chan fetched, maxBatches), stored: make(chan position),
+		stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -76,7 +81,22 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 func (w *worker) start(p position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.position, w.fetchNext = p, p.next
+	w.position, w.fetchNext, w.started = p, p.next, true
+}
+
+// compare passes the stored position to the worker if it is idle. A busy worker finds a changed position
+// in its next transaction.
+func (w *worker) compare(stored position) {
+	w.mu.Lock()
+	started := w.started
+	w.mu.Unlock()
+	if !started {
+		return
+	}
+	select {
+	case w.stored <- stored:
+	default:
+	}
 }
 
 func (w *worker) run() {
@@ -91,6 +111,10 @@ func (w *worker) run() {
 				return
 			}
 			w.resume()
+		case stored := <-w.stored:
+			if !w.correct(stored) {
+				return
+			}
 		}
 	}
 }
@@ -241,7 +265,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			_ = w.group.consumer.rotateDays(w.ctx) // in vain, if it is a partition of another table
+			_ = w.group.consumer.createDays(w.ctx) // in vain, if it is a partition of another table
 		}
 		if !w.pause(wait) {
 			return errStopping
@@ -262,9 +286,36 @@ func (w *worker) pause(d time.Duration) bool {
 	}
 }
 
+// correct replaces the worker's position if stored differs from it: another process has applied records, or
+// the database was restored. stored can also be older than the worker's last transaction, so it is read
+// again. correct returns false if the worker has to stop.
+func (w *worker) correct(stored position) bool {
+	if stored == w.position {
+		return true
+	}
+	next := w.position.next
+	if !w.reload() {
+		return false
+	}
+	if w.position.next != next {
+		w.seek(w.position.next)
+	}
+	return true
+}
+
 // reposition reads the stored position and lets the poll loop continue there. It returns false if the
 // worker has to stop.
 func (w *worker) reposition() bool {
+	if !w.reload() {
+		return false
+	}
+	w.seek(w.position.next)
+	return true
+}
+
+// reload reads the stored position. It tries again until it succeeds, and returns false if the worker has
+// to stop.
+func (w *worker) reload() bool {
 	c := w.group.consumer
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
@@ -272,8 +323,10 @@ func (w *worker) reposition() bool {
 		cancel()
 		if err == nil {
 			w.position = stored
-			w.seek(stored.next)
 			return true
+		}
+		if errors.Is(err, errTopicRecreated) {
+			w.group.rejoinTopic(w.partition.topic) // stops this worker
 		}
 		if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
 			w.lastError = text
