@@ -47,7 +47,8 @@ func ofOneDial() []bare.Commit {
 	return []bare.Commit{
 		{Awaited: true, Writes: []bare.Write{
 			{Table: "dialer.dial_queue", Args: []bare.Value{bare.Request, bare.Lane},
-				SQL: "UPDATE {} SET claimed_by = $2, look_at = now() + interval '15 seconds' WHERE call_request_id = $1 AND state = 'queued'"},
+				SQL: `UPDATE {} SET claimed_by = $2, look_at = now() + interval '15 seconds'
+					WHERE call_request_id = $1 AND state = 'queued'`},
 		}},
 		{Awaited: true, Writes: []bare.Write{
 			{Table: "dialer.dial_queue", Args: []bare.Value{bare.Request}, SQL: "UPDATE {} SET state = 'dialing', claimed_by = NULL WHERE call_request_id = $1 AND state = 'queued'"},
@@ -67,7 +68,8 @@ func ofOneDial() []bare.Commit {
 
 // The queue's rows: like the newest one that the product dialled, each with another number. Their ids are told by their number.
 const fillQueue = `
-INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
+INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
+	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
 SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || lpad(n::text, 7, '0'), r.agent_id, r.contact_id, r.variables, r.schedule_if_outside_hours,
 	r.max_call_seconds, r.queued_at, now(), now(), r.traceparent
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue

@@ -240,7 +240,8 @@ func (h *House) letGo(ctx context.Context, numbers []string, workspaces []*rig.W
 		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
 	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialled, %d dialled twice, %d without a terminal event, %d with two\n",
 		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.double)
-	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong), strings.Join(wrong[:min(3, len(wrong))], "; "))
+	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong),
+		strings.Join(wrong[:min(3, len(wrong))], "; "))
 	return nil
 }
 

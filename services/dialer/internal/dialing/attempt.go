@@ -69,7 +69,7 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 // notDialed reports whether an attempt with the result ended before anything was sent to the carrier.
 func notDialed(result string) bool {
 	switch result {
-	case "put_back", "blocked", "rescheduled", "gate_silent", "not_intended", "lost":
+	case "put_back", "blocked", "rescheduled", "gate_silent", "not_intended", "lost", string(request.Failed):
 		return true
 	}
 	return false

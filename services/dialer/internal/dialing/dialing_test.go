@@ -63,7 +63,10 @@ func TestRun_IdleLooksOnceASecond(t *testing.T) {
 	st := store.New(counted, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour})
 	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
 	d := dialing.New(st, nil, sim.New("http://127.0.0.1:1"), nil, nil, &journal{},
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
+		dialing.Limits{
+			Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return limit, nil },
+			Failures: 5, CircuitRest: time.Second,
+		}, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	done, begun := make(chan error, 1), time.Now()
 	go func() { done <- d.Run(ctx) }()

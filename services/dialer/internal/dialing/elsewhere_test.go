@@ -263,7 +263,8 @@ func (d *desk) calls() (calls []string) {
 func (d *desk) state() (state string, inUse, facts int) {
 	d.t.Helper()
 	err := d.pool.QueryRow(d.t.Context(), `SELECT state, (SELECT count(*) FROM dial_queue
-		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()), (SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &inUse, &facts)
+		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()),
+		(SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &inUse, &facts)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ func TestLateness_TellsWhatARequestWaitedFor(t *testing.T) {
 		want         map[string]uint64
 	}{
 		{"us", "", map[string]uint64{"no": 1, "limits": 0}},
-		{"its own limits", `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen) VALUES ($1::uuid::text, 1, 1, now() - interval '1 hour', now() + interval '1 hour')`,
+		{"its own limits", `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
+			VALUES ($1::uuid::text, 1, 1, now() - interval '1 hour', now() + interval '1 hour')`,
 			map[string]uint64{"no": 0, "limits": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -162,7 +162,8 @@ func TestAllocate_Wait(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{Free: 5}, []dialqueue.Workspace{tt.workspace})
+			workspaces := []dialqueue.Workspace{tt.workspace}
+			got := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{Free: 5}, workspaces)
 			if got.Wait.Round(time.Millisecond) != tt.want {
 				t.Errorf("wait = %v, want %v", got.Wait, tt.want)
 			}
@@ -192,7 +193,8 @@ func TestAllocate_OwnLimit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := dialqueue.Allocate([]dialqueue.Shared{tt.shared}, dialqueue.Workers{Free: 10}, []dialqueue.Workspace{tt.workspace})
+			workspaces := []dialqueue.Workspace{tt.workspace}
+			got := dialqueue.Allocate([]dialqueue.Shared{tt.shared}, dialqueue.Workers{Free: 10}, workspaces)
 			if got.OwnLimit[0] != tt.want {
 				t.Errorf("OwnLimit = %v, want %v", got.OwnLimit[0], tt.want)
 			}
@@ -212,7 +214,8 @@ func TestAllocate_LimitsHold(t *testing.T) {
 		all, mostOfOne := 0, max(1, live-(live+9)/10)
 		for range 5 {
 			free := rapid.IntRange(0, 400).Draw(t, "free")
-			got := dialqueue.Allocate([]dialqueue.Shared{shared(live, 1_000_000, all)}, dialqueue.Workers{Free: free}, workspaces)
+			limits := []dialqueue.Shared{shared(live, 1_000_000, all)}
+			got := dialqueue.Allocate(limits, dialqueue.Workers{Free: free}, workspaces)
 			out := 0
 			for i, n := range got.Shares {
 				out += n

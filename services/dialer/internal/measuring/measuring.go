@@ -29,7 +29,9 @@ type Meter struct {
 }
 
 // New counts what is in the pool's schema; limit is what the trunks carry.
-func New(pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer) *Meter {
+func New(
+	pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer,
+) *Meter {
 	factory := promauto.With(metrics)
 	return &Meter{
 		pool: pool, limit: limit,

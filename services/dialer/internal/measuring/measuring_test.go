@@ -37,7 +37,8 @@ func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"queue_requests ahead": 1, "queue_requests due": 1, "live_calls inbound": 1, "live_calls outbound": 0, "requests_in_use": 0, "channels": 30, "untold_opt_outs": 0,
+		"queue_requests ahead": 1, "queue_requests due": 1, "live_calls inbound": 1, "live_calls outbound": 0,
+		"requests_in_use": 0, "channels": 30, "untold_opt_outs": 0,
 	}
 	families, err := registry.Gather()
 	if err != nil {

@@ -113,7 +113,8 @@ func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
 	}
 }
 
-// expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no capacity for it.
+// expired lets a request of a workspace that may have one call reach a limit and returns the code with which it failed.
+// crowded: a claim found no capacity for it.
 // trunkDown: a claim found no trunk that can take calls.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()

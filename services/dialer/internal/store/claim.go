@@ -131,7 +131,8 @@ const readWorkspaces = `
 SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false) AS barred,
 	coalesce(c.calls_per_second, @calls_per_second) AS calls_per_second,
 	coalesce(c.max_live_calls, @max_live) AS max_live_calls,
-	coalesce(b.version, 0) AS version, b.tokens, coalesce(extract(epoch FROM now() - b.refilled_at), 0)::float8 AS filled_for,
+	coalesce(b.version, 0) AS version, b.tokens,
+	coalesce(extract(epoch FROM now() - b.refilled_at), 0)::float8 AS filled_for,
 	extract(epoch FROM now() - b.claimed_at)::float8 AS since_claim, b.scan_from,
 	coalesce(b.no_capacity_at > now() - interval '10 seconds', false) AS no_capacity_lately,
 	CASE WHEN b.own_limit_seen > now() - @late::interval THEN b.own_limit_since END AS own_limit_since,
@@ -201,8 +202,8 @@ WITH oldest AS MATERIALIZED (
 		(SELECT true FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164
 			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now() ORDER BY c.to_e164 LIMIT 1) AS behind
 	FROM dial_queue q
-	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity')
-		AND q.look_at <= now()
+	WHERE q.workspace_id = @workspace_id AND q.state = 'queued'
+		AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity') AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), judged AS MATERIALIZED (
 	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.early, o.call_id, coalesce(o.behind, false)
@@ -219,7 +220,8 @@ WITH oldest AS MATERIALIZED (
 		FOR SHARE SKIP LOCKED) live
 	WHERE NOT j.expired AND NOT j.early
 ), aside AS (
-	UPDATE dial_queue q SET claimed_by = NULL, ready = false, held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
+	UPDATE dial_queue q SET claimed_by = NULL, ready = false,
+		held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
 		look_at = (SELECT a.look_at FROM apart a WHERE a.call_request_id = q.call_request_id)
 	WHERE q.call_request_id = ANY (ARRAY(SELECT l.call_request_id FROM dial_queue l
 		WHERE l.call_request_id = ANY (ARRAY(SELECT a.call_request_id FROM apart a))
@@ -386,7 +388,9 @@ func idAt(at time.Time) (id uuid.UUID) {
 }
 
 // take claims the shares of the workspaces in one round trip and counts in taken what there was.
-func (s *Store) take(ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]request.Request) error {
+func (s *Store) take(
+	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]request.Request,
+) error {
 	var batch pgx.Batch
 	for i, share := range shares {
 		if share == 0 {

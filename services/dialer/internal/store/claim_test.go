@@ -21,7 +21,8 @@ import (
 )
 
 const manyRequests = `
-INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at)
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at,
+	look_at)
 SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, '0'), $1, 600, now(),
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
@@ -111,7 +112,8 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	super := pgtest.Super(t, pool, "dialer")
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	pages := func() (claim, look int) {
-		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces"); err != nil { // as autovacuum does
+		_, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces") // as autovacuum does
+		if err != nil {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
@@ -180,7 +182,8 @@ func TestClaim_LastTenth(t *testing.T) {
 	}{
 		{"of the trunk's channels", dialqueue.Limit{Live: 20, PerSecond: 100_000}, ample},
 		{"of the overall cap", ample, dialqueue.Limit{Live: 20, PerSecond: 100_000}},
-		{"of the trunk's calls a second", dialqueue.Limit{Live: 100_000, PerSecond: 200}, ample}, // 20 in the tenth of a second that may be saved up
+		// 20 tokens, and 2 of them are the reserve
+		{"of the trunk's calls a second", dialqueue.Limit{Live: 100_000, PerSecond: 200}, ample},
 		{"of all calls a second", ample, dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
 	for _, tt := range tests {
@@ -211,7 +214,7 @@ func TestClaim_LastTenth(t *testing.T) {
 	}
 }
 
-// TestClaim_LimitsHoldOverReplicas lets four processes claim, dial and end calls at once and counts the requests in use all the time.
+// Four processes claim, dial and end calls at the same time, while the requests in use are counted all the time.
 func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -225,7 +228,8 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 		}
 	}
 	r := store.Capacity{
-		Workers: dialqueue.Workers{Free: 8}, Trunk: "sim", OfTrunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, Total: dialqueue.Limit{Live: 100, PerSecond: 100_000},
+		Workers: dialqueue.Workers{Free: 8}, Trunk: "sim", OfTrunk: dialqueue.Limit{Live: 20, PerSecond: 100_000},
+		Total: dialqueue.Limit{Live: 100, PerSecond: 100_000},
 	}
 	var ended atomic.Int64
 	var all sync.WaitGroup

@@ -99,10 +99,11 @@ WITH over AS (
 ), called_up AS (` + callUp + `)
 SELECT now() FROM over`
 
-// callUp makes up to 100 requests due that were held for the numbers in over. One of them is dialed; the others are held
-// again for its call.
+// callUp makes up to 100 requests due that were held for the numbers in over. One of them is dialed, and
+// the others are held again for its call.
 const callUp = `
-	UPDATE dial_queue d SET held = false, look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
+	UPDATE dial_queue d SET held = false,
+		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
 	WHERE call_request_id = ANY (ARRAY(
 		SELECT h.call_request_id FROM over o, LATERAL (
 			SELECT q.call_request_id FROM dial_queue q

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 // TestClaim_TellsWhatItsOwnLimitsHeldBack: what was late before its workspace came to its limits waited for us, however long it waits for those then. It is any
@@ -31,7 +32,8 @@ func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
 			late.DueAt = time.Now().Add(-tt.due)
 			enqueue(t, pool, newStore(pool), late)
 			if tt.since != "" {
-				const known = `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen) VALUES ($1::uuid::text, 1, 5, now() + $2::interval, now() + $3::interval)`
+				const known = `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
+					VALUES ($1::uuid::text, 1, 5, now() + $2::interval, now() + $3::interval)`
 				if _, err := pool.Exec(t.Context(), known, workspace, tt.since, tt.seen); err != nil {
 					t.Fatal(err)
 				}
@@ -59,8 +61,10 @@ func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	}{
 		{"its own live calls", 1, "", 100, "own_limit_since > now() - interval '1 hour'"},
 		{"the trunk's", 100, "", 1, ""},
-		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100, "own_limit_since < now() - interval '1 hour'"},
-		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100, "own_limit_since > now() - interval '1 hour'"},
+		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100,
+			"own_limit_since < now() - interval '1 hour'"},
+		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100,
+			"own_limit_since > now() - interval '1 hour'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +73,9 @@ func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 			limited(t, pool, st, workspace, tt.live, 100_000)
 			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
 			if tt.before != "" {
-				if _, err := pool.Exec(t.Context(), `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen) VALUES ($1::uuid::text, 1, 5, `+tt.before+`)`, workspace); err != nil {
+				_, err := pool.Exec(t.Context(), `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
+					VALUES ($1::uuid::text, 1, 5, `+tt.before+`)`, workspace)
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -85,5 +91,77 @@ func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 				t.Errorf("not noted so that %s", tt.noted)
 			}
 		})
+	}
+}
+
+// The token of a request that was not dialed is returned with the next claim, to the workspace and to
+// the shared limits.
+func TestClaim_UnusedTokens(t *testing.T) {
+	t.Parallel()
+	slow := dialqueue.Limit{Live: 100_000, PerSecond: 1}
+	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
+	for _, tt := range []struct {
+		name           string
+		workspace      int32
+		ofTrunk, total dialqueue.Limit
+	}{
+		{name: "workspace", workspace: 1, ofTrunk: ample, total: ample},
+		{name: "trunk", workspace: 100_000, ofTrunk: slow, total: ample},
+		{name: "total", workspace: 100_000, ofTrunk: ample, total: slow},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+			st := newStore(pool)
+			limited(t, pool, st, workspace, 100_000, tt.workspace)
+			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
+			c := store.Capacity{Workers: dialqueue.Workers{Free: 5}, Trunk: "sim", OfTrunk: tt.ofTrunk, Total: tt.total}
+			claimed := func(unused int) int {
+				// No token is added while the test runs.
+				if _, err := pool.Exec(t.Context(), "UPDATE rate_buckets SET refilled_at = now() + interval '1 hour'"); err != nil {
+					t.Fatal(err)
+				}
+				c.Unused = map[uuid.UUID]int{workspace: unused}
+				return len(claimAs(t, st, c).Requests)
+			}
+			if got := claimed(0); got != 1 {
+				t.Fatalf("claimed requests = %d, want 1", got)
+			}
+			if got := claimed(0); got != 0 {
+				t.Errorf("claimed requests without a token = %d, want 0", got)
+			}
+			if got := claimed(1); got != 1 {
+				t.Errorf("claimed requests after a token was returned = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// A request that was placed before the scan of its workspace is not found until it is returned to the front.
+func TestReturnStrays(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	enqueue(t, pool, st, aRequest(workspace, 1))
+	claim(t, st, 1)
+	for _, sql := range []string{
+		`UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '1 minute',
+			next_scan_from = now() - interval '30 seconds'`,
+		"UPDATE dial_queue SET claimed_by = NULL, look_at = now() - interval '1 hour'",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if got := claim(t, st, 1); len(got) != 0 {
+		t.Fatalf("claimed requests before the scan = %d, want 0", len(got))
+	}
+	for _, want := range []int64{1, 0} {
+		if moved, err := st.ReturnStrays(t.Context()); err != nil || moved != want {
+			t.Errorf("ReturnStrays = %d, %v, want %d", moved, err, want)
+		}
+	}
+	if got := claim(t, st, 1); len(got) != 1 {
+		t.Errorf("claimed requests after they were returned = %d, want 1", len(got))
 	}
 }

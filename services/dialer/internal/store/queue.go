@@ -218,7 +218,8 @@ func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusa
 	})
 }
 
-// tell runs the guarded update that ends the claim of one row and publishes the event that of returns. The update returns the time, and further columns for also.
+// tell runs the guarded update that ends the claim of one row and publishes the event that of returns. The update
+// returns the time, and further columns for also.
 func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -349,7 +350,8 @@ UPDATE dial_queue q SET look_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
 	SELECT l.call_request_id FROM dial_queue l
 	WHERE l.state = 'dialing' AND l.look_at < now() - interval '5 minutes'
-		AND l.look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = @total ORDER BY b.version DESC LIMIT 1), '-infinity')
+		AND l.look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = @total
+			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
 // MoveLongCalls moves the requests of long calls forward in the index that the limits count, and returns

@@ -38,8 +38,8 @@ func TestDeleteEnded(t *testing.T) {
 		names[id] = name
 		return id
 	}
-	const request = `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at, ended_at)
-		VALUES ($1, $1, $2, '+14155550100', $1, $3, $3, $4)`
+	const request = `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at,
+		look_at, ended_at) VALUES ($1, $1, $2, '+14155550100', $1, $3, $3, $4)`
 	for range 5 {
 		exec(request, id("old request"), "ended", old, old)
 	}
@@ -50,8 +50,8 @@ func TestDeleteEnded(t *testing.T) {
 	exec(`INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at) VALUES ($1, $1, 'withdrawn', $2)`,
 		id("old withdrawal without a request"), old)
 
-	const call = `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds,
-		deadline_at, ended_at, analyse_at) VALUES ($1, $1, 'inbound', '', '', $1, $2, 60, now(), $3, $4)`
+	const call = `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at, ended_at, analyse_at) VALUES ($1, $1, 'inbound', '', '', $1, $2, 60, now(), $3, $4)`
 	for range 5 {
 		exec(call, id("old call"), "completed", old, nil)
 	}
@@ -61,7 +61,8 @@ func TestDeleteEnded(t *testing.T) {
 	recorded := id("call with a recording")
 	exec(call, recorded, "completed", old, nil)
 	exec(`INSERT INTO recordings (call_id, workspace_id, key, spool) VALUES ($1, $1, 'k', $1)`, recorded)
-	exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $1, 1, 'sim', $1)`, id("fence"))
+	exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+		VALUES ($1, $1, 1, 'sim', $1)`, id("fence"))
 
 	const optOut = `INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at, acknowledged_at)
 		VALUES ($1, $1, '', '', now(), $2)`
@@ -98,7 +99,8 @@ func TestDeleteEnded(t *testing.T) {
 	}
 }
 
-// A request that arrives again after its row was deleted is queued, but it was due longer ago than QUEUE_LIMIT, so no claim takes it.
+// A request that arrives again after its row was deleted is queued. It was due longer ago than QUEUE_LIMIT, so no claim
+// takes it.
 func TestDeleteEnded_ARequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

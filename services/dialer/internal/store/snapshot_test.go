@@ -51,10 +51,13 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
 		many(t, pool, workspace, next+1, next+n, -time.Hour)
 		next += n
-		exec("UPDATE dial_queue SET claimed_by = gen_random_uuid(), look_at = now() - interval '6 minutes' WHERE state = 'queued'")
+		exec(`UPDATE dial_queue SET claimed_by = gen_random_uuid(), look_at = now() - interval '6 minutes'
+			WHERE state = 'queued'`)
 		exec("UPDATE dial_queue SET state = 'dialing', claimed_by = NULL WHERE state = 'queued'")
-		exec("UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE state = 'dialing' AND call_request_id <> $1", long.CallRequestID)
-		exec(fmt.Sprintf("DO $$ BEGIN FOR i IN 1..%d LOOP UPDATE rate_buckets SET version = version + 1; END LOOP; END $$", n/10))
+		exec(`UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE state = 'dialing' AND call_request_id <> $1`,
+			long.CallRequestID)
+		exec(fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP UPDATE rate_buckets SET version = version + 1;
+			END LOOP; END $$`, n/10))
 		if moved, err := plain.MoveLongCalls(t.Context()); err != nil || moved != 1 {
 			t.Fatalf("MoveLongCalls = %d, %v, want 1", moved, err)
 		}

@@ -61,7 +61,8 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...requ
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
 		for _, r := range requests {
-			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, tenant.DefaultMaxLiveCalls, tenant.DefaultCallsPerSecond)
+			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, tenant.DefaultMaxLiveCalls,
+				tenant.DefaultCallsPerSecond)
 			if err != nil {
 				return err
 			}
