@@ -120,6 +120,8 @@ type desk struct {
 	metrics *prometheus.Registry
 	gate    *door
 	request request.Request
+	// mayDial is the dialer's limit of that name.
+	mayDial func() bool
 	// intents has what was published.
 	intents *journal
 	// ownCircuits: the carrier has its own circuits.
@@ -233,7 +235,7 @@ func (d *desk) start(
 	}
 	dialer := dialing.New(st, contacts, over, nil, heart, d.intents, dialing.Limits{
 		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
-		Failures: failures, CircuitRest: time.Second, From: d.from,
+		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

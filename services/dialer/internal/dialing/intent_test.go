@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"ringfence.dev/services/dialer/internal/carrier"
@@ -89,6 +90,24 @@ func TestIntend_WithoutAcknowledgementNothingIsFenced(t *testing.T) {
 	}
 	if got, want := d.calls(), []string{"initiated"}; !slices.Equal(got, want) {
 		t.Errorf("calls = %q, want %q", got, want)
+	}
+}
+
+func TestRun_ClaimsNothingWhileItMayNotDial(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var asked, claimed atomic.Int64
+	d.mayDial = func() bool {
+		var n int64
+		if err := d.pool.QueryRow(context.Background(), `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		claimed.Store(max(claimed.Load(), n))
+		return asked.Add(1) > 2
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+	if got := claimed.Load(); got != 0 {
+		t.Errorf("claimed requests while it may not dial = %d, want 0", got)
 	}
 }
 
