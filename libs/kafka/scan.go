@@ -24,11 +24,13 @@ type Offsets map[int32]int64
 type Bounds struct {
 	// ID is the id of the topic. A topic that is deleted and created again has another id.
 	ID uuid.UUID
-	// Start has the offset of the oldest record of each partition, End the offset of the next record.
+	// Start has the offset of the oldest record of each partition, End the offset of the next
+	// record.
 	Start, End Offsets
 }
 
-// ReadBounds returns the id and the bounds of a topic. It returns ErrNoTopic if the topic does not exist.
+// ReadBounds returns the id and the bounds of a topic. It returns ErrNoTopic if the topic does not
+// exist.
 func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds, err error) {
 	defer func() { err = client.Explain(err) }()
 	admin := kadm.NewClient(client.Client)
@@ -60,9 +62,10 @@ func ReadBounds(ctx context.Context, client *Client, topic Topic) (bounds Bounds
 	return bounds, nil
 }
 
-// Scan calls each for the records of a topic from the offsets in from up to, but not including, the offsets in to. It
-// reads each partition in order. A partition that is missing in from is read from its start, and one that is missing
-// in to is not read. Scan stops at the first error of each. It joins no consumer group and commits no offset.
+// Scan calls each for the records of a topic from the offsets in from up to, but not including, the
+// offsets in to. It reads each partition in order. A partition that is missing in from is read from
+// its start, and one that is missing in to is not read. Scan stops at the first error of each. It
+// joins no consumer group and commits no offset.
 func Scan(
 	ctx context.Context, cfg Config, clientID string, topic Topic, from, to Offsets, each func(Record) error,
 ) error {

@@ -1,5 +1,6 @@
-// Package failover kills the primary Postgres and a dialer at the same time, promotes an asynchronous standby, restores
-// backups, and counts in the carrier's log how often each person was called.
+// Package failover kills the primary Postgres and a dialer at the same time, promotes an
+// asynchronous standby, restores backups, and counts in the carrier's log how often each person was
+// called.
 package failover
 
 import (
@@ -23,12 +24,14 @@ const (
 	burst = 200
 	// dialed is how many calls of the burst the carrier has when the primary is killed.
 	dialed = 40
-	// slow is the mean delay of Kafka's answers in milliseconds. Events of the last dials are then not published yet.
+	// slow is the mean delay of Kafka's answers in milliseconds. Events of the last dials are then
+	// not published yet.
 	slow = 60
 )
 
-// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in a burst of dials whose
-// WAL the standby has not received. The services reconnect to the promoted standby.
+// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in
+// a burst of dials whose WAL the standby has not received. The services reconnect to the promoted
+// standby.
 func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	bin := stage.Binaries(t)
 	for n := range stage.Trials(2, 20) {
@@ -48,8 +51,8 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	}
 }
 
-// TestFailover_OldBuildCallsTwice shows that the trial can fail. RINGFENCE_OLD_BIN has the programs of a version without
-// intents (d0bf41d).
+// TestFailover_OldBuildCallsTwice shows that the trial can fail. RINGFENCE_OLD_BIN has the programs
+// of a version without intents.
 func TestFailover_OldBuildCallsTwice(t *testing.T) {
 	bin := os.Getenv("RINGFENCE_OLD_BIN")
 	if bin == "" {
@@ -85,8 +88,9 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("accepted %d, lost %d, originates %d, twice %d, requests %v, conversations continued %d, broken %d, ended after %s",
-		r.accepted, r.lost, r.originates, len(r.twice), r.states, r.continued, r.broken, r.took.Round(time.Millisecond))
+	return fmt.Sprintf("accepted %d, lost %d, originates %d, twice %d, requests %v, conversations continued %d, "+
+		"broken %d, ended after %s", r.accepted, r.lost, r.originates, len(r.twice), r.states, r.continued, r.broken,
+		r.took.Round(time.Millisecond))
 }
 
 // trial is a stack whose connections to Postgres and Kafka lead through proxies.
@@ -152,8 +156,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	}
 	x.stack, err = rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Ready: rig.HangTimeout, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", freePort(t)), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", freePort(t)),
-		"RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms", "POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"),
-		"RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr, "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
+		"RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
+		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr, "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +169,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	return x
 }
 
-// post orders one call, once: a client that repeats a POST after the database has lost its key orders another call.
-// The number answers and talks.
+// post orders one call, once: a client that repeats a POST after the database has lost its key
+// orders another call. The number answers and talks.
 func (x *trial) post(due time.Time) {
 	x.mu.Lock()
 	x.posted++
@@ -251,7 +255,8 @@ func (x *trial) until(what string, cond func() (bool, error)) {
 	}
 }
 
-// settle waits until every request has ended and nothing is held, and returns what became of the requests.
+// settle waits until every request has ended and nothing is held, and returns what became of the
+// requests.
 func (x *trial) settle() (r result) {
 	x.t.Helper()
 	var requests []rig.Request
@@ -328,8 +333,9 @@ func (x *trial) awaitQuiet() {
 	})
 }
 
-// failOver kills the primary and a dialer in a burst of dials, and returns when calls are dialed on the promoted standby.
-// n varies how long the standby has not received WAL when the primary is killed.
+// failOver kills the primary and a dialer in a burst of dials, and returns when calls are dialed on
+// the promoted standby. n varies how long the standby has not received WAL when the primary is
+// killed.
 func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, killed time.Time) {
 	t.Helper()
 	primary := newPrimary(t)
@@ -380,8 +386,8 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 	return n
 }
 
-// conversations counts the calls of living dialers that were answered before the kill and had not ended then, by
-// whether they completed.
+// conversations counts the calls of living dialers that were answered before the kill and had not
+// ended then, by whether they completed.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {

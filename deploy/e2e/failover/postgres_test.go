@@ -61,7 +61,8 @@ func account(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// command returns a program of Postgres that runs in its own process group, so that all of it can be killed.
+// command returns a program of Postgres that runs in its own process group, so that all of it can
+// be killed.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program(t, name), args...)
@@ -111,7 +112,8 @@ func newPrimary(t *testing.T) *server {
 	return s
 }
 
-// copyFrom makes a base backup of a running server at an address. With standby, the copy follows that address.
+// copyFrom makes a base backup of a running server at an address. With standby, the copy follows
+// that address.
 func copyFrom(t *testing.T, address string, flags ...string) *server {
 	t.Helper()
 	s := newServer(t)

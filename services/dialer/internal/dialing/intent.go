@@ -12,10 +12,11 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes what is about to be fenced, so that a request is not dialed again if the database loses the fence
-// (package failover).
+// Intents publishes what is about to be fenced, so that a request is not dialed again if the
+// database loses the fence (package failover).
 type Intents interface {
-	// Intend returns nil after Kafka has acknowledged the intent. With an error, nothing may be fenced.
+	// Intend returns nil after Kafka has acknowledged the intent. With an error, nothing may be
+	// fenced.
 	Intend(ctx context.Context, i store.Intent) error
 	// Withdraw publishes that no phone rang for the call and that none will ring.
 	Withdraw(i store.Intent)
@@ -26,8 +27,9 @@ func (d *Dialer) intend(ctx context.Context, r request.Request, o carrier.Origin
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// withdraw publishes that no phone rang for a call whose request is queued again. The request may then be dialed after
-// a failover. A request that has ended is not withdrawn: if its end is lost, it ends again with dial_state_unknown.
+// withdraw publishes that no phone rang for a call whose request is queued again. The request may
+// then be dialed after a failover. A request that has ended is not withdrawn: if its end is lost,
+// it ends again with dial_state_unknown.
 func (d *Dialer) withdraw(r request.Request, o carrier.Originate) { d.intents.Withdraw(d.intent(r, o)) }
 
 func (d *Dialer) intent(r request.Request, o carrier.Originate) store.Intent {

@@ -99,7 +99,8 @@ func TestRun_ClaimsNothingWhileItMayNotDial(t *testing.T) {
 	var asked, claimed atomic.Int64
 	d.mayDial = func() bool {
 		var n int64
-		if err := d.pool.QueryRow(context.Background(), `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`).Scan(&n); err != nil {
+		const query = `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`
+		if err := d.pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
 			t.Error(err)
 		}
 		claimed.Store(max(claimed.Load(), n))
@@ -122,8 +123,8 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 	}{
 		{
 			name: "the fence is refused",
-			before: `INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
-				max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e164,
+			before: `INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
+				status, max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e164,
 				agent_id, 'ringing', 1, now() FROM dial_queue`,
 			want: []string{"intended", "withdrawn"},
 		},
@@ -135,7 +136,8 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 			name: "the phone rings", says: []func(carrier.Originate) error{takes}, want: []string{"intended"},
 		},
 		{
-			name: "the callee is busy", says: []func(carrier.Originate) error{refuses("user_busy", "")}, want: []string{"intended"},
+			name: "the callee is busy", says: []func(carrier.Originate) error{refuses("user_busy", "")},
+			want: []string{"intended"},
 		},
 	}
 	for _, tt := range tests {

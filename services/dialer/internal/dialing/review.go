@@ -15,9 +15,9 @@ import (
 // reviewInterval is how often this process looks for its fenced calls on which no attempt works.
 const reviewInterval = 2 * time.Second
 
-// Review resolves fenced calls of this process on which no attempt works. A reconciliation after a failover inserts
-// such calls again. If the carrier knows the call, it continues. If the carrier does not know it, it ends. Review runs
-// until ctx ends.
+// Review resolves fenced calls of this process on which no attempt works. A reconciliation after a
+// failover inserts such calls again. If the carrier knows the call, it continues. If the carrier
+// does not know it, it ends. Review runs until ctx ends.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -49,8 +49,8 @@ func (d *Dialer) review(ctx context.Context) error {
 	return nil
 }
 
-// resolve takes what the carrier knows of a fenced call. Change locks the call and reads it again: an attempt may have
-// ended it meanwhile.
+// resolve takes what the carrier knows of a fenced call. Change locks the call and reads it again:
+// an attempt may have ended it meanwhile.
 func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

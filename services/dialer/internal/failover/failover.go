@@ -1,12 +1,13 @@
-// Package failover keeps at-most-once dialing when the database loses its last commits: after a failover to an
-// asynchronous standby, or after a restore from backup.
+// Package failover keeps at-most-once dialing when the database loses its last commits: after a
+// failover to an asynchronous standby, or after a restore from backup.
 //
-// Before the fence of a dial commits, the dialer publishes an intent to dial-intents.v1 and waits for Kafka's
-// acknowledgement (Publisher). If the database runs on another server than before, the dialer reads the intents and
-// settles those that the database does not know, before it dials again (Reconciler).
+// Before the fence of a dial commits, the dialer publishes an intent to dial-intents.v1 and waits
+// for Kafka's acknowledgement (Publisher). If the database runs on another server than before, the
+// dialer reads the intents and settles those that the database does not know, before it dials again
+// (Reconciler).
 //
-// The guarantee needs the old primary to be fenced before a standby is promoted: two servers that accept writes are two
-// dial queues.
+// The guarantee needs the old primary to be fenced before a standby is promoted: two servers that
+// accept writes are two dial queues.
 package failover
 
 import (
@@ -112,8 +113,8 @@ func decode(rec kafka.Record) (i store.Intent, withdrawn bool, err error) {
 	if intended == nil {
 		return i, event.GetWithdrawn() != nil, nil
 	}
-	i.From, i.To, i.Trunk, i.TimeZone = intended.GetFrom(), intended.GetToE164(), intended.GetTrunk(), intended.GetTimeZone()
-	i.MaxCallSeconds = intended.GetMaxCallSeconds()
+	i.From, i.To, i.Trunk = intended.GetFrom(), intended.GetToE164(), intended.GetTrunk()
+	i.TimeZone, i.MaxCallSeconds = intended.GetTimeZone(), intended.GetMaxCallSeconds()
 	if i.AgentID, err = uuid.Parse(intended.GetAgentId()); err != nil {
 		return i, false, fmt.Errorf("read agent_id of an intent: %w", err)
 	}

@@ -20,15 +20,16 @@ const (
 	ackTimeout = time.Second
 	// probeInterval is how often an open circuit is tested.
 	probeInterval = time.Second
-	// idleInterval is how long the brokers may be without a question before they are asked whether they are there.
+	// idleInterval is how long the brokers may be without a question before they are asked whether
+	// they are there.
 	idleInterval = 5 * time.Second
 )
 
 // errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
 var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
 
-// Publisher publishes intents. Its circuit opens when an intent is not acknowledged, and closes when Kafka
-// acknowledges a record again. While it is open, no request is claimed.
+// Publisher publishes intents. Its circuit opens when an intent is not acknowledged, and closes
+// when Kafka acknowledges a record again. While it is open, no request is claimed.
 type Publisher struct {
 	client   *kafka.Client
 	failures prometheus.Counter
@@ -37,14 +38,16 @@ type Publisher struct {
 	mu sync.Mutex
 	// fault is why the circuit is open; nil: it is closed.
 	fault error
-	// failed is an intent that was not acknowledged. Its withdrawal is the record that tests the circuit.
+	// failed is an intent that was not acknowledged. Its withdrawal is the record that tests the
+	// circuit.
 	failed *store.Intent
 	// unacknowledged counts the records for which Kafka has not answered.
 	unacknowledged int
 	lastAck        time.Time
 }
 
-// NewPublisher returns a publisher with its own Kafka client. Its circuit is open until Run has found the topic.
+// NewPublisher returns a publisher with its own Kafka client. Its circuit is open until Run has
+// found the topic.
 func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, error) {
 	client, err := kafka.NewClient(cfg, "dialer-intents", metrics)
 	if err != nil {
@@ -79,8 +82,8 @@ func (p *Publisher) Ready() error {
 	return nil
 }
 
-// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call may be committed only if
-// the result is nil. Otherwise the intent is withdrawn.
+// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call may
+// be committed only if the result is nil. Otherwise the intent is withdrawn.
 func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	record, err := encodeIntended(i)
 	if err != nil {
@@ -107,8 +110,8 @@ func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
 	return fmt.Errorf("publish intent of call %s: %w", i.CallID, err)
 }
 
-// Withdraw publishes that no phone rang for the call and that none will ring. It does not wait for Kafka: without the
-// withdrawal the request may end with dial_state_unknown after a failover.
+// Withdraw publishes that no phone rang for the call and that none will ring. It does not wait for
+// Kafka: without the withdrawal the request may end with dial_state_unknown after a failover.
 func (p *Publisher) Withdraw(i store.Intent) {
 	record, err := encodeWithdrawn(i)
 	if err != nil {
@@ -122,8 +125,8 @@ func (p *Publisher) Withdraw(i store.Intent) {
 	})
 }
 
-// produce hands a record to the client, which batches records of concurrent dials. The record is not canceled with a
-// dial: a canceled record can be in the log or not.
+// produce hands a record to the client, which batches records of concurrent dials. The record is
+// not canceled with a dial: a canceled record can be in the log or not.
 func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
 	p.mu.Lock()
 	p.unacknowledged++
@@ -189,8 +192,8 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	return true
 }
 
-// probe closes an open circuit when Kafka acknowledges a record, and opens a closed one when the brokers do not answer
-// while nothing is dialed.
+// probe closes an open circuit when Kafka acknowledges a record, and opens a closed one when the
+// brokers do not answer while nothing is dialed.
 func (p *Publisher) probe(ctx context.Context) {
 	p.mu.Lock()
 	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)

@@ -24,15 +24,16 @@ const (
 	checkTimeout = 5 * time.Second
 	// advanceInterval is how often the positions move on.
 	advanceInterval = 10 * time.Second
-	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is never shorter than the
-	// instance lease: after that time a process has either sent a heartbeat to the new server, or may not dial.
+	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is
+	// never shorter than the instance lease: after that time a process has either sent a heartbeat
+	// to the new server, or may not dial.
 	settleWait = 5 * time.Second
 	// batchSize is how many intents one transaction settles.
 	batchSize = 500
 )
 
-// ErrConfirmationNeeded is returned if dial-intents.v1 does not have every record since the stored position. Nothing is
-// dialed until an operator has run `dialer accept-intents`.
+// ErrConfirmationNeeded is returned if dial-intents.v1 does not have every record since the stored
+// position. Nothing is dialed until an operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
 // unchecked is the identity of no server.
@@ -45,8 +46,8 @@ const (
 	reasonIntents        = "intents"
 )
 
-// Reconciler settles intents that the database does not know. It lets the store claim and fence only on a server that
-// was reconciled.
+// Reconciler settles intents that the database does not know. It lets the store claim and fence
+// only on a server that was reconciled.
 type Reconciler struct {
 	cfg       kafka.Config
 	client    *kafka.Client
@@ -61,8 +62,8 @@ type Reconciler struct {
 	wait func(context.Context) error
 }
 
-// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers. The store claims and
-// fences nothing until Run has checked the server.
+// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers.
+// The store claims and fences nothing until Run has checked the server.
 func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
@@ -71,7 +72,7 @@ func NewReconciler(
 		wait: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_reconciled_requests_total",
-			Help: "Requests whose fence the database had lost, by what became of them: the call is live again, or the request failed.",
+			Help: "Requests whose fence the database had lost, by result: restored (the call is live again), failed.",
 		}, []string{"result"}),
 		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_dialing_stopped",
@@ -89,7 +90,8 @@ func NewReconciler(
 	return r
 }
 
-// Ready returns nil if requests may be dialed: the server is reconciled, and intents can be published.
+// Ready returns nil if requests may be dialed: the server is reconciled, and intents can be
+// published.
 func (r *Reconciler) Ready() error {
 	if reason := r.pending.Load(); reason != nil {
 		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
@@ -133,7 +135,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// leave moves the positions on once more, so that they are at the end of the topic if every dialer stops.
+// leave moves the positions on once more, so that they are at the end of the topic if every dialer
+// stops.
 func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -196,8 +199,9 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 	return err
 }
 
-// reconcile settles the intents that the database does not know. state must have been read before: the end of the topic
-// that is read now is then behind every intent whose fence committed on an earlier server.
+// reconcile settles the intents that the database does not know. state must have been read before:
+// the end of the topic that is read now is then behind every intent whose fence committed on an
+// earlier server.
 func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
 	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
 	if err != nil {
@@ -224,8 +228,8 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	return nil
 }
 
-// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if records since then are
-// missing.
+// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if
+// records since then are missing.
 func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
 	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
 		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
@@ -291,7 +295,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits for the other dialers, removes what they have withdrawn meanwhile and settles the rest.
+// settle waits for the other dialers, removes what they have withdrawn meanwhile and settles the
+// rest.
 func (r *Reconciler) settle(
 	ctx context.Context, server string, open map[uuid.UUID]store.Intent, end kafka.Offsets,
 ) error {
@@ -336,8 +341,8 @@ func (r *Reconciler) read(
 	})
 }
 
-// Accept lets the next reconciliation read the topic from its oldest records, whatever was read before. It is the
-// operator's answer to ErrConfirmationNeeded.
+// Accept lets the next reconciliation read the topic from its oldest records, whatever was read
+// before. It is the operator's answer to ErrConfirmationNeeded.
 func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
 	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
 	if err != nil {

@@ -254,8 +254,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			before: func(w *world, i store.Intent) {
 				w.enqueue(i)
 				w.publish(i)
-				w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
-					i.CallID, i.CallRequestID, i.InstanceID)
+				w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+					VALUES ($1, $2, 1, 'sim', $3)`, i.CallID, i.CallRequestID, i.InstanceID)
 			},
 			want: outcome{State: "queued", Fences: 1},
 		},
@@ -294,7 +294,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// A dialer that is killed between an intent and its fence costs no request while the database keeps its commits.
+// A dialer that is killed between an intent and its fence costs no request while the database keeps
+// its commits.
 func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -332,7 +333,8 @@ func TestReconcile_PrecedesClaims(t *testing.T) {
 	}
 }
 
-// Intents of the topic that the database has not seen may be missing. Nothing is dialed until an operator decides.
+// Intents of the topic that the database has not seen may be missing. Nothing is dialed until an
+// operator decides.
 func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -15,15 +15,16 @@ import (
 	"ringfence.dev/services/dialer/internal/request"
 )
 
-// ErrServerChanged is returned if the database server is not the one that was reconciled with dial-intents.v1. The
-// server may be a promoted standby or a restored backup, which does not have the last fences.
+// ErrServerChanged is returned if the database server is not the one that was reconciled with
+// dial-intents.v1. The server may be a promoted standby or a restored backup, which does not have
+// the last fences.
 var ErrServerChanged = errors.New("the database server is not the one that was reconciled with dial-intents.v1")
 
 // serverGuard holds the identity of the server on which requests may be claimed and dialed.
 type serverGuard struct{ server atomic.Pointer[string] }
 
-// UseServer permits claims, fences and reads of the carrier's feed on one server only. Before the first call they are
-// permitted on any server.
+// UseServer permits claims, fences and reads of the carrier's feed on one server only. Before the
+// first call they are permitted on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
 // server returns the identity that UseServer set, or an empty string.
@@ -34,7 +35,8 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is a condition: the statement runs on the server that UseServer named. It needs the argument @server.
+// onServer is a condition: the statement runs on the server that UseServer named. It needs the
+// argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
 const checkServer = `SELECT ` + onServer
@@ -71,7 +73,8 @@ type Intent struct {
 type ServerState struct {
 	// Server is the identity of the server that answered.
 	Server string `db:"server"`
-	// Reconciled is the identity of the server that was reconciled last; empty before the first time.
+	// Reconciled is the identity of the server that was reconciled last; empty before the first
+	// time.
 	Reconciled string `db:"reconciled"`
 	// TopicID is the id of the topic that was read last; uuid.Nil before the first time.
 	TopicID uuid.UUID `db:"topic_id"`
@@ -98,7 +101,8 @@ func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) 
 
 const intentPositions = `SELECT partition, next_offset FROM intent_positions`
 
-// IntentPositions returns the offset of dial-intents.v1, for each partition, from which reconciliation reads.
+// IntentPositions returns the offset of dial-intents.v1, for each partition, from which
+// reconciliation reads.
 func (s *Store) IntentPositions(ctx context.Context) (map[int32]int64, error) {
 	rows, err := s.pool.Query(ctx, intentPositions)
 	if err != nil {
@@ -136,7 +140,8 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
-// An owner is alive if its heartbeat is younger than its lease. A call that is older than its longest time has ended.
+// An owner is alive if its heartbeat is younger than its lease. A call that is older than its
+// longest time has ended.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
@@ -181,9 +186,10 @@ type Settled struct {
 	Failed int
 }
 
-// SettleIntents settles intents whose fences are missing in this database, in one transaction. If the process that
-// published the intent is alive, the call may be live: the fence and the call are inserted again, with that process as
-// the owner. Otherwise the request ends with dial_state_unknown. A request that is not queued stays as it is.
+// SettleIntents settles intents whose fences are missing in this database, in one transaction. If
+// the process that published the intent is alive, the call may be live: the fence and the call are
+// inserted again, with that process as the owner. Otherwise the request ends with
+// dial_state_unknown. A request that is not queued stays as it is.
 //
 // It returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
@@ -208,8 +214,8 @@ func (s *Store) SettleIntents(ctx context.Context, server string, intents []Inte
 const reconciliationLock = `
 SELECT server_identity() = @server, pg_advisory_xact_lock(hashtextextended(current_schema() || ' reconciliation', 0))`
 
-// lockReconciliation serializes the reconciliation of all processes. It returns ErrServerChanged if the server has
-// another identity.
+// lockReconciliation serializes the reconciliation of all processes. It returns ErrServerChanged if
+// the server has another identity.
 func lockReconciliation(ctx context.Context, tx pgx.Tx, server string) error {
 	var same bool
 	if err := tx.QueryRow(ctx, reconciliationLock, pg.Args{"server": server}).Scan(&same, nil); err != nil {
@@ -259,7 +265,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 	return outbox.Put(ctx, tx, outgoing(failed)...)
 }
 
-// restore inserts the call of an intent and its fence. It reports false if another call to the number is live.
+// restore inserts the call of an intent and its fence. It reports false if another call to the
+// number is live.
 func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 	if _, err := tx.Exec(ctx, restoreRequest, args); err != nil {
 		return false, fmt.Errorf("restore request: %w", err)
@@ -288,8 +295,9 @@ INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
 ON CONFLICT (partition) DO UPDATE SET next_offset = greatest(intent_positions.next_offset, excluded.next_offset)`
 
-// SetReconciled records that the database was reconciled with the topic up to the offsets, on the given server. It
-// returns ErrServerChanged, and changes nothing, if the server has another identity.
+// SetReconciled records that the database was reconciled with the topic up to the offsets, on the
+// given server. It returns ErrServerChanged, and changes nothing, if the server has another
+// identity.
 func (s *Store) SetReconciled(ctx context.Context, server string, topicID uuid.UUID, offsets map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := lockReconciliation(ctx, tx, server); err != nil {
@@ -316,14 +324,16 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// A claim that was made before @since may still lead to a fence. Its intent may be below the new position.
+// A claim that was made before @since may still lead to a fence. Its intent may be below the new
+// position.
 const openClaims = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 	AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)`
 
-// AdvanceIntents moves the positions to end offsets of the topic that were read after since, a time of the database.
-// It changes nothing, and reports false, while a request that was claimed before since may still be fenced: its
-// intent must not be below a position before its fence has committed.
+// AdvanceIntents moves the positions to end offsets of the topic that were read after since, a time
+// of the database. It changes nothing, and reports false, while a request that was claimed before
+// since may still be fenced: its intent must not be below a position before its fence has
+// committed.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -363,8 +373,9 @@ func replaceTopic(ctx context.Context, tx pgx.Tx, server string, topicID uuid.UU
 	return putPositions(ctx, tx, offsets)
 }
 
-// AcceptTopic lets the next reconciliation read a topic from the given offsets, whatever was read before. Intents that
-// the topic does not have any more are not settled: only an operator may decide this.
+// AcceptTopic lets the next reconciliation read a topic from the given offsets, whatever was read
+// before. Intents that the topic does not have any more are not settled: only an operator may
+// decide this.
 func (s *Store) AcceptTopic(ctx context.Context, topicID uuid.UUID, starts map[int32]int64) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return replaceTopic(ctx, tx, "", topicID, starts)
