@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
@@ -345,7 +346,7 @@ func TestDelete_ErasesTheHistoryBesideRequestsInFlight(t *testing.T) {
 			t.Errorf("%d rows left in %s", n, table)
 		}
 	}
-	if err := r.store.Delete(t.Context(), r.workspace, id); !errors.Is(err, store.ErrNotFound) {
+	if err := r.store.Delete(t.Context(), r.workspace, id); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("second Delete = %v, want ErrNotFound", err)
 	}
 }

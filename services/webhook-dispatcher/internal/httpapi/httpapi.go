@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // found gives what the store does not find its 404.
 func found(err error, thing string) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}
 	return err

@@ -322,13 +322,13 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		reason, disabled = "", false
-		if _, err := one[idRow](ctx, tx, lockActive, key); err != nil {
-			if errors.Is(err, ErrNotFound) {
+		if _, err := pg.One[idRow](ctx, tx, lockActive, key); err != nil {
+			if errors.Is(err, pg.ErrNotFound) {
 				return nil
 			}
 			return err
 		}
-		row, err := one[healthRow](ctx, tx, healthOf, key)
+		row, err := pg.One[healthRow](ctx, tx, healthOf, key)
 		if err != nil {
 			return err
 		}

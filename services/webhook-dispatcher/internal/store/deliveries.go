@@ -118,9 +118,9 @@ const (
 	deliveriesOrder = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
 )
 
-// Delivery is one delivery of the subscription, or ErrNotFound.
+// Delivery is one delivery of the subscription, or pg.ErrNotFound.
 func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uuid.UUID) (Delivery, error) {
-	return one[Delivery](ctx, s.pool, deliveryByID, pgx.NamedArgs{
+	return pg.One[Delivery](ctx, s.pool, deliveryByID, pgx.NamedArgs{
 		"workspace_id": workspaceID, "subscription_id": subscriptionID, "id": id,
 	})
 }
@@ -146,7 +146,7 @@ const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('e
 
 // unknownCursor turns a cursor that names nothing into its 422.
 func unknownCursor(err error) error {
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
 	}
 	return err

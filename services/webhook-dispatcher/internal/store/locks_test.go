@@ -101,7 +101,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		return st.ApplyWorkspace(ctx, store.Workspace{ID: ws, Version: version, Suspended: version%2 == 0, Webhooks: true})
 	})
 	remove := repeat(func() error { // the last one is deleted and removed while the others work
-		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return err
 		}
 		if _, _, err := st.DeleteQueued(ctx, subs[3], store.QueuePlace{}, 20); err != nil {

@@ -39,7 +39,7 @@ type Replayed struct {
 
 // Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
 // already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
-// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted.
+// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, pg.ErrNotFound when it is deleted.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": asked.DeliveryID, "call_id": asked.CallID, "since": asked.Since,
@@ -78,8 +78,8 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 // share locks a subscription as ingest does.
 func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
-	sub, err = one[matchRow](ctx, tx, shareSubscription, args)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	sub, err = pg.One[matchRow](ctx, tx, shareSubscription, args)
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		err = fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
 	}
 	return sub, err

@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,9 +11,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
 )
-
-// ErrNotFound says that the workspace has no such thing.
-var ErrNotFound = errors.New("not found in this workspace")
 
 // Store speaks to the schema webhook_dispatcher.
 type Store struct {
@@ -24,15 +20,6 @@ type Store struct {
 
 // New makes a store.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
-
-// one is pg.One that answers ErrNotFound.
-func one[T any](ctx context.Context, q pg.Querier, sql string, args pgx.NamedArgs) (T, error) {
-	row, err := pg.One[T](ctx, q, sql, args)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, ErrNotFound
-	}
-	return row, err
-}
 
 // manyPlannedOnce is pg.Many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
 // were written for.

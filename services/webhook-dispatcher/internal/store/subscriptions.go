@@ -76,9 +76,9 @@ SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s
 FROM webhook_subscription s
 JOIN webhook_health h ON h.subscription_id = s.id`
 
-// Subscription is one subscription of the workspace, or ErrNotFound.
+// Subscription is one subscription of the workspace, or pg.ErrNotFound.
 func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscription.Subscription, error) {
-	return one[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	return pg.One[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 }
 
 const subscriptionByID = selectSubscription + `
@@ -114,7 +114,7 @@ type Change struct {
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscription.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		before, err := one[statusRow](ctx, tx, lockSubscription, key)
+		before, err := pg.One[statusRow](ctx, tx, lockSubscription, key)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 				return fmt.Errorf("clear counters of subscription %s: %w", id, err)
 			}
 		}
-		changed, err = one[subscription.Subscription](ctx, tx, subscriptionByID, key)
+		changed, err = pg.One[subscription.Subscription](ctx, tx, subscriptionByID, key)
 		return err
 	})
 	return changed, err
@@ -178,7 +178,7 @@ func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret st
 		return fmt.Errorf("rotate secret of subscription %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return ErrNotFound
+		return pg.ErrNotFound
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 		return fmt.Errorf("delete subscription %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return ErrNotFound
+		return pg.ErrNotFound
 	}
 	return nil
 }
