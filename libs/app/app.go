@@ -3,11 +3,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -43,6 +45,8 @@ type Spec[C Configured] struct {
 	Name string
 	// Migrations are the service's own; those of the outbox and the inbox are added.
 	Migrations fs.FS
+	// Heartbeats opens Runtime.Heartbeats.
+	Heartbeats bool
 	// Check returns the faults of the configuration. It is called before any connection is opened. It may be nil.
 	Check func(cfg C) error
 	// Start returns the parts of the service. They stop in reverse order, before the relay and the private port: a part
@@ -68,10 +72,19 @@ type Runtime struct {
 	Pool      *pgxpool.Pool
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
+	// Heartbeats is a pool with one connection, taken from POSTGRES_MAX_CONNS. A heartbeat must not wait behind other work:
+	// a busy process would look dead.
+	Heartbeats *pgxpool.Pool
 
-	name   string
-	config Config
+	name      string
+	config    Config
+	patient   bool
+	workLimit time.Duration
 }
+
+// FinishWork lets work that runs when the process is told to stop go on for up to limit. A second signal cuts it short
+// (service.RunPatiently).
+func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
 // HTTP returns the part that serves a handler on HTTP_ADDR.
 func (rt *Runtime) HTTP(handler http.Handler) service.Part {
@@ -130,11 +143,12 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 	if err != nil {
 		return err
 	}
-	pool, err := pg.Open(ctx, config.Postgres, s.Schema(), s.Tracks()...)
-	if err != nil {
+	rt := &Runtime{Telemetry: tel, Keys: keys, name: s.Name, config: config}
+	if err := s.openPools(ctx, rt); err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer rt.closePools()
+	pool := rt.Pool
 	pgwatch.Pool(pool, tel.Metrics)
 	tel.Ready("postgres", pool.Ping)
 	client, err := kafka.NewClient(config.Kafka, s.Name, tel.Metrics)
@@ -142,16 +156,40 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 		return err
 	}
 	defer client.Close()
-	rt := &Runtime{
-		Telemetry: tel, Keys: keys, Pool: pool, Kafka: client, name: s.Name, config: config,
-		Relay: outbox.NewRelay(pool, client, tel.Metrics, config.Outbox),
-	}
+	rt.Kafka, rt.Relay = client, outbox.NewRelay(pool, client, tel.Metrics, config.Outbox)
 	parts, err := s.Start(ctx, cfg, rt)
 	if err != nil {
 		return err
 	}
 	first := []service.Part{{Name: "private port", Run: tel.Private}, {Name: "outbox relay", Run: rt.Relay.Run}}
+	if rt.patient {
+		return service.RunPatiently(ctx, rt.workLimit, append(first, parts...)...)
+	}
 	return service.Run(ctx, append(first, parts...)...)
+}
+
+// openPools opens rt.Pool, and rt.Heartbeats if the specification asks for it.
+func (s Spec[C]) openPools(ctx context.Context, rt *Runtime) (err error) {
+	work := rt.config.Postgres
+	if s.Heartbeats {
+		work.MaxConns = max(1, cmp.Or(work.MaxConns, pg.DefaultMaxConns)-1)
+	}
+	if rt.Pool, err = pg.Open(ctx, work, s.Schema(), s.Tracks()...); err != nil || !s.Heartbeats {
+		return err
+	}
+	beats := rt.config.Postgres
+	beats.MaxConns, beats.MigrateURL = 1, ""
+	if rt.Heartbeats, err = pg.Open(ctx, beats, s.Schema()); err != nil {
+		rt.Pool.Close()
+	}
+	return err
+}
+
+func (rt *Runtime) closePools() {
+	rt.Pool.Close()
+	if rt.Heartbeats != nil {
+		rt.Heartbeats.Close()
+	}
 }
 
 func (s Spec[C]) migrate(ctx context.Context, cfg C) error {

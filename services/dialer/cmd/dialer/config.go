@@ -8,14 +8,9 @@ import (
 	"net/netip"
 	"time"
 
-	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
@@ -28,13 +23,8 @@ import (
 
 // Config is the environment.
 type Config struct {
-	HTTP      httpserver.Config
-	Postgres  pg.Config
-	Kafka     kafka.Config
-	Outbox    outbox.Config
-	Trust     trust.Config
-	Telemetry telemetry.Config
-	Sealing   seal.Config
+	app.Config
+	Sealing seal.Config
 
 	// ContactsURL is contacts-compliance, which is asked before every dial.
 	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, asked before every dial"`

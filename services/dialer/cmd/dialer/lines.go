@@ -46,11 +46,6 @@ const kept = 10 * time.Minute
 // pools are the process's connections: for work, and for heartbeats alone.
 type pools struct{ work, beats *pgxpool.Pool }
 
-func (p pools) close() {
-	p.work.Close()
-	p.beats.Close()
-}
-
 // lines are what calls go over, and what has to run for it.
 type lines struct {
 	carrier.Carrier

@@ -9,15 +9,12 @@ import (
 	"os"
 	"time"
 
-	"ringfence.dev/libs/httpserver"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/bridging"
@@ -35,80 +32,61 @@ import (
 	"ringfence.dev/services/dialer/migrations"
 )
 
-// name is the service's, and its schema's.
+// name is the name of the service and of its schema.
 const name = "dialer"
 
-func main() {
-	service.Main(name, service.Commands[Config]{
-		Serve: serve, Migrate: migrate, Replay: replay,
-		Further: []service.Command[Config]{{
-			Name: "accept-intents", JSON: true, Run: acceptIntents,
-			Help: "lets dialing begin although records of dial-intents.v1 are missing (docs/adr/0004)",
+func main() { app.Run(spec()) }
+
+func spec() app.Spec[Config] {
+	return app.Spec[Config]{
+		Name: name, Migrations: migrations.FS, Heartbeats: true, Start: start,
+		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
+			st, err := openStore(cfg, rt.Pool)
+			return handlers(st, rt, func() {}), err
+		},
+		Commands: []app.Command[Config]{{
+			Command: service.Command[Config]{
+				Name: "accept-intents", JSON: true,
+				Help: "lets dialing begin although records of dial-intents.v1 are missing (docs/adr/0004)",
+			},
+			Run: acceptIntents,
 		}},
-	})
-}
-
-func tracks() []pg.Migrations {
-	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: name, FS: migrations.FS}}
-}
-
-func migrate(ctx context.Context, cfg Config) error {
-	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, name, tracks()...)
-}
-
-func serve(ctx context.Context, cfg Config) error {
-	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
-	if err != nil {
-		return err
 	}
-	defer tel.Close(ctx)
-	keys, err := trust.New(name, cfg.Trust)
-	if err != nil {
-		return err
-	}
+}
+
+// start builds the parts of the dialer.
+func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
+	tel, keys, pool, relay := rt.Telemetry, rt.Keys, rt.Pool, rt.Relay
+	db := pools{work: rt.Pool, beats: rt.Heartbeats}
 	contacts, err := asking.New(cfg.ContactsURL, keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	retirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
-	db, err := openPools(ctx, cfg)
+	st, err := openStore(cfg, pool)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer db.close()
-	pool := db.work
-	pgwatch.Pool(pool, tel.Metrics)
-	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-	st, err := openStore(cfg, db.work)
-	if err != nil {
-		return err
-	}
-	heart := recovering.NewHeart(st.On(db.beats), cfg.InstanceLease)
+	heart := recovering.NewHeart(st.On(rt.Heartbeats), cfg.InstanceLease)
 	intents, err := failover.NewPublisher(cfg.Kafka, tel.Metrics)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer intents.Close()
 	reconciler := failover.NewReconciler(cfg.Kafka, intents, st, cfg.InstanceLease, tel.Metrics)
 
 	known, err := openSecrets(ctx, cfg, pool)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	tapes, err := openTaping(cfg.Recordings, pool, st, relay.Wake, tel)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
 	trunk, err := openLines(cfg, db, st, known, tapes, circuits, tel)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
@@ -118,27 +96,25 @@ func serve(ctx context.Context, cfg Config) error {
 	dialer := dialing.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ended := func() { dialer.Wake(); analyser.Wake() }
 	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
 	reports := replicas.New(pool)
 	replicaJob, err := openReplica(reports, trunk.report)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, traces.New(pool, cfg.InstanceLease), known.keys,
 		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, trunk.check, relay, keys, tel)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	tel.Ready("postgres", pool.Ping)
 	tel.Ready("dial intents", func(context.Context) error { return reconciler.Ready() })
-	return service.RunPatiently(ctx, trunk.drain,
-		service.Part{Name: "private port", Run: tel.Private},
-		service.Part{Name: "outbox relay", Run: relay.Run},
+	rt.FinishWork(trunk.drain)
+	return []service.Part{
 		service.Part{Name: "heart", Run: heart.Run},
-		service.Part{Name: "intent publisher", Run: intents.Run},
+		service.Part{Name: "intent publisher", Run: func(ctx context.Context) error { defer intents.Close(); return intents.Run(ctx) }},
 		service.Part{Name: "reconciler", Run: reconciler.Run},
 		service.Part{Name: "fence review", Run: dialer.Review},
 		service.Part{Name: "recovering", Run: recoverer.Run},
@@ -155,19 +131,14 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
 		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
 		service.Part{Name: "dialing", Run: dialer.Run},
-		service.Part{Name: "consumer", Run: newConsumer(cfg, pool, st, relay, tel, dialer.Wake).Run},
-		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api}).Run},
-	)
+		rt.Consumer(handlers(st, rt, dialer.Wake)),
+		rt.HTTP(api),
+	}, nil
 }
 
 // acceptIntents lets the serving processes reconcile with the records that dial-intents.v1 has, although older ones are
 // missing. A request whose intent is missing may be dialed a second time.
-func acceptIntents(ctx context.Context, cfg Config) error {
-	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	st, err := openStore(cfg, pool)
 	if err != nil {
 		return err
@@ -183,23 +154,4 @@ func acceptIntents(ctx context.Context, cfg Config) error {
 	}
 	fmt.Printf("accepted topic %s with the id %s from offsets %v\n", kafka.DialIntents.Name, bounds.ID, bounds.Start)
 	return nil
-}
-
-// replay puts the parked records of one topic back. What they cause is published by the serving process.
-func replay(ctx context.Context, cfg Config, topic string) error {
-	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
-	if err != nil {
-		return err
-	}
-	defer tel.Close(ctx)
-	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	st, err := openStore(cfg, pool)
-	if err != nil {
-		return err
-	}
-	return newConsumer(cfg, pool, st, nil, tel, func() {}).PutBack(ctx, topic, os.Stdout)
 }

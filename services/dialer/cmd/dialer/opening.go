@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,11 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/store"
@@ -33,24 +30,6 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit, CapacityLimit: cfg.CapacityLimit,
 		RingLimit: cfg.RingLimit, WatchdogGrace: cfg.WatchdogGrace,
 	}), nil
-}
-
-// openPools opens the process's connections to Postgres. One of POSTGRES_MAX_CONNS is for heartbeats
-// alone: they must not wait behind other work, or a busy process looks dead.
-func openPools(ctx context.Context, cfg Config) (pools, error) {
-	forWork, forBeats := cfg.Postgres, cfg.Postgres
-	forWork.MaxConns = max(1, cmp.Or(cfg.Postgres.MaxConns, pg.DefaultMaxConns)-1)
-	forBeats.MaxConns, forBeats.MigrateURL = 1, ""
-	work, err := pg.Open(ctx, forWork, name, tracks()...)
-	if err != nil {
-		return pools{}, err
-	}
-	beats, err := pg.Open(ctx, forBeats, name)
-	if err != nil {
-		work.Close()
-		return pools{}, err
-	}
-	return pools{work, beats}, nil
 }
 
 // secrets are what lies sealed.
@@ -78,12 +57,9 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	return opened, nil
 }
 
-// newConsumer returns the consumer of this service's topics.
-func newConsumer(
-	cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakeDialing func(),
-) *inbox.Consumer {
-	handlers := consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: relay.Wake}, tel.Metrics).Handlers()
-	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
+// handlers returns the handlers of this service's topics.
+func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handlers {
+	return consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: rt.Relay.Wake}, rt.Telemetry.Metrics).Handlers()
 }
 
 // openReplica returns the job that stores this process's report.

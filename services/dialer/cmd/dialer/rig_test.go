@@ -107,7 +107,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{},
 		replicas: &[]*process{},
 	}
-	r.pool = pgtest.New(t, name, tracks()...)
+	r.pool = pgtest.New(t, name, spec().Tracks()...)
 	cfg := kafkatest.New(t)
 	r.brokers = strings.Join(cfg.Brokers, ",")
 	bus, err := kafka.NewClient(cfg, "dialer-test", nil)
