@@ -207,7 +207,7 @@ func TestCarrier_ThatForgets(t *testing.T) {
 	inProgress(t, r, id)
 	p.kill()
 	forget()
-	p = r.dialer("CIRCUIT_REST=100ms")
+	r.dialer("CIRCUIT_REST=100ms")
 	r.judge("a dialer that died", dies, id, ended{"failed", "dial_state_unknown", 0, false})
 	r.unstuck("+14155550795")
 }
