@@ -107,16 +107,3 @@ func TestCompose_SetsWhatTheBinariesRead(t *testing.T) {
 		compare(t, file, set, read(t, dir))
 	}
 }
-
-// TestREADME_NamesEveryVariable keeps each service's table whole.
-func TestREADME_NamesEveryVariable(t *testing.T) {
-	t.Parallel()
-	for _, name := range services {
-		text := strings.Join(lines(t, "services/"+name+"/README.md"), "\n")
-		for variable := range read(t, "services/"+name) {
-			if !strings.Contains(text, variable) {
-				t.Errorf("services/%s/README.md does not tell of %s", name, variable)
-			}
-		}
-	}
-}
