@@ -1,5 +1,5 @@
-// Package pgwatch owns what a service tells of its way to Postgres: its pool, whether the database answers, how far apart the clocks are. It changes
-// nothing about either.
+// Package pgwatch exports metrics of a service's database: its pool, whether the database answers, how far
+// apart the clocks are, and whether vacuum removes deleted rows. It changes nothing.
 package pgwatch
 
 import (
@@ -25,6 +25,7 @@ func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 		waited:      described("pool_wait_seconds_total", "Time spent waiting for a connection."),
 		gaveUp:      described("pool_given_up_total", "Times that somebody stopped waiting for a connection."),
 		up:          described("up", "1 when the database answered this scrape within a second."),
+		deadRows:    described("queue_dead_rows", "Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
 		offset:      described("clock_offset_seconds", "How far the database's clock is ahead of this process's, to within half of the time that the question took."),
 	})
 }
@@ -36,11 +37,12 @@ func described(name, help string, labels ...string) *prometheus.Desc {
 type watch struct {
 	pool                                                           *pgxpool.Pool
 	connections, most, acquires, waits, waited, gaveUp, up, offset *prometheus.Desc
+	deadRows                                                       *prometheus.Desc
 }
 
 // Describe tells the metrics' names.
 func (w *watch) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{w.connections, w.most, w.acquires, w.waits, w.waited, w.gaveUp, w.up, w.offset} {
+	for _, desc := range []*prometheus.Desc{w.connections, w.most, w.acquires, w.waits, w.waited, w.gaveUp, w.up, w.offset, w.deadRows} {
 		to <- desc
 	}
 }
@@ -62,26 +64,37 @@ func (w *watch) Collect(to chan<- prometheus.Metric) {
 	counter(w.waits, float64(stat.EmptyAcquireCount()))
 	counter(w.waited, stat.EmptyAcquireWaitTime().Seconds())
 	counter(w.gaveUp, float64(stat.CanceledAcquireCount()))
-	offset, err := w.ask()
+	offset, deadRows, err := w.ask()
 	if err != nil {
 		gauge(w.up, 0)
 		return
 	}
 	gauge(w.up, 1)
 	gauge(w.offset, offset.Seconds())
+	gauge(w.deadRows, float64(deadRows))
 }
 
-func (w *watch) ask() (offset time.Duration, err error) {
+// Queue tables are those that are vacuumed by a count of rows. The statistics are visible to every role, so
+// they show an old snapshot of any session, a replication slot or a prepared transaction.
+const countDeadRows = `
+SELECT coalesce(max(pg_stat_get_dead_tuples(c.oid)), 0) FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0']`
+
+func (w *watch) ask() (offset time.Duration, deadRows int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
 	defer cancel()
 	conn, err := w.pool.Acquire(ctx) // before the clocks are compared: opening a connection takes its time
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer conn.Release()
 	asked, theirs := time.Now(), time.Time{}
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return theirs.Sub(asked.Add(time.Since(asked) / 2)), nil
+	offset = theirs.Sub(asked.Add(time.Since(asked) / 2))
+	if err := conn.QueryRow(ctx, countDeadRows).Scan(&deadRows); err != nil {
+		return 0, 0, err
+	}
+	return offset, deadRows, nil
 }
