@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-// held is a call to us that goes on until its caller hangs up.
+// held is an inbound call that continues until its caller hangs up.
 type held struct {
 	*signal.Dialog
 	answered chan struct{}
@@ -61,7 +61,8 @@ func (c *callers) call() (h held, answered bool) {
 	}
 }
 
-// TestSIP_DrainBehindADispatcher tells one of two dialers to stop while both have calls: its calls go on, callers reach the other, none is lost, and it ends with its last call.
+// TestSIP_DrainBehindADispatcher stops one of two dialers while both have calls. Its calls continue, new calls reach the
+// other dialer, no call is lost, and the process ends with its last call.
 func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
@@ -132,7 +133,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	if code := both[0].cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
-	await(t, "every call is told whole", func() bool {
+	await(t, "all events of all calls are published", func() bool {
 		var completed, others int
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'completed' AND hangup_cause = 'normal_clearing'), count(*) FILTER (WHERE status NOT IN ('completed', 'failed', 'no_answer', 'canceled')) FROM calls WHERE direction = 'inbound'").
 			Scan(&completed, &others)

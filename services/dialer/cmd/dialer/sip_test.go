@@ -28,17 +28,17 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-// person is at the far end of a trunk: says one thing once the agent has been silent for a while, and hears.
+// person is the far end of a trunk. It speaks once, after the agent has been silent for some time.
 type person struct {
 	mu           sync.Mutex
-	heard, quiet int // loud frames of the agent's, and silent ones behind them
-	said         int // frames
+	heard, quiet int // loud frames of the agent, and silent ones after them
+	said         int // frames that were sent
 }
 
 const (
-	// speech is how long the person talks, in frames.
+	// speech is the number of frames for which the person speaks.
 	speech = 50
-	// lull is how long the agent is silent before the person begins, in frames. Pauses within a sentence are shorter.
+	// lull is the number of silent frames of the agent before the person speaks. Pauses within a sentence are shorter.
 	lull = 40
 )
 
@@ -72,7 +72,7 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-// farEnd answers every call on a trunk of its own, as one person; goesOn is what it does then.
+// farEnd starts a trunk that answers every call as one person, and then calls goesOn.
 func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 	t.Helper()
 	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})
@@ -107,8 +107,9 @@ func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 	return x.Port(line.UDP)
 }
 
-// TestSIP_AConversationWithAModel is a whole call: a trunk, audio both ways, and a model that speaks the Realtime protocol. The person asks not to be called again.
-func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as time goes by: nothing goes on beside it
+// TestSIP_ConversationWithAModel is a whole call with a trunk, audio in both directions, and a model with the Realtime
+// protocol. The person asks not to be called again. It is not parallel, because its audio depends on the time.
+func TestSIP_ConversationWithAModel(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
 	model := realtimetest.New(realtimetest.Options{
@@ -146,7 +147,7 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 				`"greeting":"Good day, this is Ida."}`),
 		}},
 	})
-	await(t, "the agent's settings are here", func() bool {
+	await(t, "the agent's settings are stored", func() bool {
 		var kind string
 		err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' FROM agents WHERE agent_id = $1", r.agent).Scan(&kind)
 		return err == nil && kind == "openai_realtime"
@@ -156,7 +157,7 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 		if t.Failed() {
 			callee.mu.Lock()
 			defer callee.mu.Unlock()
-			t.Logf("the person heard %d loud frames, said %d; the model heard %d frames and sent:", callee.heard, callee.said, model.Frames())
+			t.Logf("loud frames that the person received = %d, frames that it sent = %d, frames that the model received = %d; the model sent:", callee.heard, callee.said, model.Frames())
 			for _, event := range model.Sent("") {
 				t.Logf("%.160s", event)
 			}
@@ -204,7 +205,7 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 	case !strings.HasSuffix(whole, "agent: That is noted. Goodbye."):
 		t.Errorf("whole = %q, want it to end with %q", whole, "agent: That is noted. Goodbye.")
 	}
-	await(t, "contacts-compliance hears of the opt-out", func() bool { return r.gate.heard(number) > 0 })
+	await(t, "the opt-out is reported", func() bool { return r.gate.heard(number) > 0 })
 	callee.mu.Lock()
 	defer callee.mu.Unlock()
 	if callee.heard < 40 {
@@ -214,8 +215,9 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 	}
 }
 
-// TestSIP_ACallThatComesIn reaches the agent of the number, and who is no trunk of ours reaches nobody.
-func TestSIP_ACallThatComesIn(t *testing.T) {
+// TestSIP_InboundCall calls a number: the agent of the number answers a trunk. An address that belongs to no trunk receives
+// no response.
+func TestSIP_InboundCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	address := freeAddr(t)
@@ -252,8 +254,8 @@ func TestSIP_ACallThatComesIn(t *testing.T) {
 		}
 		return <-over
 	}
-	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
-		t.Errorf("a stranger was told %d", end.Status)
+	if end := ring(ours, func() { t.Error("the call of a stranger was answered, want no response") }, time.Second); end.Status != 0 {
+		t.Errorf("status that a stranger received = %d, want 0", end.Status)
 	}
 	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, told)
@@ -267,7 +269,7 @@ func TestSIP_ACallThatComesIn(t *testing.T) {
 	await(t, "the call has a row", func() bool {
 		return r.pool.QueryRow(t.Context(), "SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
 	})
-	await(t, "the call is told whole", func() bool { return names(r.factsOf(key)) == "ringing answered ended analysed" })
+	await(t, "all events of the call are published", func() bool { return names(r.factsOf(key)) == "ringing answered ended analysed" })
 	switch c := last(r.factsOf(key)).GetCall(); {
 	case c.GetFrom() != caller:
 		t.Errorf("c.GetFrom() = %v, want %v", c.GetFrom(), caller)

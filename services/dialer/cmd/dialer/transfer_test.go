@@ -19,9 +19,10 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-// TestSIP_ACallIsHandedOnAndAnotherPutOff: the person asks for somebody else, who is to be reached where the workspace may call only; and the next wants to be called another time, which the summary
-// tells whatever the model makes of it.
-func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) { // it speaks and hears as time goes by: nothing goes on beside it
+// TestSIP_TransferAndCallback transfers one call, after a transfer to a country that the workspace may not call was refused.
+// The person of the second call asks to be called at another time, which the summary contains although the model reports
+// another outcome. The test is not parallel, because its audio depends on the time.
+func TestSIP_TransferAndCallback(t *testing.T) {
 	r := newRig(t, "0")
 	pacific, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -71,7 +72,7 @@ func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) { // it speaks and he
 				`"greeting":"Good day.","transfers":{"sales":"+14155559999","abroad":"+4930123456"}}`),
 		}},
 	})
-	await(t, "the agent's settings are here", func() bool {
+	await(t, "the agent's settings are stored", func() bool {
 		var kind string
 		err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' FROM agents WHERE agent_id = $1", r.agent).Scan(&kind)
 		return err == nil && kind == "openai_realtime"

@@ -136,7 +136,8 @@ func TestReinvite_Glare(t *testing.T) {
 	r.dial("01").ends(call.NormalClearing, false)
 }
 
-// TestRefer_IsOverWhenSomebodyHasAnswered, and not before; what comes to nothing leaves the call as it was.
+// TestRefer_IsOverWhenSomebodyHasAnswered ends a transfer when the target has answered, and not before. A transfer that
+// fails does not change the call.
 func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
 	const active, over = "Subscription-State: active;expires=60", "Subscription-State: terminated;reason=noresource"
 	for _, tt := range []struct {

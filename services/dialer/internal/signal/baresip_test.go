@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/line"
 )
 
-// shows is a certificate for a host that a line shows, and what those trust who vouch for it alone.
+// shows returns a certificate for a host, and the PEM that trusts it alone.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -29,7 +29,7 @@ func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	return &made, string(cert)
 }
 
-// phone is one that picks up by itself.
+// phone is a baresip that answers each call.
 type phone struct {
 	*peertest.Phone
 	t    *testing.T
@@ -63,7 +63,8 @@ func (p *phone) rig(change ...func(*signal.Trunk)) *rig {
 
 func bob(o *signal.Invite, _ *leg) { o.To = "bob" }
 
-// TestBaresip_TLS: a real phone over TLS holds, resumes and hangs up, or we do; a certificate that nobody vouches for is refused before anything is said.
+// TestBaresip_TLS calls a real phone over TLS that holds, resumes and hangs up, or is hung up on. A certificate that is not
+// trusted is refused before a message is sent.
 func TestBaresip_TLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

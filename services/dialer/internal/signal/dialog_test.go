@@ -60,7 +60,8 @@ func TestRingTimer(t *testing.T) {
 	})
 }
 
-// TestCancel_CrossesTheAnswer: the 200 is acknowledged and hung up, and nobody is told of an answer.
+// TestCancel_CrossesTheAnswer receives a 200 after its CANCEL. The 200 is acknowledged, the call is hung up, and Answered is
+// not called.
 func TestCancel_CrossesTheAnswer(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)

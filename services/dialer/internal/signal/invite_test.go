@@ -65,7 +65,7 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 	})
 }
 
-// TestInvite_ManyProvisionalResponses: no number of them is too many, and ringing is told once.
+// TestInvite_ManyProvisionalResponses accepts any number of provisional responses, and calls Rang once.
 func TestInvite_ManyProvisionalResponses(t *testing.T) {
 	r := newRig(t, line.UDP)
 	r.exchange.On("01", func(c *signaltest.Call) {
@@ -193,7 +193,7 @@ func TestInvite_AnswerOfNoUse(t *testing.T) {
 	l.ends(call.IncompatibleDest, true, "taken", "answered")
 }
 
-// TestInvite_Unsent: what cannot leave is said at once, and nothing is told.
+// TestInvite_Unsent returns an error if nothing can be sent, and does not call the observer.
 func TestInvite_Unsent(t *testing.T) {
 	r := newRig(t, line.TCP)
 	for name, spoil := range map[string]func(*signal.Trunk, *signal.Invite){
@@ -224,7 +224,8 @@ func TestInvite_Unsent(t *testing.T) {
 	}
 }
 
-// TestInvite_Large: what is too large for a datagram goes by TCP where the trunk allows, by a large datagram where not, or where nobody takes TCP.
+// TestInvite_Large sends an INVITE that is too large for a datagram over TCP if the trunk permits it. Otherwise, or without a
+// TCP listener at the far end, it sends a large datagram.
 func TestInvite_Large(t *testing.T) {
 	r := newRig(t, line.UDP)
 	by := make(chan string, 1)
@@ -253,7 +254,7 @@ func TestInvite_Large(t *testing.T) {
 	}
 }
 
-// TestInvite_CallerID is how a trunk is told who calls.
+// TestInvite_CallerID checks the headers with the caller ID.
 func TestInvite_CallerID(t *testing.T) {
 	r := newRig(t, line.UDP)
 	got := make(chan *sip.Request, 1)

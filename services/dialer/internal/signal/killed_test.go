@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestMain places a call and waits to be killed, when it is told to: it is the process that dies in TestKilled.
+// TestMain places a call and waits to be killed if SIGNAL_TEST_DIALS is set: it is the process that TestKilled kills.
 func TestMain(m *testing.M) {
 	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
 		if err := dialAndWait(told); err != nil {
@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sip.Timer_1xx = 2 * signaltest.Patience // what a script does not say is not said: the far end's transaction would say 100 by itself after 200 ms
+	sip.Timer_1xx = 2 * signaltest.Patience // otherwise the far end's transaction sends 100 after 200 ms, without the script
 	os.Exit(m.Run())
 }
 
-// doomed is what the process that dies is told.
+// doomed are the arguments of the process that is killed.
 type doomed struct {
 	At    string
 	Trunk signal.Trunk
@@ -62,8 +62,9 @@ func dialAndWait(told string) error {
 	select {}
 }
 
-// TestKilled: a process is killed while a call rings, or after it was answered; the next one at its address ends it, as sipp sees it: directly, and behind a proxy
-// that wants credentials. (Over TCP sipp gives a call up with its connection; TestReap has that.)
+// TestKilled kills a process while a call rings, or after it was answered. The next process at its address must end the call
+// at sipp, directly and behind a proxy that requests credentials. TestReap covers TCP, because sipp ends a call with its
+// connection.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -109,7 +110,7 @@ func TestKilled_AnsweredAfterwards(t *testing.T) {
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials, kills it when it says the word, and answers the state that it kept.
+// killedWhen runs a process that dials, kills it when it prints the word, and returns the state that it stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	told, err := json.Marshal(what)
@@ -141,6 +142,6 @@ func killedWhen(t *testing.T, word string, what doomed) []byte {
 			return state
 		}
 	}
-	t.Fatalf("the process that dials never said %s", word)
+	t.Fatalf("the process that dials ended without the word %q", word)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestMany_LeaveNothing: calls of every kind, many at once, each told one end; and when they have lingered nothing of them is left.
+// TestMany_LeaveNothing places many calls of every kind concurrently. Each one has one end, and after Linger no leg is left.
 func TestMany_LeaveNothing(t *testing.T) {
 	t.Parallel()
 	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})

@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestReap: an agent that is gone left a ringing and an answered call; the next one at its address ends both.
+// TestReap ends a ringing and an answered call of an agent that was closed. The next agent has the same address.
 func TestReap(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // nobody takes it between the two agents
@@ -71,15 +71,16 @@ func TestReap(t *testing.T) {
 			t.Errorf("reap again: %v", err)
 		}
 		if err := next.Reap(ctx, r.trunk, nil); err != nil {
-			t.Errorf("reap a call that nobody answered: %v", err)
+			t.Errorf("reap a call that was not answered: %v", err)
 		}
 		if err := next.Reap(ctx, r.trunk, []byte(`{"v":1}`)); err == nil {
-			t.Error("reaped nothing")
+			t.Error("Reap of an invalid state = nil, want an error")
 		}
 	})
 }
 
-// TestReap_AnsweredMeanwhile: the state says that it rings, and it was answered when the process died: the 200 that is repeated ends it.
+// TestReap_AnsweredMeanwhile reaps a call whose state is ringing and that was answered when the process died. It is hung up
+// after the repeated 200.
 func TestReap_AnsweredMeanwhile(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.UDP = at })
@@ -162,7 +163,7 @@ func TestReap_AtAnotherAddress(t *testing.T) {
 	}
 }
 
-// TestStrangers: nobody whom we do not admit costs us a word, and garbage from those whom we do is survived.
+// TestStrangers sends no response to an address that is not admitted. Invalid messages of an admitted address do no harm.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, line.UDP)
 	closed := newAgent(t, func(cfg *signal.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
@@ -190,7 +191,7 @@ func TestStrangers(t *testing.T) {
 	}
 	send(closed, options)
 	if said := heard(200 * time.Millisecond); said != "" {
-		t.Errorf("a stranger was told %q", said)
+		t.Errorf("response to a stranger = %q, want none", said)
 	}
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
@@ -211,7 +212,7 @@ func TestStrangers(t *testing.T) {
 	r.dial("01").ends(call.NormalClearing, false)
 }
 
-// garbage is what nobody should send.
+// garbage returns invalid messages.
 func garbage() []string {
 	via := "Via: SIP/2.0/UDP 127.0.0.1:9;branch=z9hG4bKg\r\n"
 	all := []string{

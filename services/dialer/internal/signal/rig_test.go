@@ -56,7 +56,7 @@ func newAgent(t *testing.T, change ...func(*signal.Config)) *signal.Agent {
 	return agent
 }
 
-// leg is one of ours with what it was told.
+// leg is a leg with the recorded calls of its observer.
 type leg struct {
 	t  *testing.T
 	id string
@@ -126,7 +126,7 @@ func (r *rig) dial(suffix string, change ...func(*signal.Invite, *leg)) *leg {
 	return l
 }
 
-// until waits until something was told so many times.
+// until waits until a function of the observer was called so many times.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(signaltest.Patience)
@@ -141,7 +141,7 @@ func (l *leg) until(what string, times int) {
 		select {
 		case <-change:
 		case <-patience:
-			l.t.Fatalf("%s was told %d times, want %d: %s", what, got, times, told)
+			l.t.Fatalf("calls of %s = %d, want %d: %s", what, got, times, told)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (l *leg) ends(cause call.Cause, byUs bool, told ...string) signal.End {
 		l.t.Errorf("l.end.ByUs = %v, want %v", l.end.ByUs, byUs)
 	}
 	if want := append(told, "ended"); len(told) > 0 && fmt.Sprint(l.told) != fmt.Sprint(want) {
-		l.t.Errorf("told %v, want %v", l.told, want)
+		l.t.Errorf("calls of the observer = %v, want %v", l.told, want)
 	}
 	return l.end
 }
