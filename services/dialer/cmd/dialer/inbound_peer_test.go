@@ -107,7 +107,7 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 			url := "http://" + p.addr + "/admin/v1/trunks"
 			for _, trunk := range []string{
 				fmt.Sprintf(`{"name":"first","priority":1,"host":"127.0.0.1","port":%d%s}`, peertest.Port(t), test.first),
-				fmt.Sprintf(`{"name":"second","priority":2,"host":"127.0.0.1","port":%d}`, port),
+				fmt.Sprintf(`{"name":"second","priority":2,"host":"127.0.0.1","port":%d,"inbound_sources":["127.0.0.66"]}`, port),
 			} {
 				if status, answer := r.asOperator("POST", url, trunk); status != 201 {
 					t.Fatalf("POST trunk = %d %v, want 201", status, answer)
@@ -115,6 +115,8 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
+			// A response to this call shows that the dialer has read the second trunk: its address is one of the sources.
+			callIn(t, strange, "127.0.0.66", peertest.Port(t), address).Ends(t)
 			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
 			var trunk string
 			await(t, "the call has an attempt", func() bool {

@@ -83,7 +83,7 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	known.set(good)
 	comes("OPTIONS", 1)
 	comes("REGISTER", 1)
-	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1")
+	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1, trunks_active 1")
 	p.awaitAnswers(t, good)
 	for number, taken := range map[string]bool{"+14155550199": true, "+14155550170": false} {
 		o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number}
@@ -92,21 +92,21 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 			t.Errorf("%s: %v", number, err)
 		}
 	}
-	told("invites answered 1, invites refused 1, invites silent 0, registered 1, up 1")
+	told("invites answered 1, invites refused 1, invites silent 0, registered 1, up 1, trunks_active 1")
 	changed := good
 	changed.Version, changed.Register = 2, false
 	known.set(changed)
 	comes("REGISTER no more", 1)
 	comes("OPTIONS", 2)
-	told("invites answered 1, invites refused 1, invites silent 0, up 1")
+	told("invites answered 1, invites refused 1, invites silent 0, up 1, trunks_active 1")
 	known.set(good)
 	comes("REGISTER", 2)
 	known.set()
 	comes("REGISTER no more", 2)
-	told("")
+	told("trunks_active 0")
 }
 
-// gathered is what is told of the one trunk that there is, in the order of the names.
+// gathered returns the metrics of the trunk in the order of their names.
 func gathered(t *testing.T, metrics *prometheus.Registry) string {
 	t.Helper()
 	families, err := metrics.Gather()
