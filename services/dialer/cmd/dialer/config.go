@@ -65,8 +65,8 @@ type Config struct {
 	InstanceLease time.Duration `env:"INSTANCE_LEASE" envDefault:"5s" help:"how long after its last sign of life a process counts as gone, as a duration"`
 	// RingLimit is how long we let it ring.
 	RingLimit time.Duration `env:"RING_LIMIT" envDefault:"60s" help:"how long it may ring, as a duration"`
-	// LookEvery is how often the carrier is asked about the calls that live.
-	LookEvery time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"how often the carrier is asked about each live call, in case its news left out the end, as a duration; 0: never"`
+	// LookEvery is how often a carrier with a feed is asked about live calls.
+	LookEvery time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"how often the simulated carrier is asked about each live call, in case its events left out the end, as a duration; 0: never"`
 	// WatchdogGrace is how long after its longest time a call is ended without the carrier's word.
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
 }

@@ -24,9 +24,11 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/analysing"
+	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/carrierevents"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
@@ -40,7 +42,7 @@ import (
 	"ringfence.dev/services/dialer/internal/talking"
 )
 
-// kept is how long the journal keeps what was told and read.
+// kept is how long the journal keeps legs that have ended.
 const kept = 10 * time.Minute
 
 // pools are the process's connections: for work, and for heartbeats alone.
@@ -59,28 +61,53 @@ type lines struct {
 	report func() replica.Report
 	// check tests a trunk; nil without SIP.
 	check httpapi.Check
+	// feed is the carrier if it stores its events itself; nil: the carrier applies its events to
+	// calls.
+	feed carrier.Feed
+	// calls applies the events of the carrier.
+	calls *calls.Applier
+}
+
+// readEvents returns what reads the feed of the carrier. Without a feed it waits until it is to
+// end.
+func (l lines) readEvents(
+	st *store.Store, relay *outbox.Relay, lookEvery time.Duration, ended func(),
+) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if l.feed == nil {
+			<-ctx.Done()
+			return nil
+		}
+		var both errgroup.Group
+		both.Go(func() error { return carrierevents.NewReader(st, l.feed, l.calls).Run(ctx) })
+		both.Go(func() error { return carrierevents.NewLooker(st, l.feed, relay, lookEvery, ended).Run(ctx) })
+		return both.Wait()
+	}
 }
 
 func openLines(
-	cfg Config, db pools, st *store.Store, known secrets, tapes taping, circuits *agent.Circuits,
+	cfg Config, db pools, st *store.Store, relay *outbox.Relay, known secrets, tapes taping, circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
 ) (lines, error) {
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
+		over := sim.New(cfg.SimURL)
 		return lines{
-			Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil },
+			Carrier: over, feed: over, calls: calls.NewApplier(st, relay, over.Find),
+			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replica.Report { return replica.Report{AgentCircuits: circuits.Open()} },
 		}, nil
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, line, err := openSIP(cfg, db, st, known, tapes, circuits, tel)
+		to := calls.NewApplier(st, relay, nil)
+		opened, line, err := openSIP(cfg, db, st, to, known, tapes, circuits, tel)
 		if err != nil {
 			return lines{}, err
 		}
-		opened.from, opened.check = line.From, line.Check
+		opened.from, opened.check, opened.calls = line.From, line.Check, to
 		opened.limit = func(ctx context.Context) (dialqueue.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
@@ -94,7 +121,7 @@ func openLines(
 }
 
 func openSIP(
-	cfg Config, db pools, st *store.Store, known secrets, tapes taping, circuits *agent.Circuits,
+	cfg Config, db pools, st *store.Store, to *calls.Applier, known secrets, tapes taping, circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
 ) (lines, *sip.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
@@ -162,7 +189,7 @@ func openSIP(
 	if err != nil {
 		return lines{}, nil, err
 	}
-	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), known.trunks,
+	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
 		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
@@ -177,7 +204,6 @@ func openSIP(
 		})
 	tel.Metrics.MustRegister(line)
 	recorded := traces.New(db.work, cfg.InstanceLease)
-	close(opened)
 	listening := cfg.SIP.listening()
 	slog.Info("SIP listening", "udp", listening.UDP, "tcp", listening.TCP, "tls", listening.TLS,
 		"advertised", listening.Advertised, "rtp", listening.RTP)
@@ -188,6 +214,8 @@ func openSIP(
 	}
 	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
+		// No call arrives before the listeners of the applier are set.
+		close(opened)
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain
 		defer stop()
 		var both errgroup.Group

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
-	"ringfence.dev/services/dialer/internal/bridging"
+	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/erasure"
 	"ringfence.dev/services/dialer/internal/failover"
@@ -84,13 +84,13 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
 	tel.Metrics.MustRegister(circuits)
-	trunk, err := openLines(cfg, db, st, known, tapes, circuits, tel)
+	trunk, err := openLines(cfg, db, st, relay, known, tapes, circuits, tel)
 	if err != nil {
 		return nil, err
 	}
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
-	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
+	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
 	limits.From = trunk.from
 	dialer := dialing.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
@@ -98,8 +98,10 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	ended := func() { dialer.Wake(); analyser.Wake() }
-	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
+	trunk.calls.Listen(calls.Listeners{
+		Ended:   func() { dialer.Wake(); analyser.Wake() },
+		Arrived: answerer.Wake, OptedOut: reporter.Wake, HangUp: recoverer.Wake,
+	})
 	reports := replicas.New(pool)
 	replicaJob, err := openReplica(reports, trunk.report)
 	if err != nil {
@@ -127,8 +129,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		service.Part{Name: "analysing", Run: analyser.Run},
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "recording", Run: tapes.run},
-		service.Part{Name: "bridging", Run: bridge.Run},
-		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
+		service.Part{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
 		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
 		service.Part{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),

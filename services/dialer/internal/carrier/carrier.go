@@ -1,5 +1,6 @@
-// Package carrier owns what the dialer needs of a telephone carrier, whichever it is: place, answer and end a call, say what is known of one, and tell the
-// news in order. How that is done is each carrier's own package; that it is done is shown by the suite in carriertest, which every carrier passes.
+// Package carrier defines what the dialer needs of a telephone carrier: place, answer and end a
+// call, and find what is known of one. It defines the events of calls too. Each carrier is a
+// package, and passes the conformance suite in carriertest.
 package carrier
 
 import (
@@ -14,14 +15,19 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-// Carrier is a trunk. All its methods may be called at once, in every replica and in any order, also for calls that another replica began: whatever a carrier
-// needs beyond the call's id (a SIP dialog) it keeps itself, where the others find it, before it tells the first news of the call. Every method but News ends within
-// 10 s, at once when ctx ends.
+// Carrier places and ends calls. All methods are safe for concurrent use, in every replica and in
+// any order, also for calls that another replica began: a carrier stores what it needs besides the
+// call's id before the first event of the call. Every method ends within 10 s, and immediately when
+// ctx ends.
 //
-// An error is one of four: *Refused, ErrAsked, ErrUnknownCall, or any other, which says only that nobody knows. A carrier that cannot be reached knows
-// nothing: it must not say ErrUnknownCall, by which calls are ended.
+// What happens to a call reaches its row through package calls. A carrier that runs in the dialer
+// (SIP) applies the events of its legs. A carrier that outlives the dialer is a Feed, which
+// package carrierevents reads.
+//
+// After any error that is not documented here, the state of the call is unknown. A carrier that
+// cannot be reached must not return ErrUnknownCall, because that ends calls.
 type Carrier interface {
-	// Name tells the trunk in fences and feeds. It is the same for good.
+	// Name is the carrier's name in fences and feeds. It never changes.
 	Name() string
 	// Originate rings a number, at most once, whatever fails. dialedAt is when the first request
 	// left that can make the phone ring; zero if none left, or if that is not known.
@@ -31,26 +37,35 @@ type Carrier interface {
 	// nothing was sent. Any other error: it is not known whether the phone rings, and the call must
 	// never be originated again. Find may know it, and Hangup ends it.
 	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
-	// Answer picks up an inbound call. Again, or after the end, it changes nothing. ErrUnknownCall when the carrier never heard of it.
+	// Answer answers an inbound call. Again, or after the end, it changes nothing. It returns
+	// ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
-	// Hangup ends a call, whatever state it is in, and answers what is known of it then. The end is told in the news. It may be asked again: a call that has
-	// ended, by whomever, is left as it was. ErrUnknownCall when the carrier never heard of it; an originate that is still under way may
-	// come to ring after that, and is told in the news.
+	// Hangup ends a call in any state and returns what is known of it then. The end is an event.
+	// Hangup can be repeated: an ended call stays as it is. It returns ErrUnknownCall if the
+	// carrier never had the call. An originate that is still under way can ring after that, and
+	// then has events.
 	Hangup(ctx context.Context, callID uuid.UUID) (Knowledge, error)
-	// Find tells what the carrier knows of a call, no less than its news; ErrUnknownCall when it never heard of it.
+	// Find returns what the carrier knows of a call, at least what its events contain. It returns
+	// ErrUnknownCall if the carrier never had the call.
 	Find(ctx context.Context, callID uuid.UUID) (Knowledge, error)
-	// News answers what happened after a place in the feed, 0 being its beginning: at once what there is (a part of it, when it is much), else what comes
-	// within wait, else nothing. Asked again it answers the same, also to another replica and after a restart, unless the feed has another name. A
-	// place that the feed has not reached is no error: nothing comes after it.
-	//
-	// Seq rises. News of one call come in the order in which they happened, each once, and Ended is the last, but for an opt-out that was heard: so a carrier does it, and the
-	// reader takes it as it comes: late and repeated news change nothing.
-	News(ctx context.Context, after int64, wait time.Duration) (Batch, error)
-	// Ready says whether the carrier can be reached. It has no effect there.
+	// Ready returns nil if the carrier can be reached. It has no effect on the carrier.
 	Ready(ctx context.Context) error
 }
 
-// ErrUnknownCall says that the carrier never heard of the call, or has lost its memory of it.
+// Feed is a carrier that stores its events itself and outlives the dialer.
+type Feed interface {
+	Carrier
+	// Events returns what happened after a place in the feed; 0 is its beginning. It returns
+	// immediately if there are events, possibly not all of them. Otherwise it waits for at most
+	// wait. Repeated, also by another replica and after a restart, it returns the same, unless the
+	// feed has another name. No events follow a place that the feed has not reached.
+	//
+	// Seq rises. The events of one call are in the order in which they happened, each once. Ended
+	// is the last one, except for an opt-out. Events that are late or repeated change nothing.
+	Events(ctx context.Context, after int64, wait time.Duration) (Batch, error)
+}
+
+// ErrUnknownCall is returned if the carrier never had the call, or does not remember it.
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
 // ErrAsked says that this process has asked the carrier to originate the call before.
@@ -106,7 +121,7 @@ type Originate struct {
 // Permitted reports whether a request may leave now.
 func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
-// Kind of news.
+// Kind of an event.
 type Kind string
 
 // Kinds.
@@ -119,47 +134,52 @@ const (
 	Ended    Kind = "hangup"
 )
 
-// News is one thing that happened to a call.
-type News struct {
-	// Seq is the place in the feed, from 1.
+// Event is one thing that happened to a call.
+type Event struct {
+	// Seq is the place in the feed, from 1; 0 without a feed.
 	Seq int64
-	// At is the instant by the carrier's clock.
+	// At is the time by the carrier's clock.
 	At       time.Time
 	Kind     Kind
 	CallID   uuid.UUID
 	From, To string
 	// Inbound marks a call that rings us.
 	Inbound bool
-	// Role says who said Text. Empty: the person, to whom nobody has answered yet. OptedOut quotes a person who asked not to be called again.
+	// Role is the speaker of Text. If it is empty, the person spoke and the scripted agent has to
+	// answer. The Text of OptedOut is the person's request not to be called again.
 	Role, Text string
 	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
 	SpokenUntil time.Time
 	Cause       call.Cause
-	// Outcome and Reached are what an agent that talked by itself made of the call, with its end. Reached empty: no such agent did.
+	// Outcome and Reached are an agent's judgement of its conversation, with Ended. Reached is
+	// empty without one.
 	Outcome, Reached string
 	// Disclosure is of Ended: what was played of the disclosure; nil: that is not known.
 	Disclosure *agent.DisclosureRecord
-	// ByUs says that we hung up.
+	// ByUs: this side hung up.
 	ByUs bool
-	// DialedAt is the originate's; inbound calls have none.
+	// DialedAt is the time of the dial; nil for an inbound call.
 	DialedAt *time.Time
 }
 
-// Batch is a part of the feed. A feed with another name was begun anew: its places have nothing to do with the old ones, and calls that it does not tell of are
-// not known any more. A carrier that restarts with its memory keeps the name, and tells the end of every call that did not live through it.
+// Batch is a part of a feed. A feed with another name is a new one: its places are unrelated to the
+// old ones, and calls without events in it are unknown. A carrier that restarts with its memory
+// keeps the name, and publishes the end of every call that ended with the restart.
 type Batch struct {
-	Feed string
-	News []News
+	Feed   string
+	Events []Event
 }
 
-// Knowledge is what a carrier can say about one call: the instants are those of the news, nil is not yet, or never. Cause and ByUs go with EndedAt.
+// Knowledge is what a carrier knows of one call. The times are those of the events; nil: it has not
+// happened. Cause and ByUs belong to EndedAt.
 type Knowledge struct {
 	DialedAt, RingingAt, AnsweredAt, EndedAt *time.Time
 	Cause                                    call.Cause
 	ByUs                                     bool
 }
 
-// Replay tells a call all that is known of it, and whether that ended it. zone is the person's.
+// Replay applies to a call what is known of it. It returns whether that ended the call. zone is the
+// person's.
 func (k Knowledge) Replay(c *call.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// A suspended workspace's agents cost nobody anything: who calls them is turned away.
-func TestFoldNews_NobodyAnswersForASuspendedWorkspace(t *testing.T) {
+// An inbound call of a suspended workspace has no row, so it is not answered.
+func TestApplyEvents_NoRowForACallOfASuspendedWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -34,18 +34,19 @@ func TestFoldNews_NobodyAnswersForASuspendedWorkspace(t *testing.T) {
 			}
 		}
 		taken := false
-		news := store.News{
-			Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: int64(i + 1)}, Calls: []uuid.UUID{id},
+		next := store.Place{Feed: "a", Cursor: int64(i + 1)}
+		events := store.Events{
+			Guard: st.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
 			Arrived: []store.Arrived{{CallID: id, From: "+14155550199", To: test.number, RingingAt: time.Now()}},
 			Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
 				taken = calls[id] != nil
 				return store.Folded{}, nil
 			},
 		}
-		if err := st.FoldNews(t.Context(), news); err != nil {
+		if err := st.ApplyEvents(t.Context(), events); err != nil {
 			t.Fatal(err)
 		}
-		place = news.To
+		place = next
 		if taken != test.taken {
 			t.Errorf("a call to a workspace that is %s: taken %v", test.status, taken)
 		}

@@ -14,13 +14,13 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-// Place is how far a carrier's feed was read.
+// Place is how far a carrier's feed has been read.
 type Place struct {
 	Feed   string `db:"feed"`
 	Cursor int64  `db:"cursor"`
 }
 
-// Arrived is an inbound call as the carrier tells of it.
+// Arrived is an inbound call that rings.
 type Arrived struct {
 	CallID    uuid.UUID
 	From, To  string
@@ -34,8 +34,9 @@ UPDATE feeds SET reader = @instance, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
-// ReadFeed makes this process the reader of a trunk's news for one instance lease, or longer with the next call, and answers the place to read on
-// from. mine is false while another process reads.
+// ReadFeed makes this process the reader of a carrier's feed for one instance lease, and returns
+// the place from which to read. MoveFeed extends the lease. mine is false while another process
+// reads.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine bool, err error) {
 	args := pg.Args{
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
@@ -64,7 +65,7 @@ UPDATE feeds SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// Nobody answers for a workspace that is suspended: the call is an orphan, and turned away.
+// An inbound call of a suspended workspace has no row: it is an orphan and is hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -94,64 +95,90 @@ const insertOrphans = `
 INSERT INTO orphans (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
-// Folded is what a batch of news tells besides what became of our calls.
+// Folded is what events contain besides the changes of calls.
 type Folded struct {
-	// Orphans live at the carrier and not here: DueHangups lists them until they are forgotten.
+	// Orphans are alive at the carrier and not here. DueHangups lists them until they are
+	// forgotten.
 	Orphans []uuid.UUID
 }
 
-// News is what one batch of a feed does.
-type News struct {
-	Trunk    string
-	From, To Place
-	Arrived  []Arrived
-	// Calls are the ids of all calls in the batch; Fold changes them and tells what else there is. With an error of its, nothing is.
-	Calls []uuid.UUID
-	Fold  func(map[uuid.UUID]*call.Call) (Folded, error)
-}
+// Guard queues the statement that decides whether a transaction may apply its events. If it returns
+// an error, nothing is applied.
+type Guard func(*pgx.Batch)
 
-// FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing; it makes this process the reader as
-// ReadFeed does. ErrLost: somebody else reads now.
-func (s *Store) FoldNews(ctx context.Context, news News) error {
-	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var batch pgx.Batch
-		batch.Queue(moveOn, pg.Args{
-			"trunk": news.Trunk, "instance": s.instance, "feed": news.To.Feed, "cursor": news.To.Cursor,
-			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor, "lease": s.timing.InstanceLease,
-			"server": s.server(),
-		}).Exec(func(moved pgconn.CommandTag) error {
-			if moved.RowsAffected() == 0 {
+// Owned returns a guard that fails with ErrLost if the statement changes or locks no row.
+func Owned(sql string, args pg.Args) Guard {
+	return func(batch *pgx.Batch) {
+		batch.Queue(sql, args).Exec(func(did pgconn.CommandTag) error {
+			if did.RowsAffected() == 0 {
 				return ErrLost
 			}
 			return nil
 		})
-		for _, a := range news.Arrived {
+	}
+}
+
+// MoveFeed returns the guard of a batch of a feed: this process reads the feed, and its place
+// moves.
+func (s *Store) MoveFeed(trunk string, from, to Place) Guard {
+	return Owned(moveOn, pg.Args{
+		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
+		"was_feed": from.Feed, "was_cursor": from.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
+	})
+}
+
+// Events are events of calls that one transaction applies.
+type Events struct {
+	// Guard is the first statement; nil: there is no condition.
+	Guard   Guard
+	Arrived []Arrived
+	// Calls are the ids of all calls of the events. Fold changes the calls. If it returns an error,
+	// nothing is stored.
+	Calls []uuid.UUID
+	Fold  func(map[uuid.UUID]*call.Call) (Folded, error)
+}
+
+// ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
+// rows commit together. It returns ErrLost if the guard is not fulfilled. On a server that
+// was not reconciled, where rows of calls can be missing, it returns ErrServerChanged.
+func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var batch pgx.Batch
+		batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(sameServer)
+		if events.Guard != nil {
+			events.Guard(&batch)
+		}
+		for _, a := range events.Arrived {
 			batch.Queue(insertArrival, pg.Args{
 				"call_id": a.CallID, "from": a.From, "to": a.To, "ringing_at": a.RingingAt,
 				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 			})
 		}
 		var locked []*call.Call
-		queueLock(&batch, news.Calls, &locked)
+		queueLock(&batch, events.Calls, &locked)
 		if err := tx.Ask(ctx, &batch); err != nil {
-			return fmt.Errorf("move on in feed %s: %w", news.Trunk, err)
+			return err
 		}
-		var told Folded
+		var folded Folded
 		var fault error
-		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { told, fault = news.Fold(calls) })
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { folded, fault = events.Fold(calls) })
 		if err = errors.Join(err, fault); err != nil {
 			return err
 		}
-		if len(told.Orphans) > 0 {
-			tx.Later(insertOrphans, pg.Args{"call_ids": told.Orphans}, nil)
+		if len(folded.Orphans) > 0 {
+			tx.Later(insertOrphans, pg.Args{"call_ids": folded.Orphans}, nil)
 		}
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("apply events: %w", err)
+	}
+	return nil
 }
 
 const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
 
-// LiveCalls are the calls that the carrier has, as far as we know.
+// LiveCalls returns the calls that the carrier has according to their rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
 	rows, err := s.pool.Query(ctx, liveCalls)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Whoever read of an orphan may die before he has hung it up: the news will not tell of it again.
-func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
+// The process that found an orphan can die before it hangs it up. The events do not name the orphan
+// again.
+func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	dead, living := newStore(pool), newStore(pool)
@@ -23,16 +24,17 @@ func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
 	}
 	orphan := uuid.New()
 	for cursor := range int64(2) { // rings, and is answered
-		news := store.News{
-			Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: cursor + 1}, Calls: []uuid.UUID{orphan},
+		next := store.Place{Feed: "a", Cursor: cursor + 1}
+		events := store.Events{
+			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},
 			Fold: func(map[uuid.UUID]*call.Call) (store.Folded, error) {
 				return store.Folded{Orphans: []uuid.UUID{orphan}}, nil
 			},
 		}
-		if err := dead.FoldNews(t.Context(), news); err != nil {
+		if err := dead.ApplyEvents(t.Context(), events); err != nil {
 			t.Fatal(err)
 		}
-		place = news.To
+		place = next
 	}
 	due := func() []store.Hangup {
 		t.Helper()

@@ -458,7 +458,7 @@ func TestVoid_OnlyBeforeAnythingLeft(t *testing.T) {
 	}
 }
 
-func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
+func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	first, second := newStore(pool), newStore(pool)
@@ -475,20 +475,23 @@ func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
 	} else if mine {
 		t.Error("a second reader: mine = true, want false")
 	}
-	news := store.News{
-		Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: 2}, Calls: []uuid.UUID{id},
-		Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
-			calls[id].Initiate(time.Now())
-			return store.Folded{}, nil
-		},
+	next := store.Place{Feed: "a", Cursor: 2}
+	events := func(reader *store.Store) store.Events {
+		return store.Events{
+			Guard: reader.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
+			Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
+				calls[id].Initiate(time.Now())
+				return store.Folded{}, nil
+			},
+		}
 	}
-	if err := second.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
-		t.Errorf("fold by who does not read = %v, want ErrLost", err)
+	if err := second.ApplyEvents(t.Context(), events(second)); !errors.Is(err, store.ErrLost) {
+		t.Errorf("ApplyEvents by a process that is not the reader = %v, want ErrLost", err)
 	}
-	if err := first.FoldNews(t.Context(), news); err != nil {
+	if err := first.ApplyEvents(t.Context(), events(first)); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
-		t.Errorf("the same news again = %v, want ErrLost", err)
+	if err := first.ApplyEvents(t.Context(), events(first)); !errors.Is(err, store.ErrLost) {
+		t.Errorf("ApplyEvents of the same batch again = %v, want ErrLost", err)
 	}
 }

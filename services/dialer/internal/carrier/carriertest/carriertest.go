@@ -22,7 +22,11 @@ type T interface {
 
 // Network is a fresh carrier and what is behind it. The numbers do what they say; originates to two of them never meet.
 type Network struct {
-	Carrier carrier.Carrier
+	// Carrier is the carrier. Its Events are what it published, or, without a feed, what it applied
+	// to calls.
+	Carrier carrier.Feed
+	// HasFeed: the carrier stores its events itself, so the rules of a feed apply.
+	HasFeed bool
 	// Talks answers soon, talks, and hangs up. Busy is busy. Rings rings soon, and for as long as the suite lasts. Slow does nothing at all for as
 	// long. Stays answers soon and stays on the line.
 	Talks, Busy, Rings, Slow, Stays string
@@ -32,7 +36,7 @@ type Network struct {
 	// SilentUndialed does not ring. It is empty for a carrier that stores a call before it dials.
 	Silent, SilentUndialed string
 	// Another is the same trunk in another process of ours.
-	Another func() carrier.Carrier
+	Another func() carrier.Feed
 	// Dials counts how often the far end rang, or was busy, for a call: from its own records, not from the carrier's news.
 	Dials func(callID uuid.UUID) int
 	// Call has somebody call us.
@@ -120,18 +124,18 @@ func dial(t T, n *Network, to string) dialed {
 // reader reads the feed from its beginning, keeps what it read, and holds it to the rules of the feed.
 type reader struct {
 	t     T
-	trunk carrier.Carrier
+	trunk carrier.Feed
 	feed  string
 	place int64
-	all   []carrier.News
+	all   []carrier.Event
 }
 
-func read(t T, trunk carrier.Carrier) *reader { return &reader{t: t, trunk: trunk} }
+func read(t T, trunk carrier.Feed) *reader { return &reader{t: t, trunk: trunk} }
 
 // more reads one batch, waiting for it as long.
 func (r *reader) more(wait time.Duration) int {
 	r.t.Helper()
-	batch, err := r.trunk.News(r.t.Context(), r.place, wait)
+	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
 	if err != nil {
 		r.t.Fatalf("news after %d: %v", r.place, err)
 	}
@@ -139,18 +143,18 @@ func (r *reader) more(wait time.Duration) int {
 		r.t.Fatalf("the feed is called %q, was %q", batch.Feed, r.feed)
 	}
 	r.feed = batch.Feed
-	for _, news := range batch.News {
+	for _, news := range batch.Events {
 		if news.Seq <= r.place {
 			r.t.Fatalf("news %d after place %d", news.Seq, r.place)
 		}
 		r.place = news.Seq
 	}
-	r.all = append(r.all, batch.News...)
-	return len(batch.News)
+	r.all = append(r.all, batch.Events...)
+	return len(batch.Events)
 }
 
 // of are the news of one call so far.
-func (r *reader) of(callID uuid.UUID) (news []carrier.News) {
+func (r *reader) of(callID uuid.UUID) (news []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
 			news = append(news, one)
@@ -160,7 +164,7 @@ func (r *reader) of(callID uuid.UUID) (news []carrier.News) {
 }
 
 // until reads until a call has had news of a kind, and answers its news.
-func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.News {
+func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.more(time.Second) {
 		if news := r.of(callID); count(news, kind) > 0 {
@@ -179,7 +183,7 @@ func (r *reader) rest() {
 	}
 }
 
-func count(news []carrier.News, kind carrier.Kind) (times int) {
+func count(news []carrier.Event, kind carrier.Kind) (times int) {
 	for _, one := range news {
 		if one.Kind == kind {
 			times++
@@ -188,7 +192,7 @@ func count(news []carrier.News, kind carrier.Kind) (times int) {
 	return times
 }
 
-func kinds(news []carrier.News) (all []carrier.Kind) {
+func kinds(news []carrier.Event) (all []carrier.Kind) {
 	for _, one := range news {
 		if one.Kind != carrier.Said {
 			all = append(all, one.Kind)

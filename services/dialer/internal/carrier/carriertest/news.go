@@ -22,6 +22,9 @@ func newsRules() []Rule {
 }
 
 func newsAgain(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
 	r := read(t, n.Carrier)
 	r.until(dial(t, n, n.Talks).CallID, carrier.Ended)
 	r.rest()
@@ -37,14 +40,14 @@ func newsAgain(t T, n *Network) {
 			t.Fatalf("after place %d of %s: %v, want %v", place, other.feed, other.all, r.all[i+1:])
 		}
 	}
-	far, err := n.Carrier.News(t.Context(), r.place+1000, 0)
-	if err != nil || far.Feed != r.feed || len(far.News) != 0 {
+	far, err := n.Carrier.Events(t.Context(), r.place+1000, 0)
+	if err != nil || far.Feed != r.feed || len(far.Events) != 0 {
 		t.Errorf("after a place that the feed has not reached: %v, %v", far, err)
 	}
 }
 
-func same(a, b []carrier.News) bool {
-	return slices.EqualFunc(a, b, func(a, b carrier.News) bool {
+func same(a, b []carrier.Event) bool {
+	return slices.EqualFunc(a, b, func(a, b carrier.Event) bool {
 		if (a.DialedAt == nil) != (b.DialedAt == nil) || a.DialedAt != nil && !a.DialedAt.Equal(*b.DialedAt) || !a.At.Equal(b.At) {
 			return false
 		}
@@ -54,6 +57,9 @@ func same(a, b []carrier.News) bool {
 }
 
 func newsWait(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
 	r := read(t, n.Carrier)
 	r.rest()
 	begun := time.Now()
@@ -65,12 +71,12 @@ func newsWait(t T, n *Network) {
 	}
 	woken := make(chan int, 1)
 	go func() { // an error is reported as no news
-		batch, err := n.Carrier.News(t.Context(), r.place, longPoll)
+		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0
 			return
 		}
-		woken <- len(batch.News)
+		woken <- len(batch.Events)
 	}()
 	dial(t, n, n.Rings)
 	select {
@@ -90,7 +96,7 @@ func newsWait(t T, n *Network) {
 	quiet.rest()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := n.Carrier.News(ctx, quiet.place+1000, longPoll); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := n.Carrier.Events(ctx, quiet.place+1000, longPoll); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("long poll after its context ended = %v, want context.DeadlineExceeded", err)
 	}
 }
@@ -147,12 +153,15 @@ func restarted(t T, n *Network) {
 }
 
 func forgetful(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
 	r := read(t, n.Carrier)
 	lost := dial(t, n, n.Stays)
 	r.until(lost.CallID, carrier.Answered)
 	n.Stop()
 	n.Start(true)
-	if batch, err := n.Carrier.News(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
+	if batch, err := n.Carrier.Events(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
 		t.Errorf("the feed is called %q, was %q: %v", batch.Feed, r.feed, err)
 	}
 	_, found := n.Carrier.Find(t.Context(), lost.CallID)
@@ -163,7 +172,8 @@ func forgetful(t T, n *Network) {
 	anew := read(t, n.Carrier)
 	o := dial(t, n, n.Busy)
 	anew.until(o.CallID, carrier.Ended)
-	if news := anew.of(lost.CallID); len(news) != 0 || slices.ContainsFunc(anew.all, func(one carrier.News) bool { return one.CallID == uuid.Nil }) {
+	noCall := func(one carrier.Event) bool { return one.CallID == uuid.Nil }
+	if news := anew.of(lost.CallID); len(news) != 0 || slices.ContainsFunc(anew.all, noCall) {
 		t.Errorf("news of what was forgotten: %v", anew.all)
 	}
 }

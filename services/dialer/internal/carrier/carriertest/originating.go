@@ -45,7 +45,7 @@ func busyCall(t T, n *Network) {
 }
 
 // sane checks what every news item of an outbound call says beside its kind.
-func sane(t T, o dialed, news []carrier.News) {
+func sane(t T, o dialed, news []carrier.Event) {
 	t.Helper()
 	last := o.at.Add(-skew)
 	for _, one := range news {
@@ -69,7 +69,7 @@ func sane(t T, o dialed, news []carrier.News) {
 }
 
 // agrees checks that Find knows what the news said.
-func agrees(t T, n *Network, callID uuid.UUID, news []carrier.News) {
+func agrees(t T, n *Network, callID uuid.UUID, news []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
 	if err != nil {
@@ -192,7 +192,7 @@ func away(t T, n *Network) {
 			t.Errorf("%s: %v: a carrier that is away knows nothing", deed, err)
 		}
 	}
-	if batch, err := n.Carrier.News(t.Context(), 0, time.Second); err == nil {
+	if batch, err := n.Carrier.Events(t.Context(), 0, time.Second); err == nil {
 		t.Errorf("news of a carrier that is away: %v", batch)
 	}
 	n.Start(false)

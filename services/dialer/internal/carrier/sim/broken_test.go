@@ -17,7 +17,7 @@ import (
 
 // broken is a carrier that misbehaves where a function is set.
 type broken struct {
-	carrier.Carrier
+	Carrier   carrier.Feed
 	originate func(context.Context, carrier.Originate) (time.Time, error)
 	answer    func(context.Context, uuid.UUID) error
 	hangup    func(context.Context, uuid.UUID) (carrier.Knowledge, error)
@@ -62,11 +62,11 @@ func (b *broken) Find(ctx context.Context, id uuid.UUID) (carrier.Knowledge, err
 	return b.Carrier.Find(ctx, id)
 }
 
-func (b *broken) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+func (b *broken) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	if b.news != nil {
 		return b.news(ctx, after, wait)
 	}
-	return b.Carrier.News(ctx, after, wait)
+	return b.Carrier.Events(ctx, after, wait)
 }
 
 func (b *broken) Ready(ctx context.Context) error {
@@ -113,17 +113,17 @@ func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 }
 
 // eachNews rewrites every batch.
-func eachNews(b *broken, rewrite func([]carrier.News) []carrier.News) {
+func eachNews(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-		batch, err := b.Carrier.News(ctx, after, wait)
-		batch.News = rewrite(batch.News)
+		batch, err := b.Carrier.Events(ctx, after, wait)
+		batch.Events = rewrite(batch.Events)
 		return batch, err
 	}
 }
 
 // eachItem rewrites every item.
-func eachItem(b *broken, rewrite func(*carrier.News)) {
-	eachNews(b, func(news []carrier.News) []carrier.News {
+func eachItem(b *broken, rewrite func(*carrier.Event)) {
+	eachNews(b, func(news []carrier.Event) []carrier.Event {
 		for i := range news {
 			rewrite(&news[i])
 		}

@@ -173,7 +173,7 @@ func hangupMutations() []mutation {
 		{"hangs up nothing that talks", "a call is hung up after the answer", deaf},
 		{"hangs up only what it dialled itself", "another process ends what this one dialled", func(_ *broken, n *carriertest.Network) {
 			another := n.Another
-			n.Another = func() carrier.Carrier { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
+			n.Another = func() carrier.Feed { b := &broken{Carrier: another()}; b.hangup = b.Carrier.Find; return b }
 		}},
 		{"is another trunk in each process", "another process ends what this one dialled", func(b *broken, _ *carriertest.Network) { b.name = "here" }},
 		{"knows every call when hanging up", nobody, hangup(func(_ *broken, _ *carrier.Knowledge, err *error) { *err = nil })},
@@ -238,31 +238,31 @@ func hangupMutations() []mutation {
 }
 
 func newsMutations() []mutation {
-	rewriting := func(rewrite func([]carrier.News) []carrier.News) func(*broken, *carriertest.Network) {
+	rewriting := func(rewrite func([]carrier.Event) []carrier.Event) func(*broken, *carriertest.Network) {
 		return func(b *broken, _ *carriertest.Network) { eachNews(b, rewrite) }
 	}
-	item := func(rewrite func(*carrier.News)) func(*broken, *carriertest.Network) {
+	item := func(rewrite func(*carrier.Event)) func(*broken, *carriertest.Network) {
 		return func(b *broken, _ *carriertest.Network) { eachItem(b, rewrite) }
 	}
 	without := func(kind carrier.Kind) func(*broken, *carriertest.Network) {
-		return rewriting(func(news []carrier.News) []carrier.News {
-			return slices.DeleteFunc(news, func(n carrier.News) bool { return n.Kind == kind })
+		return rewriting(func(news []carrier.Event) []carrier.Event {
+			return slices.DeleteFunc(news, func(n carrier.Event) bool { return n.Kind == kind })
 		})
 	}
 	return []mutation{
-		{"tells news backwards", wholeCall, rewriting(func(news []carrier.News) []carrier.News {
-			if !slices.ContainsFunc(news, func(n carrier.News) bool { return n.Kind == carrier.Ended }) {
+		{"tells news backwards", wholeCall, rewriting(func(news []carrier.Event) []carrier.Event {
+			if !slices.ContainsFunc(news, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
 				return nil // until there is all of a call
 			}
 			slices.Reverse(news)
 			return news
 		})},
-		{"swaps answer and ringing", wholeCall, item(func(n *carrier.News) {
+		{"swaps answer and ringing", wholeCall, item(func(n *carrier.Event) {
 			if swapped, is := map[carrier.Kind]carrier.Kind{carrier.Ringing: carrier.Answered, carrier.Answered: carrier.Ringing}[n.Kind]; is {
 				n.Kind = swapped
 			}
 		})},
-		{"tells every answer twice", wholeCall, rewriting(func(news []carrier.News) (all []carrier.News) {
+		{"tells every answer twice", wholeCall, rewriting(func(news []carrier.Event) (all []carrier.Event) {
 			for _, n := range news {
 				n.Seq *= 2
 				if all = append(all, n); n.Kind == carrier.Answered {
@@ -274,21 +274,21 @@ func newsMutations() []mutation {
 		})},
 		{"does not tell of ringing", wholeCall, without(carrier.Ringing)},
 		{"does not tell what was said", wholeCall, without(carrier.Said)},
-		{"has no clock", wholeCall, item(func(n *carrier.News) { n.At = time.Time{} })},
-		{"has a clock that is a day ahead", wholeCall, item(func(n *carrier.News) { n.At = n.At.Add(24 * time.Hour) })},
-		{"forgets when we dialled", wholeCall, item(func(n *carrier.News) { n.DialedAt = nil })},
-		{"forgets who was called", wholeCall, item(func(n *carrier.News) { n.To = "" })},
-		{"gives no cause", wholeCall, item(func(n *carrier.News) { n.Cause = "" })},
-		{"gives every call the same cause", "a busy number ends without an answer", item(func(n *carrier.News) {
+		{"has no clock", wholeCall, item(func(n *carrier.Event) { n.At = time.Time{} })},
+		{"has a clock that is a day ahead", wholeCall, item(func(n *carrier.Event) { n.At = n.At.Add(24 * time.Hour) })},
+		{"forgets when we dialled", wholeCall, item(func(n *carrier.Event) { n.DialedAt = nil })},
+		{"forgets who was called", wholeCall, item(func(n *carrier.Event) { n.To = "" })},
+		{"gives no cause", wholeCall, item(func(n *carrier.Event) { n.Cause = "" })},
+		{"gives every call the same cause", "a busy number ends without an answer", item(func(n *carrier.Event) {
 			if n.Kind == carrier.Ended {
 				n.Cause = call.NormalClearing
 			}
 		})},
-		{"takes our hang-up for theirs", ringing, item(func(n *carrier.News) { n.ByUs = false })},
-		{"takes callers for callees", inboundCall, item(func(n *carrier.News) { n.Inbound = false })},
+		{"takes our hang-up for theirs", ringing, item(func(n *carrier.Event) { n.ByUs = false })},
+		{"takes callers for callees", inboundCall, item(func(n *carrier.Event) { n.Inbound = false })},
 		{"mixes calls up", "news of many calls keep the order of each", func(b *broken, _ *carriertest.Network) {
 			var last uuid.UUID
-			eachItem(b, func(n *carrier.News) {
+			eachItem(b, func(n *carrier.Event) {
 				if n.Kind == carrier.Answered {
 					n.CallID, last = last, n.CallID
 				}
@@ -296,34 +296,34 @@ func newsMutations() []mutation {
 		}},
 		{"begins at the beginning each time", again, func(b *broken, _ *carriertest.Network) {
 			b.news = func(ctx context.Context, _ int64, wait time.Duration) (carrier.Batch, error) {
-				return b.Carrier.News(ctx, 0, wait)
+				return b.Carrier.Events(ctx, 0, wait)
 			}
 		}},
 		{"tells each piece of news to one reader only", again, func(_ *broken, n *carriertest.Network) {
 			another := n.Another
-			n.Another = func() carrier.Carrier {
+			n.Another = func() carrier.Feed {
 				b := &broken{Carrier: another()}
-				eachNews(b, func([]carrier.News) []carrier.News { return nil })
+				eachNews(b, func([]carrier.Event) []carrier.Event { return nil })
 				return b
 			}
 		}},
 		{"does not wait", waiting, func(b *broken, _ *carriertest.Network) {
 			b.news = func(ctx context.Context, after int64, _ time.Duration) (carrier.Batch, error) {
-				return b.Carrier.News(ctx, after, 0)
+				return b.Carrier.Events(ctx, after, 0)
 			}
 		}},
 		{"waits though there are news", waiting, func(b *broken, _ *carriertest.Network) {
 			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-				batch, err := b.Carrier.News(ctx, after+1_000_000, wait)
+				batch, err := b.Carrier.Events(ctx, after+1_000_000, wait)
 				if err != nil || wait < 10*time.Second {
-					return b.Carrier.News(ctx, after, 0)
+					return b.Carrier.Events(ctx, after, 0)
 				}
 				return batch, err
 			}
 		}},
 		{"calls its feed the same whatever it forgot", forgetting, func(b *broken, _ *carriertest.Network) {
 			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-				batch, err := b.Carrier.News(ctx, after, wait)
+				batch, err := b.Carrier.Events(ctx, after, wait)
 				batch.Feed = "feed"
 				return batch, err
 			}
@@ -332,7 +332,7 @@ func newsMutations() []mutation {
 			begin, times := n.Start, 0
 			n.Start = func(forgetful bool) { begin(forgetful); times++ }
 			b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-				batch, err := b.Carrier.News(ctx, after, wait)
+				batch, err := b.Carrier.Events(ctx, after, wait)
 				batch.Feed += strings.Repeat("x", times)
 				return batch, err
 			}

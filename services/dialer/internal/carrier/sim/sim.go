@@ -132,7 +132,7 @@ func (c *Carrier) Ready(ctx context.Context) error {
 }
 
 // News reads the feed.
-func (c *Carrier) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	var page struct {
 		Feed string  `json:"feed"`
 		Data []entry `json:"data"`
@@ -147,9 +147,9 @@ func (c *Carrier) News(ctx context.Context, after int64, wait time.Duration) (ca
 	if err != nil {
 		return carrier.Batch{}, fmt.Errorf("read carrier news after %d: %w", after, err)
 	}
-	batch := carrier.Batch{Feed: page.Feed, News: make([]carrier.News, 0, len(page.Data))}
+	batch := carrier.Batch{Feed: page.Feed, Events: make([]carrier.Event, 0, len(page.Data))}
 	for _, e := range page.Data {
-		batch.News = append(batch.News, carrier.News{
+		batch.Events = append(batch.Events, carrier.Event{
 			Seq: e.Seq, At: e.At, Kind: carrier.Kind(e.Kind), CallID: e.CallID, From: e.From, To: e.To, Inbound: e.Inbound,
 			Text: e.Text, Cause: call.Cause(e.Cause), ByUs: e.By == "dialer", DialedAt: e.DialedAt,
 		})

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -44,9 +45,9 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		return
 	}
 	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, writing: true} // nothing is written before the arrival
-	ringing := time.Now().UTC()
+	ringing := time.Now()
 	l.record = journal.Call{
-		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, RingingAt: &ringing,
+		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to,
 		Attempt: newAttempt(over, a.CallID),
 	}
 	c.enter(l)
@@ -58,22 +59,25 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		return
 	}
 	l.join(d)
-	l.begin(entry{write: func(ctx context.Context) (bool, error) { // before its end, however soon that comes
+	l.begin(entry{write: func(ctx context.Context) error { // before its end, which can already wait
 		if !c.serves(ctx, l, to) {
 			c.cfg.Strangers.unassigned(a)
-			return true, nil
+			return nil
 		}
 		arrived := l.record
 		arrived.Teardown = d.State()
-		err := c.journal.Arrive(ctx, arrived)
+		err := c.calls.Apply(ctx, c.journal.Arrive(arrived), []carrier.Event{*l.event(carrier.Ringing, ringing)})
 		if err == nil {
+			l.mu.Lock()
+			l.stored, l.state = true, arrived.Teardown
+			l.mu.Unlock()
 			err = d.Ring()
 		}
-		if err != nil { // what is in the journal all the same, the end ends
-			c.warn("a caller is turned away", id, err)
+		if err != nil { // if the leg was stored, its end ends it
+			c.warn("inbound call refused", id, err)
 			l.hangUp(call.NormalTemporaryFailure)
 		}
-		return true, nil
+		return nil
 	}})
 }
 
@@ -146,7 +150,7 @@ func (l *leg) pickUp() {
 			}
 			return
 		}
-		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at) })
+		l.tell(carrier.Answered, at)
 		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})
 	}()
 }

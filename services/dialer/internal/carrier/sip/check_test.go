@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Close)
-	carrier := carriersip.New(agent, nil, nil, nil, carriersip.Config{Names: names})
+	carrier := carriersip.New(agent, nil, nil, nil, nil, carriersip.Config{Names: names})
 	open := signaltest.New(t, line.Config{UDP: loopback, TLS: loopback, Certificate: &pair})
 	asking := signaltest.New(t, line.Config{UDP: loopback})
 	asking.Challenge(401, "account", "secret")
@@ -272,7 +272,7 @@ func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(agent.Close)
-			carrier := carriersip.New(agent, nil, nil, nil, carriersip.Config{Names: names})
+			carrier := carriersip.New(agent, nil, nil, nil, nil, carriersip.Config{Names: names})
 			one := trunk.New(uuid.New())
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunk.TCP // no listener: nothing is sent
 			step := carrier.Check(t.Context(), one)[0]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// leg is one call of this process. What happens to it is written to the journal in order, behind the signalling, which waits for nothing but the state that ends the call.
+// leg is one call of this process. Its events are applied to the call in order. The signalling does
+// not wait for them. It waits only for the state that ends the call.
 type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
@@ -43,12 +46,26 @@ type leg struct {
 	picked    chan struct{} // made when it is picked up, closed when that has been told, or has failed
 	writing   bool
 	waiting   []entry
-	state     []byte // what would end the call, as it was kept last
+	state     []byte // the newest teardown state
+	// stored: the leg has had a row in the journal.
+	stored bool
+	// history are the applied events that change the state of the call. They are applied again with
+	// each event: after a failover of the database, events that were applied can be missing.
+	history []carrier.Event
+	// lost: the leg belongs to another process, or has ended. It stores nothing any more, except
+	// opt-outs.
+	lost bool
 }
 
-// entry is one thing to be written. It says whether it counted.
+// entry is one step that waits to be stored.
 type entry struct {
-	write func(ctx context.Context) (told bool, err error)
+	// event is applied to the call. The events of entries that wait together are applied in one
+	// transaction.
+	event *carrier.Event
+	// end is set with the last event.
+	end *journal.End
+	// write is a step that is not an event; nil: event is set.
+	write func(ctx context.Context) error
 	last  bool
 }
 
@@ -115,13 +132,13 @@ func (l *leg) answerOriginate(said error) {
 	}
 }
 
-// take takes it, once, that the trunk has the call.
+// take notes once that the trunk has the call.
 func (l *leg) take(at time.Time) {
 	l.mu.Lock()
 	first := !l.taken && !l.over
 	l.taken = true
-	if first { // in order with what is told of it next
-		l.put(l.takeEntry(at))
+	if first { // before the events that follow
+		l.put(entry{event: l.event(carrier.Taken, at)})
 	}
 	l.mu.Unlock()
 	if first {
@@ -129,13 +146,22 @@ func (l *leg) take(at time.Time) {
 	}
 }
 
-func (l *leg) takeEntry(at time.Time) entry {
-	return entry{write: func(ctx context.Context) (bool, error) {
-		return l.carrier.journal.Take(ctx, l.callID, l.dialedAt, at)
-	}}
+// event returns an event of the leg.
+func (l *leg) event(kind carrier.Kind, at time.Time) *carrier.Event {
+	e := &carrier.Event{
+		At: at.UTC().Truncate(time.Microsecond), Kind: kind, CallID: l.callID, From: l.record.From, To: l.record.To,
+		Inbound: l.record.Inbound,
+	}
+	if !l.dialedAt.IsZero() {
+		e.DialedAt = &l.dialedAt
+	}
+	return e
 }
 
-// later writes something behind what waits already.
+// tell stores an event after what waits already.
+func (l *leg) tell(kind carrier.Kind, at time.Time) { l.later(entry{event: l.event(kind, at)}) }
+
+// later stores a step after what waits already.
 func (l *leg) later(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +177,8 @@ func (l *leg) put(one entry) {
 	}
 }
 
-// begin writes something before all that waits already, of a leg whose writing was held back.
+// begin stores a step before all that waits already. The leg must have been created with writing
+// set.
 func (l *leg) begin(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,58 +186,132 @@ func (l *leg) begin(one entry) {
 	go l.write()
 }
 
-// write brings what waits into the journal, in order. While the database is away it goes on trying: nothing that happened to a call is left out.
+// write stores what waits, in order. While the database is away it repeats.
 func (l *leg) write() {
 	for {
-		l.mu.Lock()
-		if len(l.waiting) == 0 {
-			l.writing = false
-			l.mu.Unlock()
+		next := l.next()
+		if len(next) == 0 {
 			return
 		}
-		next := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		l.mu.Unlock()
 		l.insist(next)
-		if next.last {
+		if next[len(next)-1].last {
 			l.carrier.leave(l)
 		}
 		l.carrier.wake()
 	}
 }
 
-// insist writes one thing, however often it takes; not beyond the end of Run.
-func (l *leg) insist(one entry) {
+// next returns the entries that are stored together: events that follow each other, or one step
+// that is no event.
+func (l *leg) next() []entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < len(l.waiting) && l.waiting[n].event != nil && (n == 0 || !l.waiting[n-1].last) {
+		n++
+	}
+	if n == 0 && len(l.waiting) > 0 {
+		n = 1
+	}
+	next := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	if n == 0 {
+		l.writing = false
+	}
+	return next
+}
+
+// insist repeats a step until it is stored, or Run has ended.
+func (l *leg) insist(next []entry) {
 	for pause := glance; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		told, err := one.write(ctx)
+		err := l.store(ctx, next)
 		cancel()
-		switch {
-		case err != nil:
-			l.carrier.warn("a call's news wait for the journal", l.callID, err)
-			select {
-			case <-l.carrier.over:
-				return
-			case <-time.After(pause):
-				continue
-			}
-		case !told && !one.last:
-			l.disowned()
+		if err == nil {
+			return
 		}
-		return
+		l.carrier.warn("events of a call wait for the database", l.callID, err)
+		select {
+		case <-l.carrier.over:
+			return
+		case <-time.After(pause):
+		}
 	}
 }
 
-// disowned looks why something did not count: a call that another process took over, thinking us dead, is not ours to talk in any more.
-func (l *leg) disowned() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if found, err := l.carrier.journal.Find(ctx, l.callID); err == nil && (found.EndedAt != nil || !l.carrier.journal.Owns(found)) {
-		l.hangUp(call.Unspecified)
+// store stores one step. Events are applied only while the leg is this process's. Otherwise the
+// call is hung up: another process considered this one dead, took the call over and ends it.
+func (l *leg) store(ctx context.Context, next []entry) error {
+	if write := next[0].write; write != nil {
+		return write(ctx)
 	}
+	l.mu.Lock()
+	lost := l.lost
+	l.mu.Unlock()
+	if lost {
+		return nil
+	}
+	events := slices.Clone(l.history)
+	for _, one := range next {
+		events = append(events, *one.event)
+	}
+	var answeredAt *time.Time
+	for _, e := range events {
+		if e.Kind == carrier.Answered {
+			answeredAt = &e.At
+		}
+	}
+	guard, end := l.carrier.journal.Guard(l.callID), next[len(next)-1].end
+	switch {
+	case end != nil:
+		last := *end
+		last.AnsweredAt = answeredAt
+		guard = l.carrier.journal.EndGuard(l.callID, last)
+	case answeredAt != nil:
+		guard = l.carrier.journal.AnswerGuard(l.callID, *answeredAt)
+	}
+	err := l.carrier.calls.Apply(ctx, guard, events)
+	if errors.Is(err, store.ErrLost) {
+		return l.notOwned(ctx)
+	}
+	if err == nil {
+		l.history = slices.DeleteFunc(events, func(e carrier.Event) bool {
+			return e.Kind == carrier.Said || e.Kind == carrier.Ended
+		})
+	}
+	return err
 }
 
-// observer writes down what happens to the leg.
+// notOwned is called if the guard of events was not fulfilled. If the row of the leg is missing
+// after a failover of the database, it is stored again, and the error lets the events be repeated.
+func (l *leg) notOwned(ctx context.Context) error {
+	l.mu.Lock()
+	again, stored := l.record, l.stored
+	again.Teardown = l.state
+	l.mu.Unlock()
+	_, err := l.carrier.journal.Find(ctx, l.callID)
+	if !errors.Is(err, journal.ErrNone) || !stored {
+		if err == nil || errors.Is(err, journal.ErrNone) {
+			l.lose()
+			return nil
+		}
+		return err
+	}
+	if err := l.carrier.journal.Dial(ctx, again); err != nil && !errors.Is(err, journal.ErrBegun) {
+		return err
+	}
+	return errRestored
+}
+
+// lose hangs up a leg that belongs to another process, or has ended.
+func (l *leg) lose() {
+	l.mu.Lock()
+	l.lost = true
+	l.mu.Unlock()
+	l.hangUp(call.Unspecified)
+}
+
+// observer stores what happens to an outbound leg.
 func (l *leg) observer() signal.Observer {
 	j, c, begun := l.carrier.journal, l.record, false
 	return signal.Observer{
@@ -222,7 +323,11 @@ func (l *leg) observer() signal.Observer {
 			c.Teardown = state
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			return j.Dial(ctx, c)
+			err := j.Dial(ctx, c)
+			l.mu.Lock()
+			l.stored, l.state = err == nil, state
+			l.mu.Unlock()
+			return err
 		},
 		Sent: func(at time.Time) { l.dialedAt = at.UTC().Truncate(time.Microsecond) },
 		Taken: func(at time.Time) {
@@ -240,12 +345,12 @@ func (l *leg) observer() signal.Observer {
 		},
 		Rang: func(at time.Time, _ []byte) {
 			l.take(at)
-			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at) })
+			l.tell(carrier.Ringing, at)
 			go l.ready()
 		},
 		Answered: func(at time.Time, answer []byte) error {
 			l.take(at)
-			l.tell(func(ctx context.Context) (bool, error) { return j.Answer(ctx, l.callID, at) })
+			l.tell(carrier.Answered, at)
 			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})
 		},
 		Offered: l.talk.Offered,
@@ -254,7 +359,8 @@ func (l *leg) observer() signal.Observer {
 	}
 }
 
-// keep notes what would end the call now. What cannot be written is, as soon as it can be: without it nobody could end the call after a crash.
+// keep stores the state that ends the call from now on. If that fails, it is repeated: without the
+// state no process could end the call after a crash.
 func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state
@@ -263,12 +369,12 @@ func (l *leg) keep(state []byte) error {
 	defer cancel()
 	err := l.carrier.journal.Keep(ctx, l.callID, state)
 	if err != nil {
-		l.tell(func(ctx context.Context) (bool, error) {
+		l.later(entry{write: func(ctx context.Context) error {
 			l.mu.Lock()
 			newest := l.state
 			l.mu.Unlock()
-			return true, l.carrier.journal.Keep(ctx, l.callID, newest)
-		})
+			return l.carrier.journal.Keep(ctx, l.callID, newest)
+		}})
 	}
 	return err
 }
@@ -281,26 +387,29 @@ func (l *leg) ready() {
 	}
 }
 
-func (l *leg) tell(write func(ctx context.Context) (bool, error)) { l.later(entry{write: write}) }
-
-// optedOut waits until it stands in the journal.
+// optedOut stores an opt-out and waits until that is done. It counts also if the leg belongs to
+// another process, or has ended.
 func (l *leg) optedOut(quote string, at time.Time) {
-	written := make(chan struct{})
-	l.tell(func(ctx context.Context) (bool, error) {
-		told, err := l.carrier.journal.OptOut(ctx, l.callID, at, quote)
+	stored := make(chan struct{})
+	event := l.event(carrier.OptedOut, at)
+	event.Text = quote
+	l.later(entry{write: func(ctx context.Context) error {
+		err := l.carrier.calls.Apply(ctx, nil, []carrier.Event{*event})
 		if err == nil {
-			close(written)
+			close(stored)
 		}
-		return told, err
-	})
+		return err
+	}})
 	select {
-	case <-written:
+	case <-stored:
 	case <-l.carrier.over:
 	}
 }
 
-// ended takes the leg's end. A trunk that said no before anything else has refused, and so has one that only said that it tries, when another may be asked: whoever asked is told so, and
-// nothing is known of the call. Silence is no refusal: the phone may ring all the same.
+// ended takes the end of the leg. A trunk whose first response is a refusal has refused the call. A
+// trunk that refused after a 100 has refused it too, if another trunk can be tried. Originate
+// returns the refusal then, and the call has no event. A trunk that sent no response has not
+// refused: the phone can ring.
 func (l *leg) ended(e signal.End) {
 	talked, j := l.talk.End(), l.carrier.journal
 	l.mu.Lock()
@@ -312,12 +421,12 @@ func (l *leg) ended(e signal.End) {
 	talked.endBy(e.At)
 	l.logEnd(e)
 	if refused := l.refused(e); refused != nil {
-		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
+		l.later(entry{last: true, write: func(ctx context.Context) error {
 			if err := j.Forget(ctx, l.record, refusalOf(e)); err != nil {
-				return false, err
+				return err
 			}
 			l.answerOriginate(refused)
-			return true, nil
+			return nil
 		}})
 		return
 	}
@@ -325,14 +434,25 @@ func (l *leg) ended(e signal.End) {
 		l.answerOriginate(nil)
 	}
 	l.known.refusedLate(e)
-	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
-	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-		return j.End(ctx, l.callID, journal.End{
-			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached,
-			CallbackAt: talked.CallbackAt, Disclosure: talked.Disclosure, Answer: answerTo(e),
-		})
-	}})
+	l.end(e, talked)
 	l.answerOriginate(errSilence)
+}
+
+// end stores the conversation and the end of the leg, in one transaction.
+func (l *leg) end(e signal.End, talked Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, turn := range talked.Turns {
+		said := l.event(carrier.Said, turn.At)
+		said.Role, said.Text, said.SpokenUntil = turn.Role, turn.Text, turn.EndedAt
+		l.put(entry{event: said})
+	}
+	ended := l.event(carrier.Ended, e.At)
+	ended.Cause, ended.ByUs, ended.Disclosure = e.Cause, e.ByUs, talked.Disclosure
+	ended.Outcome, ended.Reached = talked.Outcome, talked.Reached
+	l.put(entry{last: true, event: ended, end: &journal.End{
+		At: ended.At, Cause: e.Cause, ByUs: e.ByUs, CallbackAt: talked.CallbackAt, Answer: answerTo(e),
+	}})
 }
 
 // endBy moves the times of the result to the end of the call if they are later. The person's last
@@ -381,7 +501,7 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 	}
 	if !l.taken { // it was asked, and may have it
 		l.taken = true
-		l.put(l.takeEntry(e.At))
+		l.put(entry{event: l.event(carrier.Taken, e.At)})
 	}
 	return nil
 }
@@ -403,5 +523,6 @@ func (l *leg) notPermitted(e signal.End, elsewhere bool) *carrier.Refused {
 
 var (
 	errNobodyElse = errors.New("this call cannot be handed on")
+	errRestored   = errors.New("the row of the leg was missing and is stored again")
 	errSilence    = errors.New("the trunk did not say whether it took the call")
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,12 +22,14 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	trunkstore "ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -80,17 +83,100 @@ type exchange struct {
 	away  atomic.Bool // the database, for our processes
 	// serves is the configuration of that name.
 	serves func(ctx context.Context, to string) (bool, error)
+	// applied are the events that all processes applied.
+	applied applied
 	// channels of the trunk
 	channels int32
+}
+
+// applied are events in the order in which they were applied. It is safe for concurrent use.
+type applied struct {
+	mu     sync.Mutex
+	events []carrier.Event
+	more   chan struct{} // closed and replaced when events were added
+}
+
+func (a *applied) add(events []carrier.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range events {
+		same := func(old carrier.Event) bool {
+			return old.CallID == e.CallID && old.Kind == e.Kind && old.At.Equal(e.At)
+		}
+		if e.Kind != carrier.Said && slices.ContainsFunc(a.events, same) {
+			continue // a leg applies its events again with each event
+		}
+		e.Seq = int64(len(a.events)) + 1
+		a.events = append(a.events, e)
+	}
+	close(a.more)
+	a.more = make(chan struct{})
+}
+
+// after returns the events after a place. It waits for them for at most wait.
+func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for over := false; ; {
+		a.mu.Lock()
+		rest, more := slices.Clone(a.events[min(int(after), len(a.events)):]), a.more
+		a.mu.Unlock()
+		if len(rest) > 0 || over {
+			return carrier.Batch{Feed: "applied", Events: rest}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return carrier.Batch{}, ctx.Err()
+		case <-more:
+		case <-timer.C:
+			over = true
+		}
+	}
+}
+
+// applying applies the events of one process to the calls, and adds them to those of the exchange.
+type applying struct {
+	*calls.Applier
+	x *exchange
+}
+
+func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
+	err := a.Applier.Apply(ctx, guard, events)
+	if err == nil {
+		a.x.applied.add(events)
+	}
+	return err
 }
 
 // process is what of ours dies together.
 type process struct {
 	*carriersip.Carrier
+	x     *exchange
 	agent *signal.Agent
 	pool  *pgxpool.Pool
 	over  trunk.Trunk
 	stop  func()
+}
+
+// Originate originates a call that has its row, as behind a fence.
+func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+	const fenced = `
+		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			max_call_seconds, deadline_at)
+		VALUES ($1, $1, $1, 'outbound', $2, $3, $1, 'fenced', 600, now() + interval '1 hour')
+		ON CONFLICT DO NOTHING`
+	if _, err := p.x.first.Exec(ctx, fenced, o.CallID, o.From, o.To); err != nil && ctx.Err() == nil {
+		return time.Time{}, err
+	}
+	return p.Carrier.Originate(ctx, o)
+}
+
+// Events returns what all processes applied.
+func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	if err := p.pool.Ping(ctx); err != nil {
+		return carrier.Batch{}, err
+	}
+	return p.x.applied.after(ctx, after, wait)
 }
 
 // Active is the trunk, as long as the database is there.
@@ -118,8 +204,8 @@ func (n now) Hangup(ctx context.Context, id uuid.UUID) (carrier.Knowledge, error
 func (n now) Find(ctx context.Context, id uuid.UUID) (carrier.Knowledge, error) {
 	return n.process().Find(ctx, id)
 }
-func (n now) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-	return n.process().News(ctx, after, wait)
+func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	return n.process().Events(ctx, after, wait)
 }
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
@@ -163,7 +249,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunk.Trunk) {
 // beginOver starts a process with trunks of its own; good is the exchange.
 func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *process {
 	x.t.Helper()
-	p, ready := &process{}, make(chan struct{})
+	p, ready := &process{x: x}, make(chan struct{})
 	defer close(ready)
 	agent, err := signal.New(signal.Config{
 		UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }, Arrive: func(a *signal.Arrival) { <-ready; p.Arrive(a, p.over) },
@@ -195,7 +281,11 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	if !is {
 		listed = book{trunks: known}
 	}
-	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), listed, x.talks,
+	st := store.New(pool, uuid.New(), store.Timing{
+		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+	to := applying{Applier: calls.NewApplier(st, nil, nil), x: x}
+	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), to, listed, x.talks,
 		carriersip.Config{Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
@@ -217,7 +307,7 @@ func (x *exchange) rings(c *signaltest.Call) {
 
 func (x *exchange) start(forgetful bool) {
 	if forgetful {
-		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_calls; DELETE FROM sip_news; UPDATE sip_feed SET feed = gen_random_uuid(), seq = 0"); err != nil {
+		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_calls"); err != nil {
 			x.t.Fatal(err)
 		}
 	}
@@ -232,6 +322,12 @@ func newExchange(t testing.TB) *exchange {
 	x := &exchange{
 		t: t, talks: talks{}, channels: 1000, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
 		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
+	}
+	x.applied.more = make(chan struct{})
+	const number = `INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)
+		VALUES (gen_random_uuid(), gen_random_uuid(), '+14155559000', gen_random_uuid())`
+	if _, err := x.first.Exec(t.Context(), number); err != nil {
+		t.Fatal(err)
 	}
 	for suffix, script := range map[string]func(*signaltest.Call){
 		"01": func(c *signaltest.Call) {
@@ -296,7 +392,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	return &carriertest.Network{
 		Carrier: now{x},
 		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
-		Another: func() carrier.Carrier { return x.begin(loopback) }, Call: x.call,
+		Another: func() carrier.Feed { return x.begin(loopback) }, Call: x.call,
 		Dials: x.dials,
 		Stop:  func() { x.alive.stop() }, Start: x.start,
 	}

@@ -143,9 +143,9 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		talk.End()
 		return first{}, err
 	}
-	said, now := make(chan error, 1), time.Now()
+	said := make(chan error, 1)
 	record := journal.Call{
-		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &now,
+		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To,
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{
@@ -203,8 +203,8 @@ func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, 
 	end := signal.End{At: time.Now(), Cause: call.NetworkOutOfOrder, ByUs: true, Err: why}
 	l.logEnd(end)
 	if err := c.journal.Forget(ctx, l.record, refusalOf(end)); err != nil { // its row would keep a channel permanently
-		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-			return true, c.journal.Forget(ctx, l.record, refusalOf(end))
+		l.later(entry{last: true, write: func(ctx context.Context) error {
+			return c.journal.Forget(ctx, l.record, refusalOf(end))
 		}})
 		return errors.Join(why, errStays, err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -69,7 +71,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 			}
 		case <-prunes.C:
 			bounded, done := context.WithTimeout(working, patience)
-			_, err = c.journal.Prune(bounded, c.Name(), c.cfg.Keep)
+			_, err = c.journal.Prune(bounded, c.cfg.Keep)
+			err = errors.Join(err, c.applyUnread(bounded))
 			done()
 		}
 		if err != nil {
@@ -175,7 +178,8 @@ func (c *Carrier) adopt(ctx context.Context) error {
 	return nil
 }
 
-// yield hangs up what another process has taken over while we gave no sign of life: it may not have reached the trunk.
+// yield hangs up the legs that another process took over while this one had no heartbeat. That
+// process may not have reached the trunk.
 func (c *Carrier) yield(ctx context.Context) error {
 	legs := c.all()
 	if len(legs) == 0 {
@@ -191,7 +195,7 @@ func (c *Carrier) yield(ctx context.Context) error {
 	}
 	for _, id := range lost {
 		if l := c.leg(id); l != nil {
-			l.hangUp(call.Unspecified)
+			l.lose()
 		}
 	}
 	return nil
@@ -220,13 +224,27 @@ func (c *Carrier) endOrphan(ctx context.Context, orphan journal.Call) {
 	if err := c.reap(ctx, orphan); err != nil {
 		c.warn("the trunk was not told that an orphaned call is over", orphan.CallID, err)
 	}
-	l := &leg{carrier: c, callID: orphan.CallID}
-	at := time.Now()
-	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-		return c.journal.End(ctx, orphan.CallID, journal.End{
-			At: at, Cause: call.Unspecified, ByUs: true, Answer: journal.Answer{Error: "the process that held the call ended"},
-		})
+	l := &leg{carrier: c, callID: orphan.CallID, record: orphan}
+	ended := l.event(carrier.Ended, time.Now())
+	ended.Cause, ended.ByUs, ended.DialedAt = call.Unspecified, true, orphan.DialedAt
+	l.later(entry{last: true, event: ended, end: &journal.End{
+		At: ended.At, Cause: ended.Cause, ByUs: true, Answer: journal.Answer{Error: "the process that held the call ended"},
 	}})
+}
+
+// applyUnread applies the events of the previous release that no replica will apply.
+func (c *Carrier) applyUnread(ctx context.Context) error {
+	ids, err := c.journal.UnreadCalls(ctx)
+	for _, id := range ids {
+		unread, guard, unreadErr := c.journal.Unread(ctx, id)
+		if unreadErr == nil {
+			unreadErr = c.calls.ApplyUnread(ctx, guard, id, unread)
+		}
+		if !errors.Is(unreadErr, store.ErrLost) { // another replica has applied them
+			err = errors.Join(err, unreadErr)
+		}
+	}
+	return err
 }
 
 func (c *Carrier) reap(ctx context.Context, orphan journal.Call) error {

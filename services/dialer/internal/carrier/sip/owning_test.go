@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -35,21 +36,21 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 }
 
 // news waits for one kind of a call's.
-func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.News {
+func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
 	t.Helper()
 	for after, begun := int64(0), time.Now(); time.Since(begun) < polltest.Timeout; {
-		batch, err := p.News(t.Context(), after, time.Second)
+		batch, err := p.Events(t.Context(), after, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range batch.News {
+		for _, one := range batch.Events {
 			if after = one.Seq; one.CallID == id && one.Kind == kind {
 				return one
 			}
 		}
 	}
 	t.Fatalf("the news never told %s", kind)
-	return carrier.News{}
+	return carrier.Event{}
 }
 
 // Whoever took a call over may not have reached the trunk: its owner, who lives all the same, sends a BYE.
@@ -71,7 +72,136 @@ func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(polltest.Timeout):
-		t.Fatal("the far end was left in a call that nobody has")
+		t.Fatal("the far end was left in a call that no process has")
+	}
+}
+
+// toldTalks are conversations whose callbacks the test calls.
+type toldTalks struct{ told chan carriersip.Told }
+
+func (t toldTalks) Begin(context.Context, uuid.UUID, trunk.Trunk) (carriersip.Talk, error) {
+	return toldTalk{told: t.told}, nil
+}
+
+type toldTalk struct {
+	talk
+	told chan carriersip.Told
+}
+
+func (t toldTalk) Answer(_ []byte, told carriersip.Told) error {
+	t.told <- told
+	return nil
+}
+
+// The heartbeat of a process is late in the middle of a call, and another process takes the call
+// over. The first one hangs up. It stores nothing any more, except an opt-out. The call ends once,
+// and its events are in order.
+func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	told := make(chan carriersip.Told, 1)
+	x.talks = toldTalks{told}
+	x.far.On("26", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Hangup()
+	})
+	first := x.begin(loopback)
+	id := dial(t, first, "26", carrier.Answered)
+	callbacks := <-told
+	var owner uuid.UUID
+	err := x.first.QueryRow(t.Context(), "SELECT owner FROM sip_calls WHERE call_id = $1", id).Scan(&owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := x.first.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = late.Rollback(context.Background()) }()
+	if _, err := late.Exec(t.Context(), "SELECT FROM sip_owners WHERE owner = $1 FOR UPDATE", owner); err != nil {
+		t.Fatal(err)
+	}
+	x.begin(loopback)
+	polltest.Until(t, "the first process has hung up", func() bool { return first.Live() == 0 })
+	callbacks.OptedOut("Never call me again.", time.Now())
+
+	var status, code string
+	var turns, optOuts int
+	const read = `SELECT status, error_code, json_array_length(turns::json), (SELECT count(*) FROM opt_outs)
+		FROM calls WHERE call_id = $1`
+	polltest.NoError(t, func() error {
+		err := x.first.QueryRow(t.Context(), read, id).Scan(&status, &code, &turns, &optOuts)
+		if err == nil && status == "in_progress" {
+			err = errors.New("the call has not ended")
+		}
+		return err
+	})
+	if status != "failed" {
+		t.Errorf("status = %s, want failed", status)
+	}
+	if code != call.CodeDialStateUnknown {
+		t.Errorf("error code = %s, want %s", code, call.CodeDialStateUnknown)
+	}
+	if turns != 0 {
+		t.Errorf("turns = %d, want 0", turns)
+	}
+	if optOuts != 1 {
+		t.Errorf("opt-outs = %d, want 1", optOuts)
+	}
+	batch, err := x.applied.after(t.Context(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []carrier.Kind
+	for _, e := range batch.Events {
+		if e.CallID == id && e.Kind != carrier.OptedOut {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	want := []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Answered, carrier.Ended}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("events = %v, want %v", kinds, want)
+	}
+}
+
+// A standby without the newest rows becomes the database in the middle of a call. The call goes on.
+// Its owner stores the leg again, and applies its events again with the next one.
+func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	lost := make(chan struct{})
+	x.far.On("27", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-lost
+		c.Request(sip.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "27", carrier.Answered)
+	for _, sql := range []string{
+		"DELETE FROM sip_calls",
+		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
+	} {
+		if _, err := x.first.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(lost)
+	var status string
+	var answered bool
+	polltest.NoError(t, func() error {
+		const read = "SELECT status, answered_at IS NOT NULL FROM calls WHERE call_id = $1 AND ended_at IS NOT NULL"
+		return x.first.QueryRow(t.Context(), read, id).Scan(&status, &answered)
+	})
+	if status != "completed" {
+		t.Errorf("status = %s, want completed", status)
+	}
+	if !answered {
+		t.Error("answered = false, want true")
+	}
+	if _, err := p.Find(t.Context(), id); err != nil {
+		t.Errorf("Find = %v, want nil", err)
 	}
 }
 

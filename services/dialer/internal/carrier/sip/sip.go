@@ -1,6 +1,7 @@
-// Package sip is the carrier over SIP trunks. A call is a leg of package signal, its audio and conversation are a Talk; what is known of it and the news that it tells
-// lie in the journal, where every replica finds them. Only the process that a leg lives in can end it while that process lives; the others ask it to, and
-// end it from its teardown state when it is gone.
+// Package sip is the carrier over SIP trunks. A call is a leg of package signal. Its audio and
+// conversation are a Talk. The process that holds a leg owns it, and applies the leg's events to
+// the call. Other processes ask the owner to end or answer the call through the journal. If the
+// owner is dead, they take the leg over and end it by its teardown state.
 package sip
 
 import (
@@ -22,6 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -29,7 +31,7 @@ import (
 const (
 	// patience bounds one question to the journal, and what a hang-up waits for the owner of a call.
 	patience = 8 * time.Second
-	// glance is how often somebody who waits looks into the journal.
+	// glance is how often a waiting caller reads the journal.
 	glance = 50 * time.Millisecond
 	// probe is how long a trunk may take to say that it is there.
 	probe = 2 * time.Second
@@ -96,7 +98,7 @@ type Result struct {
 type Config struct {
 	// Ring is how long a phone may ring before we give up by ourselves; whoever dials has a shorter limit.
 	Ring time.Duration
-	// Keep is how long the journal keeps what was told and read.
+	// Keep is how long the journal keeps legs that have ended.
 	Keep time.Duration
 	// MayReach says whether a call may be handed to a number; nil: none is.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
@@ -119,6 +121,7 @@ type Carrier struct {
 	cfg     Config
 	agent   *signal.Agent
 	journal *journal.Journal
+	calls   Calls
 	trunks  Book
 	talks   Talks
 	asked   carrier.Asked
@@ -131,12 +134,19 @@ type Carrier struct {
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg
 	ends map[uuid.UUID]bool // orphans that are being ended
-	told chan struct{}      // closed when this process told news, and made anew
+	told chan struct{}      // closed and replaced when this process has stored something
 	over chan struct{}      // closed when Run has ended
 }
 
+// Calls applies the events of legs to their calls (package calls). It returns store.ErrLost if the
+// guard is not fulfilled.
+type Calls interface {
+	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
+	ApplyUnread(ctx context.Context, guard store.Guard, callID uuid.UUID, unread []journal.UnreadEvent) error
+}
+
 // New carries calls by the agent's legs. Run must run beside it, once.
-func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Config) *Carrier {
+func New(agent *signal.Agent, j *journal.Journal, to Calls, book Book, talks Talks, cfg Config) *Carrier {
 	if cfg.CircuitFailures <= 0 {
 		cfg.CircuitFailures = usualFailures
 	}
@@ -147,12 +157,13 @@ func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Co
 		cfg.Names = net.DefaultResolver
 	}
 	return &Carrier{
-		cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, invites: invitations(), refusals: refusals(),
+		cfg: cfg, agent: agent, journal: j, calls: to, trunks: book, talks: talks,
+		invites: invitations(), refusals: refusals(),
 		legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 
-// Name is the same for all SIP trunks: they share the news.
+// Name is the same for all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
 // Ready says whether a trunk answers, and the journal. All trunks are asked at once, and the first that answers is enough.
@@ -197,27 +208,6 @@ func wire(t trunk.Trunk) signal.Trunk {
 	return s
 }
 
-// News reads the journal. It waits for what another process tells by looking.
-func (c *Carrier) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
-	for until := time.Now().Add(wait); ; {
-		woken := c.toldNext()
-		feed, news, err := c.journal.News(ctx, after)
-		if err != nil {
-			return carrier.Batch{}, err
-		}
-		rest := min(glance, time.Until(until))
-		if len(news) > 0 || rest <= 0 {
-			return batch(feed, news), nil
-		}
-		select {
-		case <-ctx.Done():
-			return carrier.Batch{}, fmt.Errorf("wait for news after %d: %w", after, ctx.Err())
-		case <-woken:
-		case <-time.After(rest):
-		}
-	}
-}
-
 func (c *Carrier) toldNext() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,23 +221,7 @@ func (c *Carrier) wake() {
 	c.told = make(chan struct{})
 }
 
-func batch(feed string, news []journal.News) carrier.Batch {
-	b := carrier.Batch{Feed: feed}
-	for _, n := range news {
-		one := carrier.News{
-			Seq: n.Seq, At: n.At, Kind: carrier.Kind(n.Kind), CallID: n.Call.CallID, From: n.Call.From, To: n.Call.To, Inbound: n.Call.Inbound,
-			Role: n.Role, Text: n.Text, SpokenUntil: n.SpokenUntil, DialedAt: n.Call.DialedAt,
-		}
-		if one.Kind == carrier.Ended {
-			one.Cause, one.ByUs, one.Outcome, one.Reached = n.Call.Cause, n.Call.ByUs, n.Call.Outcome, n.Call.Reached
-			one.Disclosure = n.Call.Disclosure
-		}
-		b.News = append(b.News, one)
-	}
-	return b
-}
-
-// Find tells what the journal knows of a call.
+// Find returns what is known of a call.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.Knowledge, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -38,8 +38,7 @@ const endAttempt = `
 
 const forget = `
 WITH forgotten AS (
-	DELETE FROM sip_calls
-	WHERE call_id = @call_id AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = sip_calls.call_id)
+	DELETE FROM sip_calls WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
 )
 INSERT INTO sip_attempts AS a (attempt_id, call_id, trunk_id, trunk, sip_call_id, ended_at, sip_status, sip_reason,
 	cause, by_us, error)
@@ -49,7 +48,8 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status 
 	sip_reason = excluded.sip_reason, cause = excluded.cause, by_us = excluded.by_us, error = excluded.error
 WHERE a.ended_at IS NULL`
 
-// Refusal is the end of a call that was refused, or never sent, before any news of it was stored.
+// Refusal is the end of an attempt that the trunk did not take, or that was never sent. It has no
+// event.
 type Refusal struct {
 	At     time.Time
 	Cause  call.Cause
@@ -57,10 +57,10 @@ type Refusal struct {
 	Answer Answer
 }
 
-// Forget deletes a call that was refused before any news of it was stored. It keeps the attempt, with the refusal.
+// Forget deletes the leg of an attempt that was refused. It keeps the attempt, with the refusal.
 func (j *Journal) Forget(ctx context.Context, c Call, r Refusal) error {
 	_, err := j.pool.Exec(ctx, forget, pg.Args{
-		"call_id": c.CallID, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
+		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
 		"sip_call_id": storable(c.Attempt.SIPCallID), "at": r.At, "status": r.Answer.Status,
 		"reason": shortened(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortened(r.Answer.Error),
 	})

@@ -19,7 +19,7 @@ func TestForget_KeepsTheAttempts(t *testing.T) {
 	pool := newPool(t)
 	j := journal.New(pool, pool, uuid.New(), lease)
 	offered := journal.Call{
-		CallID: uuid.Must(uuid.NewV7()), TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: instant(),
+		CallID: uuid.Must(uuid.NewV7()), TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101",
 	}
 	offered.Attempt = journal.Attempt{ID: uuid.Must(uuid.NewV7()), Trunk: "unresolved", SIPCallID: "one\x00"}
 	unsent := journal.Refusal{
@@ -89,11 +89,11 @@ func TestEnd_EndsTheAttempt(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			id := dial(t, j)
 			if row.answered {
-				wants(t, "answered", true)(j.Answer(t.Context(), id, time.Now()))
+				wants(t, pool, "the answer", j.AnswerGuard(id, time.Now()), nil)
 			}
-			wants(t, "ended", true)(j.End(t.Context(), id, journal.End{
+			wants(t, pool, "the end", j.EndGuard(id, journal.End{
 				At: time.Now(), Cause: call.Unspecified, Answer: journal.Answer{Status: row.status, Reason: "R"},
-			}))
+			}), nil)
 			var status *int
 			var reason, cause string
 			err := pool.QueryRow(t.Context(), "SELECT sip_status, sip_reason, cause FROM sip_attempts WHERE call_id = $1", id).

@@ -2,8 +2,6 @@ package journal_test
 
 import (
 	"errors"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,8 +12,8 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -32,12 +30,12 @@ func instant() *time.Time {
 	return &now
 }
 
-// dial writes an outbound call down.
+// dial stores the leg of an outbound call.
 func dial(t *testing.T, j *journal.Journal) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	c := journal.Call{
-		CallID: id, TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: instant(),
+		CallID: id, TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101",
 		Attempt: journal.Attempt{ID: id, Trunk: "far", SIPCallID: id.String()},
 	}
 	if err := j.Dial(t.Context(), c); err != nil {
@@ -46,157 +44,83 @@ func dial(t *testing.T, j *journal.Journal) uuid.UUID {
 	return c.CallID
 }
 
-func told(t *testing.T, j *journal.Journal, callID uuid.UUID) (kinds []journal.Kind) {
+// apply runs a transaction without events under a guard.
+func apply(t *testing.T, pool *pgxpool.Pool, guard store.Guard) error {
 	t.Helper()
-	_, all, err := j.News(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range all {
-		if one.Call.CallID == callID {
-			kinds = append(kinds, one.Kind)
-		}
-	}
-	return kinds
+	return store.New(pool, uuid.New(), store.Timing{}).ApplyEvents(t.Context(), store.Events{
+		Guard: guard,
+		Fold:  func(map[uuid.UUID]*call.Call) (store.Folded, error) { return store.Folded{}, nil },
+	})
 }
 
-// wants checks what a change said.
-func wants(t *testing.T, deed string, want bool) func(bool, error) {
-	return func(got bool, err error) {
-		t.Helper()
-		if err != nil {
-			t.Errorf("%s: error = %v, want nil", deed, err)
-		} else if got != want {
-			t.Errorf("%s: got = %v, want %v", deed, got, want)
-		}
+// wants checks the result of a guard.
+func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, want error) {
+	t.Helper()
+	if err := apply(t, pool, guard); !errors.Is(err, want) {
+		t.Errorf("%s = %v, want %v", name, err, want)
 	}
 }
 
-func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
+func TestGuard_OnlyTheOwnerOfALegThatHasNotEnded(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	j := journal.New(pool, pool, uuid.New(), lease)
+	j, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
 	id, at := dial(t, j), *instant()
-	wants(t, "an opt-out before the answer", false)(j.OptOut(t.Context(), id, at, "too early"))
-	wants(t, "taken", true)(j.Take(t.Context(), id, at, at))
-	wants(t, "taken again", false)(j.Take(t.Context(), id, at, at))
-	wants(t, "ringing", true)(j.Ring(t.Context(), id, at))
-	wants(t, "ringing again", false)(j.Ring(t.Context(), id, at))
-	wants(t, "answered", true)(j.Answer(t.Context(), id, at))
+	wants(t, pool, "events of the owner", j.Guard(id), nil)
+	wants(t, pool, "events of another process", other.Guard(id), store.ErrLost)
+	wants(t, pool, "the answer by the owner", j.AnswerGuard(id, at), nil)
+	wants(t, pool, "the answer by another process", other.AnswerGuard(id, at), store.ErrLost)
 	if err := j.Keep(t.Context(), id, []byte("dialog")); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, "answered again", false)(j.Answer(t.Context(), id, at))
-	wants(t, "ringing after the answer", false)(j.Ring(t.Context(), id, at))
-	wants(t, "an opt-out", true)(j.OptOut(t.Context(), id, at, "never again"))
-	for range 2 {
-		if err := j.Say(t.Context(), id, []agent.Turn{{Role: agent.RoleAgent, Text: "hello", At: at}, {Role: agent.RolePerson, Text: "never again", At: at}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wants(t, "another's end", false)(journal.New(pool, pool, uuid.New(), lease).End(t.Context(), id,
-		journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
+	byOther := journal.End{At: at, Cause: call.NormalClearing}
+	wants(t, pool, "the end by another process", other.EndGuard(id, byOther), store.ErrLost)
 	if known, err := j.Find(t.Context(), id); err != nil {
-		t.Errorf("call: Find: %v", err)
+		t.Errorf("Find: %v", err)
 	} else if string(known.Teardown) != "dialog" {
-		t.Errorf(`call: known.Teardown = %q, want "dialog"`, string(known.Teardown))
+		t.Errorf("teardown state = %q, want dialog", known.Teardown)
 	}
-	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
-	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
-	wants(t, "an opt-out after the end, in a call that another has taken over",
-		true)(journal.New(pool, pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
-	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended, journal.OptedOut}) {
-		t.Errorf("news = %v", got)
-	}
+	wants(t, pool, "the end", j.EndGuard(id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}), nil)
+	wants(t, pool, "a second end", j.EndGuard(id, journal.End{At: at, Cause: call.UserBusy}), store.ErrLost)
+	wants(t, pool, "events after the end", j.Guard(id), store.ErrLost)
 	known, err := j.Find(t.Context(), id)
-	switch {
-	case err != nil:
-		t.Errorf("error = %v, want none", err)
-	case known.EndedAt == nil:
-		t.Error("known.EndedAt = nil, want a value")
-	case known.Cause != call.NormalClearing:
-		t.Errorf("known.Cause = %v, want %v", known.Cause, call.NormalClearing)
-	case !known.ByUs:
-		t.Error("known.ByUs = false, want true")
-	case known.Teardown != nil:
-		t.Errorf("known.Teardown = %v, want nil", known.Teardown)
+	if err != nil {
+		t.Fatalf("Find: %v", err)
+	}
+	if known.EndedAt == nil || !known.EndedAt.Equal(at) {
+		t.Errorf("ended at %v, want %v", known.EndedAt, at)
+	}
+	if known.Cause != call.NormalClearing {
+		t.Errorf("cause = %s, want %s", known.Cause, call.NormalClearing)
+	}
+	if !known.ByUs {
+		t.Error("by us = false, want true")
+	}
+	if known.Teardown != nil {
+		t.Errorf("teardown state = %q, want none", known.Teardown)
 	}
 }
 
-func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
+func TestDial_OnceForACall(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	j := journal.New(pool, pool, uuid.New(), lease)
-	refused, taken := dial(t, j), dial(t, j)
-	if err := j.Dial(t.Context(), journal.Call{CallID: refused, DialedAt: instant()}); !errors.Is(err, journal.ErrBegun) {
-		t.Errorf("dialled again: %v, want ErrBegun", err)
+	j, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
+	id := dial(t, j)
+	if err := j.Dial(t.Context(), journal.Call{CallID: id}); !errors.Is(err, journal.ErrBegun) {
+		t.Errorf("Dial again = %v, want ErrBegun", err)
 	}
-	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant(), *instant()))
-	for _, id := range []uuid.UUID{refused, taken} {
-		forgotten := journal.Call{CallID: id, Attempt: journal.Attempt{ID: id}}
-		if err := j.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
-			t.Fatal(err)
-		}
+	forgotten := journal.Call{CallID: id, Attempt: journal.Attempt{ID: id}}
+	if err := other.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := j.Find(t.Context(), refused); !errors.Is(err, journal.ErrNone) {
-		t.Errorf("a refused call: %v, want ErrNone", err)
+	if _, err := j.Find(t.Context(), id); err != nil {
+		t.Errorf("Find after Forget by another process = %v, want nil", err)
 	}
-	if _, err := j.Find(t.Context(), taken); err != nil {
-		t.Errorf("a call that was told of: %v", err)
+	if err := j.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestNews_AReaderMissesNone: places are given in the order of commits, so whoever reads on behind the last one has read all before it.
-func TestNews_AReaderMissesNone(t *testing.T) {
-	t.Parallel()
-	const writers, calls = 8, 20
-	pool := newPool(t)
-	var all sync.WaitGroup
-	for range writers {
-		j := journal.New(pool, pool, uuid.New(), lease)
-		all.Go(func() {
-			for range calls {
-				id := dial(t, j)
-				wants(t, "taken", true)(j.Take(t.Context(), id, *instant(), *instant()))
-				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant()))
-				wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	j, place, read, feed := journal.New(pool, pool, uuid.New(), lease), int64(0), 0, ""
-	for over := false; ; {
-		named, batch, err := j.News(t.Context(), place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range batch {
-			if one.Seq != place+1 {
-				t.Fatalf("after place %d comes %d", place, one.Seq)
-			}
-			place, read = one.Seq, read+1
-		}
-		if feed == "" {
-			feed = named
-		}
-		if feed != named {
-			t.Fatalf("the feed: feed = %v, want %v", feed, named)
-		}
-		if feed == "" {
-			t.Fatal("the feed: feed is empty, want a value")
-		}
-		if over && len(batch) == 0 {
-			break
-		}
-		select {
-		case <-done:
-			over = true
-		default:
-		}
-	}
-	if read != writers*calls*3 {
-		t.Errorf("%d news read, want %d", read, writers*calls*3)
+	if _, err := j.Find(t.Context(), id); !errors.Is(err, journal.ErrNone) {
+		t.Errorf("Find after Forget = %v, want ErrNone", err)
 	}
 }
 
@@ -205,7 +129,6 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	pool := newPool(t)
 	owner, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
 	id := dial(t, owner)
-	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant(), *instant()))
 	asked := func(j *journal.Journal) int {
 		t.Helper()
 		calls, err := j.Beat(t.Context())
@@ -230,7 +153,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	} else if theirs != 0 {
 		t.Errorf("theirs = %v, want 0", theirs)
 	}
-	wants(t, "ended", true)(owner.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: true}))
+	wants(t, pool, "the end", owner.EndGuard(id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: true}), nil)
 	if n := asked(owner); n != 0 {
 		t.Errorf("%d calls to end after the end", n)
 	}
@@ -279,40 +202,26 @@ func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 	} else if got[0].CallID != orphan {
 		t.Errorf("adopted: got[0].CallID = %v, want %v", got[0].CallID, orphan)
 	}
-	wants(t, "the dead one's news", false)(dead.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
-	wants(t, "the end", true)(alive.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.Unspecified, ByUs: true}))
+	wants(t, pool, "the end by the dead owner",
+		dead.EndGuard(orphan, journal.End{At: *instant(), Cause: call.NormalClearing}), store.ErrLost)
+	end := journal.End{At: *instant(), Cause: call.Unspecified, ByUs: true}
+	wants(t, pool, "the end", alive.EndGuard(orphan, end), nil)
 }
 
-func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
+func TestPrune_OnlyLegsThatEndedLongAgo(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	j := journal.New(pool, pool, uuid.New(), lease)
-	read, unread, live := dial(t, j), dial(t, j), dial(t, j)
-	for _, id := range []uuid.UUID{read, unread} {
-		wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: instant().Add(-time.Hour), Cause: call.NormalClearing, ByUs: false}))
+	old, recent, live := dial(t, j), dial(t, j), dial(t, j)
+	for id, at := range map[uuid.UUID]time.Time{old: instant().Add(-time.Hour), recent: *instant()} {
+		wants(t, pool, "the end", j.EndGuard(id, journal.End{At: at, Cause: call.NormalClearing}), nil)
 	}
-	prune := func() {
-		t.Helper()
-		if _, err := j.Prune(t.Context(), "sip", time.Minute); err != nil {
-			t.Fatal(err)
-		}
-	}
-	prune()
-	if got := append(told(t, j, read), told(t, j, unread)...); len(got) != 2 {
-		t.Errorf("news that nobody has read: %v", got)
-	}
-	if _, err := pool.Exec(t.Context(), "INSERT INTO feeds (trunk, cursor) VALUES ('sip', 1)"); err != nil {
+	if _, err := j.Prune(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	prune()
-	if mine, theirs := told(t, j, read), told(t, j, unread); len(mine) != 0 {
-		t.Errorf("news that were read: mine = %v, want none", mine)
-	} else if len(theirs) != 1 {
-		t.Errorf("news that were read: length of theirs = %d, want 1", len(theirs))
-	}
-	for id, want := range map[uuid.UUID]error{read: journal.ErrNone, unread: nil, live: nil} {
+	for id, want := range map[uuid.UUID]error{old: journal.ErrNone, recent: nil, live: nil} {
 		if _, err := j.Find(t.Context(), id); !errors.Is(err, want) {
-			t.Errorf("find: %v, want %v", err, want)
+			t.Errorf("Find = %v, want %v", err, want)
 		}
 	}
 }

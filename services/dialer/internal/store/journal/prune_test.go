@@ -33,7 +33,7 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 		}
 	}
 	j := journal.New(pool, pool, uuid.New(), time.Minute)
-	if _, err := j.Prune(t.Context(), "sip", 10*time.Minute); err != nil {
+	if _, err := j.Prune(t.Context(), 10*time.Minute); err != nil {
 		t.Fatalf("Prune: %v", err)
 	}
 	if _, err := j.Find(t.Context(), waits); err != nil {
@@ -57,7 +57,7 @@ func TestPrune_DeletesOldAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := j.Prune(t.Context(), "sip", time.Minute); err != nil {
+	if _, err := j.Prune(t.Context(), time.Minute); err != nil {
 		t.Fatalf("Prune: %v", err)
 	}
 	var left string

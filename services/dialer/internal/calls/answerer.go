@@ -1,4 +1,4 @@
-package bridging
+package calls
 
 import (
 	"context"
@@ -17,11 +17,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// answersAtOnce is how many callers are answered side by side.
-const answersAtOnce = 16
+// maxAnswers is how many callers are answered at a time.
+const maxAnswers = 16
 
-// Answerer picks up the calls that come in: the caller is recognised if contacts-compliance can say in time, the ringing goes out with it, and
-// the carrier is told to answer.
+// Answerer answers inbound calls. It looks up the caller in contacts-compliance, publishes the
+// ringing event with the result, and lets the carrier answer. A caller who is not found in time is
+// unknown.
 type Answerer struct {
 	store    *store.Store
 	contacts *asking.Contacts
@@ -30,12 +31,12 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer picks up over one carrier.
+// NewAnswerer answers calls over one carrier.
 func NewAnswerer(st *store.Store, contacts *asking.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }
 
-// Wake says that a call came in. It never blocks.
+// Wake starts a round early: a call came in. It never blocks.
 func (a *Answerer) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -55,7 +56,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "callers wait to be answered", "error", err)
+			slog.WarnContext(ctx, "inbound calls not answered", "error", err)
 		}
 	}
 }
@@ -66,7 +67,7 @@ func (a *Answerer) answerDue(ctx context.Context) error {
 		return err
 	}
 	var group errgroup.Group
-	group.SetLimit(answersAtOnce)
+	group.SetLimit(maxAnswers)
 	for _, arrival := range due {
 		group.Go(func() error { return a.answer(ctx, arrival) })
 	}
@@ -80,7 +81,7 @@ func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	if arrival.From != call.Anonymous {
 		var err error
 		if who, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
-			slog.DebugContext(ctx, "caller not recognised", "call_id", arrival.CallID, "error", err)
+			slog.DebugContext(ctx, "caller not looked up", "call_id", arrival.CallID, "error", err)
 		}
 	}
 	err := a.change(ctx, arrival.CallID, func(c *call.Call) {

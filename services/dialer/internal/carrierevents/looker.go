@@ -1,4 +1,4 @@
-package bridging
+package carrierevents
 
 import (
 	"context"
@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// looksAtOnce is how many calls the carrier is asked about side by side.
-	looksAtOnce = 8
-	// underWay is how long the news of an end that the carrier knows of may take to stand in its feed.
-	underWay = 5 * time.Second
+	// maxLooks is how many questions to the carrier are under way at a time.
+	maxLooks = 8
+	// feedDelay is how long an end that the carrier knows of may take to appear in its feed.
+	feedDelay = 5 * time.Second
 )
 
-// Looker asks the carrier once in a while about every call that lives here: an end that its news never told then costs that long, not the longest time
-// of a call. One replica does it, the one that reads the news.
+// Looker asks a carrier periodically about every live call. A call whose end is missing in the feed
+// then ends after that time, not after its longest time. The replica that reads the feed does it.
 type Looker struct {
 	store   *store.Store
-	carrier carrier.Carrier
+	carrier carrier.Feed
 	relay   *outbox.Relay
 	every   time.Duration
 	ended   func()
 }
 
-// NewLooker looks once in every; zero: never. ended is told when calls end.
-func NewLooker(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay, every time.Duration, ended func()) *Looker {
+// NewLooker looks at the interval every; zero: never. ended is called when calls ended.
+func NewLooker(st *store.Store, trunk carrier.Feed, relay *outbox.Relay, every time.Duration, ended func()) *Looker {
 	return &Looker{store: st, carrier: trunk, relay: relay, every: every, ended: ended}
 }
 
@@ -53,7 +53,7 @@ func (l *Looker) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := l.look(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "the carrier was not asked about the calls that live", "error", err)
+			slog.WarnContext(ctx, "carrier not asked about live calls", "error", err)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (l *Looker) look(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-time.After(underWay):
+	case <-time.After(feedDelay):
 	}
 	if err := l.keepUntold(ctx, over); err != nil || len(over) == 0 {
 		return err
@@ -82,7 +82,8 @@ func (l *Looker) look(ctx context.Context) error {
 	return l.settle(ctx, over)
 }
 
-// over are the calls of which the carrier says that they have ended. The questions are spread over half the time to the next look.
+// over returns the calls that have ended according to the carrier. The questions are spread over
+// half of the interval.
 func (l *Looker) over(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.Knowledge {
 	found := map[uuid.UUID]carrier.Knowledge{}
 	if len(live) == 0 {
@@ -92,7 +93,7 @@ func (l *Looker) over(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carri
 	defer pace.Stop()
 	var mu sync.Mutex
 	var asking errgroup.Group
-	asking.SetLimit(looksAtOnce)
+	asking.SetLimit(maxLooks)
 	for _, id := range live {
 		select {
 		case <-ctx.Done():
@@ -100,7 +101,7 @@ func (l *Looker) over(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carri
 		}
 		asking.Go(func() error {
 			known, err := l.carrier.Find(ctx, id)
-			if err != nil || known.EndedAt == nil { // who cannot be asked, or does not know the call, is no witness
+			if err != nil || known.EndedAt == nil { // no answer, or an unknown call, does not end a call
 				return nil //nolint:nilerr // the next look asks again
 			}
 			mu.Lock()
@@ -113,19 +114,19 @@ func (l *Looker) over(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carri
 	return found
 }
 
-// keepUntold leaves only the ends that the feed has gone past: nothing is unread, or what is unread happened later. What is still to be read tells more
-// than the carrier's memory of a call does.
+// keepUntold removes the ends that the feed may still contain: unread events have more details than
+// Find.
 func (l *Looker) keepUntold(ctx context.Context, over map[uuid.UUID]carrier.Knowledge) error {
 	place, mine, err := l.store.ReadFeed(ctx, l.carrier.Name())
 	if err != nil {
 		return err
 	}
-	unread, err := l.carrier.News(ctx, place.Cursor, 0)
+	unread, err := l.carrier.Events(ctx, place.Cursor, 0)
 	if err != nil {
 		return err
 	}
 	maps.DeleteFunc(over, func(_ uuid.UUID, known carrier.Knowledge) bool {
-		return !mine || unread.Feed != place.Feed || len(unread.News) > 0 && !unread.News[0].At.After(*known.EndedAt)
+		return !mine || unread.Feed != place.Feed || len(unread.Events) > 0 && !unread.Events[0].At.After(*known.EndedAt)
 	})
 	return nil
 }
@@ -135,7 +136,7 @@ func (l *Looker) settle(ctx context.Context, over map[uuid.UUID]carrier.Knowledg
 	err := l.store.Change(ctx, slices.Collect(maps.Keys(over)), func(calls map[uuid.UUID]*call.Call) {
 		ended = nil
 		for id, c := range calls {
-			if over[id].Replay(c, zone(c)) {
+			if over[id].Replay(c, call.Zone(c.TimeZone, c.Person())) {
 				ended = append(ended, id)
 			}
 		}
@@ -144,7 +145,7 @@ func (l *Looker) settle(ctx context.Context, over map[uuid.UUID]carrier.Knowledg
 		return err
 	}
 	if len(ended) > 0 {
-		slog.WarnContext(ctx, "the carrier's news left out ends, which it was asked about", "calls", len(ended), "call_id", ended[0])
+		slog.WarnContext(ctx, "ends missing in the carrier's feed", "calls", len(ended), "call_id", ended[0])
 		l.relay.Wake()
 		l.ended()
 	}

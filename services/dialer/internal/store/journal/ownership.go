@@ -10,82 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
 )
-
-// page is how many news are read at once.
-const page = 500
-
-const news = `
-SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.role, n.text, n.spoken_until,
-	c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us, c.outcome, c.reached, c.disclosure
-FROM sip_feed f
-LEFT JOIN LATERAL (
-	SELECT seq, at, kind, call_id, role, text, spoken_until FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows
-) n ON true
-LEFT JOIN sip_calls c ON c.call_id = n.call_id
-ORDER BY n.seq`
-
-type line struct {
-	Feed     uuid.UUID  `db:"feed"`
-	Seq      *int64     `db:"seq"`
-	At       *time.Time `db:"at"`
-	Kind     *string    `db:"kind"`
-	CallID   *uuid.UUID `db:"call_id"`
-	Role     *string    `db:"role"`
-	Text     *string    `db:"text"`
-	Inbound  *bool      `db:"inbound"`
-	From     *string    `db:"from_number"`
-	To       *string    `db:"to_number"`
-	DialedAt *time.Time `db:"dialed_at"`
-	Cause    *string    `db:"cause"`
-	ByUs     *bool      `db:"by_us"`
-	Outcome  *string    `db:"outcome"`
-	Reached  *string    `db:"reached"`
-
-	SpokenUntil *time.Time              `db:"spoken_until"`
-	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
-}
-
-// News is one thing that happened to a call, as it was by then; the call itself is as it is now.
-type News struct {
-	Seq  int64
-	At   time.Time
-	Kind Kind
-	// Role and Text are of what was said.
-	Role, Text string
-	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
-	SpokenUntil time.Time
-	Call        Call
-}
-
-// News are those after a place, at most 500, and the feed's name.
-func (j *Journal) News(ctx context.Context, after int64) (feed string, told []News, err error) {
-	rows, err := j.pool.Query(ctx, news, pg.Args{"after": after, "rows": page})
-	if err != nil {
-		return "", nil, fmt.Errorf("read news after %d: %w", after, err)
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[line])
-	if err != nil {
-		return "", nil, fmt.Errorf("read news after %d: %w", after, err)
-	}
-	for _, l := range lines {
-		feed = l.Feed.String()
-		if l.Seq == nil {
-			continue
-		}
-		one := News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Role: *l.Role, Text: *l.Text, Call: Call{
-			CallID: *l.CallID, Inbound: *l.Inbound, From: *l.From, To: *l.To, DialedAt: l.DialedAt, Cause: call.Cause(*l.Cause), ByUs: *l.ByUs,
-			Outcome: *l.Outcome, Reached: *l.Reached, Disclosure: l.Disclosure,
-		}}
-		if l.SpokenUntil != nil {
-			one.SpokenUntil = *l.SpokenUntil
-		}
-		told = append(told, one)
-	}
-	return feed, told, nil
-}
 
 const channels = `SELECT trunk_id, count(*) AS calls FROM sip_calls WHERE ended_at IS NULL GROUP BY trunk_id`
 
@@ -109,17 +34,25 @@ func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error
 
 const (
 	askHangup = `
-UPDATE sip_calls SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING ` + columns
+WITH s AS (
+	UPDATE sip_calls SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING *
+)` + changedLegs
 	askPickup = `
-UPDATE sip_calls SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING ` + columns
+WITH s AS (
+	UPDATE sip_calls SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING *
+)` + changedLegs
+	changedLegs = `
+SELECT ` + columns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// AskHangup asks the owner to end the call, AskPickup to answer it; what is answered is what is known now. ErrNone when there is no such call.
+// AskHangup asks the owner to end the call, and returns the leg. It returns ErrNone if there is no
+// such leg.
 func (j *Journal) AskHangup(ctx context.Context, callID uuid.UUID) (Call, error) {
 	return j.one(ctx, askHangup, callID)
 }
 
-// AskPickup is AskHangup's sister.
+// AskPickup asks the owner to answer the call, and returns the leg. It returns ErrNone if there is
+// no such leg.
 func (j *Journal) AskPickup(ctx context.Context, callID uuid.UUID) (Call, error) {
 	return j.one(ctx, askPickup, callID)
 }
@@ -128,8 +61,9 @@ const beat = `
 WITH alive AS (
 	INSERT INTO sip_owners (owner) VALUES (@owner) ON CONFLICT (owner) DO UPDATE SET seen_at = now()
 )
-SELECT ` + columns + ` FROM sip_calls
-WHERE owner = @owner AND ended_at IS NULL AND (hangup_at IS NOT NULL OR pickup_at IS NOT NULL AND answered_at IS NULL)`
+SELECT ` + columns + ` FROM sip_calls s LEFT JOIN calls c ON c.call_id = s.call_id
+WHERE s.owner = @owner AND s.ended_at IS NULL
+	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
 // Beat stores the owner's heartbeat. It returns the owner's calls that are to be ended or answered.
 func (j *Journal) Beat(ctx context.Context) ([]Call, error) {
@@ -139,15 +73,18 @@ func (j *Journal) Beat(ctx context.Context) ([]Call, error) {
 	return asked, err
 }
 
-// Only a process that has itself been seen lately judges others: after an outage of the database everybody looks dead.
+// Only a process with a recent heartbeat takes over: after an outage of the database every process
+// looks dead.
 const adopt = `
+WITH s AS (
 UPDATE sip_calls SET owner = @owner WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_calls c
 	WHERE c.ended_at IS NULL AND c.owner <> @owner
 		AND NOT EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = c.owner AND o.seen_at > now() - @lease::interval)
 		AND EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = @owner AND o.seen_at > now() - @lease::interval / 2)
 	LIMIT 100 FOR UPDATE OF c SKIP LOCKED))
-RETURNING ` + columns
+RETURNING *
+)` + changedLegs
 
 // Adopt makes this owner the owner of the live calls of dead owners, and returns them. It adopts
 // nothing while this owner's own heartbeats are slow.
@@ -160,7 +97,7 @@ func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
 
 const living = `SELECT count(*) FROM sip_owners WHERE seen_at > now() - @lease::interval`
 
-// Living is how many owners live.
+// Living returns the number of owners with a heartbeat.
 func (j *Journal) Living(ctx context.Context) (n int, err error) {
 	if err := j.pool.QueryRow(ctx, living, pg.Args{"lease": j.lease}).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count who lives: %w", err)
@@ -170,7 +107,7 @@ func (j *Journal) Living(ctx context.Context) (n int, err error) {
 
 const lost = `SELECT call_id FROM sip_calls WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
-// Lost are those of the calls that are not ours any more: another process has taken them over, thinking us dead, or they have ended.
+// Lost returns those of the calls whose leg is not this owner's any more, or has ended.
 func (j *Journal) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := j.pool.Query(ctx, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
@@ -196,17 +133,17 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
+	// The previous release reads sip_news. Its readers delete what they have read.
 	pruneNews = `
 DELETE FROM sip_news WHERE seq = ANY (ARRAY(
-	SELECT n.seq FROM sip_news n
-	WHERE n.at < now() - @older::interval AND n.seq <= (SELECT min(cursor) FROM feeds WHERE trunk = @trunk)
-	ORDER BY n.seq LIMIT 1000))`
+	SELECT seq FROM sip_news WHERE at < now() - interval '1 day' ORDER BY seq LIMIT 1000))`
 	// The analysis of a call reads callback_at here, and it can be late.
 	pruneCalls = `
 DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_calls c
 	WHERE c.ended_at < now() - @older::interval AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = c.call_id)
-		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.call_id = c.call_id AND calls.analyse_at IS NOT NULL)
+		AND NOT EXISTS (SELECT 1 FROM calls
+			WHERE calls.call_id = c.call_id AND (calls.analyse_at IS NOT NULL OR calls.ended_at IS NULL))
 	LIMIT 1000))`
 	pruneOwners = `
 DELETE FROM sip_owners o
@@ -222,11 +159,12 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	keepAttempts = 30 * 24 * time.Hour
 )
 
-// Prune forgets, a thousand at a time, what was told and read of calls that long ago, and answers how many rows went.
-// It deletes attempts that started more than 30 days ago, also a thousand at a time.
-func (j *Journal) Prune(ctx context.Context, trunk string, older time.Duration) (gone int64, err error) {
+// Prune deletes the legs of calls that ended longer ago than older, at most 1000 of them, and
+// returns how many rows it deleted. It deletes attempts that started more than 30 days ago, also at
+// most 1000.
+func (j *Journal) Prune(ctx context.Context, older time.Duration) (gone int64, err error) {
 	for _, sql := range []string{pruneNews, pruneCalls, pruneOwners, pruneAttempts} {
-		done, err := j.pool.Exec(ctx, sql, pg.Args{"trunk": trunk, "older": older, "attempts": keepAttempts})
+		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})
 		if err != nil {
 			return gone, fmt.Errorf("prune the journal: %w", err)
 		}

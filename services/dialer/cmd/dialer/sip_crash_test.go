@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestSIP_CrashAroundEachEvent kills the owner of a call directly before and after it applies the
+// events of the ringing, the answer and the end. The next process ends the call. Each request has
+// one end, and an unknown call is not charged.
+func TestSIP_CrashAroundEachEvent(t *testing.T) {
+	t.Parallel()
+	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
+	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
+	p := whole.dialer(env...)
+	type death struct{ stage, point string }
+	var next atomic.Pointer[death]
+	// at arms the crash point of a stage when the events before it have been applied; empty: there are none.
+	at := func(c *signaltest.Call, stage, before string) {
+		d := next.Load()
+		if d.stage != stage {
+			return
+		}
+		const count = "SELECT count(*) FROM calls WHERE to_e164 = $1 AND status = $2"
+		await(t, "the call is "+before, func() bool {
+			if before == "" {
+				return true
+			}
+			var calls int
+			err := whole.pool.QueryRow(t.Context(), count, c.Invite.Recipient.User, before).Scan(&calls)
+			return err == nil && calls == 1
+		})
+		if err := os.WriteFile(arm, []byte(d.point), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	dials := whole.trunkThat(p, "far", 1, func(c *signaltest.Call) {
+		session := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000})
+		answer, _, err := session.Answer(c.Invite.Body(), sdp.Both)
+		if err != nil {
+			t.Errorf("answer: %v", err)
+			return
+		}
+		at(c, "ringing", "")
+		c.Respond(180, "")
+		if next.Load().stage == "ringing" {
+			return
+		}
+		at(c, "answered", "ringing")
+		c.Answer(string(answer))
+		if next.Load().stage == "answered" {
+			return
+		}
+		at(c, "ended", "in_progress")
+		c.Request("BYE", "")
+	})
+	tests := []struct {
+		death
+		code string // of the request; empty: the call completed
+	}{
+		{death: death{stage: "ringing", point: "dialer: before events"}, code: "dial_state_unknown"},
+		{death: death{stage: "ringing", point: "dialer: after events"}, code: "dial_state_unknown"},
+		{death: death{stage: "answered", point: "dialer: before events"}, code: "dial_state_unknown"},
+		{death: death{stage: "answered", point: "dialer: after events"}, code: "dial_state_unknown"},
+		{death: death{stage: "ended", point: "dialer: before events"}, code: "dial_state_unknown"},
+		{death: death{stage: "ended", point: "dialer: after events"}},
+	}
+	for i, tt := range tests {
+		t.Run(strings.ReplaceAll(tt.stage+" "+tt.point, " ", "_"), func(t *testing.T) {
+			r := whole.within(t)
+			next.Store(&tt.death)
+			number := fmt.Sprintf("+1415555135%d", i)
+			id := r.request(number)
+			<-p.done
+			p = whole.dialer(env...)
+			facts := r.ends(id)
+			once(t, r, number, facts)
+			end := last(facts).GetCall()
+			if got := end.GetErrorCode(); got != tt.code {
+				t.Errorf("error code = %q, want %q; events %s", got, tt.code, names(facts))
+			}
+			if tt.code != "" && end.GetBillableSeconds() != 0 {
+				t.Errorf("billable seconds = %d, want 0; events %s", end.GetBillableSeconds(), names(facts))
+			}
+			if got := dials(number); got != 1 {
+				t.Errorf("dials = %d, want 1", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package calls_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const lease = time.Minute
+
+// desk is a database with one fenced call, whose leg is owned by a journal.
+type desk struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	store  *store.Store
+	owner  *journal.Journal
+	callID uuid.UUID
+	begun  time.Time
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	d := &desk{
+		t: t, pool: pool, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
+		store: store.New(pool, uuid.New(), store.Timing{InstanceLease: lease, RingLimit: lease, WatchdogGrace: lease}),
+		owner: journal.New(pool, pool, uuid.New(), lease),
+	}
+	const fenced = `
+		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			max_call_seconds, deadline_at)
+		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'fenced', 600, now() + interval '1 hour')`
+	d.exec(fenced, d.callID)
+	leg := journal.Call{
+		CallID: d.callID, TrunkID: uuid.New(), From: "+15005550006", To: "+14155550101", Teardown: []byte("state"),
+		Attempt: journal.Attempt{ID: uuid.New(), Trunk: "far", SIPCallID: "one"},
+	}
+	if err := d.owner.Dial(t.Context(), leg); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *desk) exec(sql string, args ...any) {
+	d.t.Helper()
+	if _, err := d.pool.Exec(d.t.Context(), sql, args...); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// event is an event of the call, seconds after the beginning.
+func (d *desk) event(kind carrier.Kind, seconds int) carrier.Event {
+	dialed := d.begun
+	return carrier.Event{
+		At: d.begun.Add(time.Duration(seconds) * time.Second), Kind: kind, CallID: d.callID, From: "+15005550006",
+		To: "+14155550101", DialedAt: &dialed,
+	}
+}
+
+// ended is the last event, of a person who hung up.
+func (d *desk) ended(seconds int) carrier.Event {
+	e := d.event(carrier.Ended, seconds)
+	e.Cause, e.Outcome, e.Reached = call.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
+	return e
+}
+
+func (d *desk) said(text string, seconds int) carrier.Event {
+	e := d.event(carrier.Said, seconds)
+	e.Role, e.Text = agent.RolePerson, text
+	return e
+}
+
+func (d *desk) apply(guard store.Guard, events ...carrier.Event) error {
+	return calls.NewApplier(d.store, nil, nil).Apply(d.t.Context(), guard, events)
+}
+
+// row is what the tests compare of the call.
+type row struct {
+	Status, Cause string
+	Turns         int
+	Ended         bool
+	OptOuts       int
+}
+
+func (d *desk) row() (r row) {
+	d.t.Helper()
+	const read = `
+		SELECT status, hangup_cause, json_array_length(turns::json), ended_at IS NOT NULL, (SELECT count(*) FROM opt_outs)
+		FROM calls WHERE call_id = $1`
+	err := d.pool.QueryRow(d.t.Context(), read, d.callID).Scan(&r.Status, &r.Cause, &r.Turns, &r.Ended, &r.OptOuts)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
+}
+
+// events returns the kinds of the call's events in the outbox, in order.
+func (d *desk) events() []string {
+	d.t.Helper()
+	rows, err := d.pool.Query(d.t.Context(), "SELECT payload FROM outbox ORDER BY id")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	payloads, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var kinds []string
+	for _, payload := range payloads {
+		var event eventv1.DialEvent
+		if err := proto.Unmarshal(payload, &event); err != nil {
+			d.t.Fatal(err)
+		}
+		message := event.ProtoReflect()
+		kinds = append(kinds, string(message.WhichOneof(message.Descriptor().Oneofs().ByName("event")).Name()))
+	}
+	return kinds
+}
+
+func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	answer := d.event(carrier.Answered, 2)
+	steps := [][]carrier.Event{
+		{d.event(carrier.Taken, 0), d.event(carrier.Ringing, 1)},
+		{answer},
+	}
+	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
+	for i, events := range steps {
+		for range 2 { // the commit of the first was not acknowledged
+			if err := d.apply(guards[i], events...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	end := journal.End{At: d.begun.Add(5 * time.Second), Cause: call.NormalClearing}
+	last := []carrier.Event{d.said("hello\x00", 3), d.said("bye", 4), d.ended(5)}
+	if err := d.apply(d.owner.EndGuard(d.callID, end), last...); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.apply(d.owner.EndGuard(d.callID, end), last...); !errors.Is(err, store.ErrLost) {
+		t.Errorf("Apply of the end again = %v, want ErrLost", err)
+	}
+	if diff := cmp.Diff(row{Status: "completed", Cause: "normal_clearing", Turns: 2, Ended: true}, d.row()); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"dialing", "ringing", "answered", "ended"}, d.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// The leg was taken over. Its former owner stores nothing, except an opt-out.
+func TestApply_AProcessThatLostTheLegStoresOnlyAnOptOut(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	answer := d.event(carrier.Answered, 1)
+	if err := d.apply(d.owner.AnswerGuard(d.callID, answer.At), answer); err != nil {
+		t.Fatal(err)
+	}
+	before := d.row()
+	d.exec("UPDATE sip_calls SET owner = gen_random_uuid()")
+	end := journal.End{At: d.begun.Add(3 * time.Second), Cause: call.NormalClearing}
+	for name, err := range map[string]error{
+		"what was said": d.apply(d.owner.Guard(d.callID), d.said("hello", 2)),
+		"the end":       d.apply(d.owner.EndGuard(d.callID, end), d.said("hello", 2), d.ended(3)),
+	} {
+		if !errors.Is(err, store.ErrLost) {
+			t.Errorf("%s: Apply = %v, want ErrLost", name, err)
+		}
+	}
+	if diff := cmp.Diff(before, d.row()); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"dialing", "answered"}, d.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	optOut := d.event(carrier.OptedOut, 2)
+	optOut.Text = "never again"
+	if err := d.apply(nil, optOut); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.row().OptOuts; got != 1 {
+		t.Errorf("opt-outs = %d, want 1", got)
+	}
+}
+
+// The feed left out the answer of a call that ended as only answered calls do. The carrier is
+// asked.
+func TestApply_AnAnswerThatIsMissingInTheFeed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	asked := 0
+	find := func(context.Context, uuid.UUID) (carrier.Knowledge, error) {
+		asked++
+		answered := d.begun.Add(time.Second)
+		return carrier.Knowledge{DialedAt: &d.begun, AnsweredAt: &answered}, nil
+	}
+	err := calls.NewApplier(d.store, nil, find).Apply(t.Context(), nil, []carrier.Event{d.ended(3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked != 1 {
+		t.Errorf("questions to the carrier = %d, want 1", asked)
+	}
+	if diff := cmp.Diff([]string{"dialing", "answered", "ended"}, d.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// Replicas of the previous release stored events that none of them applied before the last one
+// ended.
+func TestUnread_EventsOfThePreviousReleaseAreAppliedWithoutItsReplicas(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.exec(`UPDATE sip_calls SET dialed_at = $1, ended_at = $1::timestamptz + interval '5 seconds',
+		cause = 'normal_clearing', outcome = 'interested', reached = 'human'`, d.begun)
+	const news = `
+		INSERT INTO sip_news (seq, at, kind, call_id, role, text)
+		SELECT n, $1::timestamptz + n * interval '1 second', kind, $2, role, text
+		FROM (VALUES (1, 'originate', '', ''), (2, 'ringing', '', ''), (3, 'answer', '', ''), (4, 'said', 'person', 'hello'),
+			(5, 'hangup', '', '')) AS v (n, kind, role, text)`
+	d.exec(news, d.begun, d.callID)
+	d.exec("INSERT INTO feeds (trunk, cursor, reader_until) VALUES ('sip', 1, now() + interval '5 seconds')")
+	ids, err := d.owner.UnreadCalls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ids) != 0 {
+		t.Errorf("calls with unread events while a replica reads = %v, want none", ids)
+	}
+	d.exec("UPDATE feeds SET reader_until = now() - interval '2 minutes'")
+	if ids, err = d.owner.UnreadCalls(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]uuid.UUID{d.callID}, ids); diff != "" {
+		t.Fatalf("calls with unread events (-want +got):\n%s", diff)
+	}
+	unread, guard, err := d.owner.Unread(t.Context(), d.callID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := calls.NewApplier(d.store, nil, nil)
+	if err := to.ApplyUnread(t.Context(), guard, d.callID, unread); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.ApplyUnread(t.Context(), guard, d.callID, unread); !errors.Is(err, store.ErrLost) {
+		t.Errorf("ApplyUnread again = %v, want ErrLost", err)
+	}
+	if diff := cmp.Diff(row{Status: "completed", Cause: "normal_clearing", Turns: 1, Ended: true}, d.row()); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"dialing", "ringing", "answered", "ended"}, d.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
