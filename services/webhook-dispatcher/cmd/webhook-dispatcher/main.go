@@ -33,7 +33,7 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
-			wakes := consumer.Wakes{Dispatcher: func() {}, Relay: func() {}} // the serving replicas send
+			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {}, Relay: func() {}} // the serving replicas send
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{
@@ -64,7 +64,7 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	st := store.New(rt.Pool, box)
 	dispatcher := dispatch.New(st, client, cfg.Dispatch, rt.Telemetry.Metrics)
 	retentionJob := retention.New(st, cfg.Retention)
-	wakes := consumer.Wakes{Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake}
+	wakes := consumer.Wakes{Queued: dispatcher.Add, Dispatcher: dispatcher.Wake, Relay: rt.Relay.Wake}
 	return []service.Part{
 		{Name: "retention", Run: retentionJob.Run},
 		{Name: "dispatcher", Run: dispatcher.Run},

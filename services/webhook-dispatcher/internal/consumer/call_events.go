@@ -54,8 +54,8 @@ func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Re
 		}
 	}
 	outcome.OnCommit = func() {
-		if done.Queued > 0 {
-			c.wakes.Dispatcher()
+		if len(done.Due) > 0 {
+			c.wakes.Queued(done.Due)
 		}
 		if len(erasures) > 0 {
 			c.wakes.Relay()

@@ -8,9 +8,11 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Wakes are the jobs that are told of committed rows. They must not block.
+// Wakes are called after a commit. They must not block.
 type Wakes struct {
-	// Dispatcher is called after deliveries were queued, Relay after events were written to the outbox.
+	// Queued is called with the subscriptions that got due deliveries.
+	Queued func([]store.Due)
+	// Dispatcher is called after a workspace changed, Relay after events were written to the outbox.
 	Dispatcher, Relay func()
 }
 

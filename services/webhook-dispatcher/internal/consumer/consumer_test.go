@@ -67,7 +67,7 @@ func newSendingHouse(t *testing.T) *house {
 	t.Helper()
 	h := emptyHouse(t)
 	h.dispatcher, h.endpoint = dispatcher(t, h.store)
-	h.consume(h.dispatcher.Wake)
+	h.consume(h.dispatcher.Add)
 	return h
 }
 
@@ -88,8 +88,8 @@ func emptyHouse(t *testing.T) *house {
 	return h
 }
 
-// consume starts the consumer. wakes are called when it wakes the dispatcher.
-func (h *house) consume(wakes ...func()) {
+// consume starts the consumer. added are called with the subscriptions that got due deliveries.
+func (h *house) consume(added ...func([]store.Due)) {
 	h.t.Helper()
 	wake := func() {
 		select {
@@ -97,13 +97,13 @@ func (h *house) consume(wakes ...func()) {
 		default:
 		}
 	}
-	wakeDispatcher := func() {
+	queued := func(due []store.Due) {
 		wake()
-		for _, other := range wakes {
-			other()
+		for _, add := range added {
+			add(due)
 		}
 	}
-	handlers := consumer.New(h.store, consumer.Wakes{Dispatcher: wakeDispatcher, Relay: wake}).Handlers()
+	handlers := consumer.New(h.store, consumer.Wakes{Queued: queued, Dispatcher: wake, Relay: wake}).Handlers()
 	events := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

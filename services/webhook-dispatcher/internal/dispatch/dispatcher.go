@@ -81,6 +81,10 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
+// Add makes the dispatcher claim for these subscriptions now. It does not block. It saves the poll after
+// a Wake: the caller knows which subscriptions have due deliveries.
+func (d *Dispatcher) Add(due []store.Due) { d.limits.addDue(due) }
+
 // Run sends deliveries until ctx ends. Then it claims no more, waits for the requests in flight, and
 // stores their results.
 func (d *Dispatcher) Run(ctx context.Context) error {

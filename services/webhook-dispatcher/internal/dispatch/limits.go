@@ -81,6 +81,9 @@ type endpoint struct {
 	slowdown     slowdown
 	resumedAt    time.Time
 	first, retry kind
+	// addedFirst and addedRetry are what was added since the last claim began. The claim may not have
+	// seen it.
+	addedFirst, addedRetry kind
 	// blocked: the last claim took less than it could. What is due waits for an earlier event of its
 	// call or is being claimed by another process.
 	blocked bool
@@ -151,8 +154,10 @@ func (l *limits) addDue(due []store.Due) {
 		}
 		if d.Retry {
 			e.retry.add(d.From)
+			e.addedRetry.add(d.From)
 		} else {
 			e.first.add(d.From)
+			e.addedFirst.add(d.From)
 		}
 		e.blocked = false
 		if e.queued != nil && e.queuedIn != l.ready[0] && e.queuedIn != l.ready[1] && e.queuedIn != l.host(e.host).waiting {
@@ -203,6 +208,7 @@ func (l *limits) reserve() (rooms []store.Room) {
 				continue // the end of one of its requests queues it again
 			}
 			l.occupy(e, to, total)
+			e.addedFirst, e.addedRetry = kind{}, kind{}
 			left -= total
 			rooms = append(rooms, store.Room{
 				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.from, RetryFrom: e.retry.from,
@@ -241,6 +247,15 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 		l.vacate(e, l.host(e.host), room.Total)
 		e.first.set(left[e.id].First)
 		e.retry.set(left[e.id].Retry)
+		e.blocked = taken[e.id] < room.Total
+		if e.addedFirst.due {
+			e.first.add(e.addedFirst.from)
+			e.blocked = false
+		}
+		if e.addedRetry.due {
+			e.retry.add(e.addedRetry.from)
+			e.blocked = false
+		}
 	}
 	for _, w := range claimed.Work {
 		e := l.endpoints[w.SubscriptionID]
@@ -267,7 +282,6 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 	}
 	for _, room := range rooms {
 		e := l.endpoints[room.SubscriptionID]
-		e.blocked = taken[e.id] < room.Total
 		l.enqueue(e)
 		l.removeUnused(l.host(e.host))
 	}

@@ -334,6 +334,18 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	wantEqual(t, "rooms after the result", len(l.reserve()), 1)
 }
 
+// A delivery that is committed while a claim runs is not seen by that claim.
+func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
+	t.Parallel()
+	l := newLimits(512, 128)
+	c := newCustomer(l, 1, 0)
+	poll(c)
+	rooms := l.reserve()
+	poll(c)
+	l.start(rooms, store.Claimed{})
+	wantEqual(t, "rooms of the next claim", len(l.reserve()), 1)
+}
+
 func TestLimits_ResumedEndpointsBeginWithTheLeastLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimits(512, 128)

@@ -70,17 +70,18 @@ func newRig(t *testing.T) *rig {
 		sending: sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
-// through ingests events in one transaction and wakes the dispatcher, like the consumer.
+// through ingests events in one transaction and adds them to the dispatcher, like the consumer.
 func (r *rig) through(d running, events ...delivery.Event) {
 	r.t.Helper()
-	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) error {
-		_, err := r.store.Ingest(r.t.Context(), tx, events...)
+	var done store.Ingested
+	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
+		done, err = r.store.Ingest(r.t.Context(), tx, events...)
 		return err
 	})
 	if err != nil {
 		r.t.Errorf("Ingest: %v", err)
 	}
-	d.Wake()
+	d.Add(done.Due)
 }
 
 // settled waits until no delivery is open.

@@ -20,9 +20,9 @@ import (
 type Ingested struct {
 	// Matched is, for each event, how many subscriptions list it.
 	Matched []int
-	// Queued is the number of deliveries that are due when tx commits. Deliveries that are stored
-	// already are included.
-	Queued int
+	// Due has the subscriptions with deliveries that are due when tx commits. Deliveries that are
+	// stored already are included.
+	Due []Due
 }
 
 // Ingest stores each event once, and one delivery for every subscription of its workspace that lists
@@ -55,9 +55,11 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 		}
 		seen[ev.ID] = true
 	}
+	queued := map[uuid.UUID]bool{}
 	for _, r := range rows {
-		if !r.skips() {
-			done.Queued++
+		if !r.skips() && !queued[r.sub.ID] {
+			queued[r.sub.ID] = true
+			done.Due = append(done.Due, Due{SubscriptionID: r.sub.ID, URL: r.sub.URL, From: r.sub.MatchedAt})
 		}
 	}
 	return done, put(ctx, tx, rows)
@@ -74,6 +76,9 @@ type matchRow struct {
 	WorkspaceID uuid.UUID
 	Status      subscription.Status
 	Events      []string
+	URL         string
+	// MatchedAt is before the due time of every delivery that is inserted after the match.
+	MatchedAt time.Time
 }
 
 // match reads the workspaces of the events and locks the subscriptions that list their types. A
@@ -117,7 +122,7 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 const matchWorkspaces = `SELECT id, webhooks_enabled FROM workspace WHERE id = ANY (@workspaces::uuid[])`
 
 const matchSubscriptions = `
-SELECT id, workspace_id, status, events FROM webhook_subscription
+SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at FROM webhook_subscription
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND deleted_at IS NULL AND events && @types::text[]
 ORDER BY id
 FOR SHARE`
