@@ -89,6 +89,7 @@ func measurements() []measurement {
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
 		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: housed(delivering.Pauses)},
+		{name: "longqueue", says: "an endpoint beside a subscription with a million queued deliveries that is paused and resumed", run: housed(delivering.LongQueue)},
 		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},

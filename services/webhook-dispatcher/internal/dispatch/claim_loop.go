@@ -23,6 +23,9 @@ const (
 	pollOverlap = 5 * time.Second
 	longOverlap = time.Minute
 	longEvery   = 30 * time.Second
+	// listEvery is the interval of listing every active subscription with due deliveries. It finds what
+	// was committed later than longOverlap after its due time.
+	listEvery = 10 * time.Minute
 	// roundPause is the least time between two rounds, so that a claim takes what several requests
 	// have freed.
 	roundPause = 3 * time.Millisecond
@@ -76,14 +79,14 @@ type poller struct {
 	store  *store.Store
 	limits *limits
 	// polledTo is the end of the last poll; zero before the first.
-	polledTo time.Time
-	longAt   time.Time
+	polledTo         time.Time
+	longAt, listedAt time.Time
 }
 
-// poll adds the endpoints whose deliveries became due since the last poll. The first one lists every
-// active subscription that has due deliveries.
+// poll adds the endpoints whose deliveries became due since the last poll. The first one, and one in
+// listEvery, lists every active subscription that has due deliveries.
 func (p *poller) poll(ctx context.Context, tick bool) error {
-	if p.polledTo.IsZero() {
+	if p.polledTo.IsZero() || time.Since(p.listedAt) > listEvery {
 		return p.list(ctx)
 	}
 	overlap := wakeOverlap
@@ -118,7 +121,7 @@ func (p *poller) list(ctx context.Context) error {
 		p.limits.addDue(due)
 		after, more = next, next != uuid.Nil
 	}
-	p.polledTo, p.longAt = now, time.Now()
+	p.polledTo, p.longAt, p.listedAt = now, time.Now(), time.Now()
 	return nil
 }
 
