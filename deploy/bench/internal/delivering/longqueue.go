@@ -26,6 +26,8 @@ INSERT INTO webhook_dispatcher.webhook_queue
 SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
 FROM generate_series(1, $3::int)`
 
+const emptyQueue = `DELETE FROM webhook_dispatcher.webhook_queue WHERE subscription_id = $1`
+
 // LongQueue measures one subscription beside another one with a long queue, which is paused and resumed
 // several times a second. Events of both are in the same batches. The p99 with the changes is compared
 // with the p99 before and after them.
@@ -60,7 +62,8 @@ func LongQueue(ctx context.Context, h *House) error {
 		} else {
 			alone = append(alone, got.took...)
 		}
-		fmt.Printf("  %3d changes   %s; %d arrived, %d missing, %d twice\n", n, figure.Spread(got.took), got.arrived, got.missing, got.twice)
+		fmt.Printf("  %3d changes   %s; %d arrived, %d missing, %d twice\n",
+			n, figure.Spread(got.took), got.arrived, got.missing, got.twice)
 	}
 	p99 := figure.Quantile(alone, 0.99)
 	times := float64(figure.Quantile(beside, 0.99)) / float64(p99)
@@ -69,7 +72,7 @@ func LongQueue(ctx context.Context, h *House) error {
 	if err := toggled.drop(ctx); err != nil {
 		return err
 	}
-	if _, err := h.db.Exec(ctx, `DELETE FROM webhook_dispatcher.webhook_queue WHERE subscription_id = $1`, toggled.subscription); err != nil {
+	if _, err := h.db.Exec(ctx, emptyQueue, toggled.subscription); err != nil {
 		return fmt.Errorf("empty the queue: %w", err)
 	}
 	return observed.drop(ctx)

@@ -25,8 +25,10 @@ func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
 		{60 * time.Second, 56 * time.Second, false},
 	} {
 		cfg := Config{
-			Dispatch: dispatch.Config{RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1},
-			Sending:  sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Retention: retention.Config{Keep: 24 * time.Hour},
+			Dispatch: dispatch.Config{
+				RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1,
+			},
+			Sending: sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Retention: retention.Config{Keep: 24 * time.Hour},
 		}
 		err := cfg.check()
 		if (err == nil) != c.ok {

@@ -19,7 +19,9 @@ import (
 // onCallEvents stores one delivery for each event and each subscription that lists its type, and
 // erases the event bodies of calls whose person was erased. An erasure follows the events of its call
 // and can arrive in the same batch.
-func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onCallEvents(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var events []delivery.Event
 	var erasures []store.Erasure

@@ -132,7 +132,8 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handlers := consumer.New(store.New(h.pool, box), consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {}, Relay: func() {}}).Handlers()
+	none := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {}, Relay: func() {}}
+	handlers := consumer.New(store.New(h.pool, box), none).Handlers()
 	applied, parked, err := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, nil).Replay(t.Context(), kafka.CallEvents.Name)
 	if err != nil {
 		t.Fatalf("Replay: %v", err)

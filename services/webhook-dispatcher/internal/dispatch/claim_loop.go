@@ -136,7 +136,9 @@ func (d *Dispatcher) claimReady(ctx context.Context) error {
 		// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
 		// if ctx ends meanwhile.
 		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTime, store.StartLimit(d.cfg.Lease)))
-		claimed, err := d.store.ClaimDue(claiming, store.Claim{Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts()})
+		claimed, err := d.store.ClaimDue(claiming, store.Claim{
+			Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+		})
 		cancel()
 		if err != nil {
 			d.limits.cancel(rooms)

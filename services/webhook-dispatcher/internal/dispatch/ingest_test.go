@@ -96,7 +96,8 @@ func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 		ids[i] = uuid.New()
 	}
 	var ingesting sync.WaitGroup
-	for _, d := range []running{one, two} { // both ingest the shared events, as after a rebalance, and some events that only they get
+	// Both ingest the shared events, as after a rebalance, and some events that only they get.
+	for _, d := range []running{one, two} {
 		ingesting.Go(func() {
 			for i, call := range ids {
 				r.through(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))

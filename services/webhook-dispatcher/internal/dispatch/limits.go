@@ -276,7 +276,8 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 		}
 		now := time.Now()
 		requests = append(requests, &request{
-			endpoint: e, host: to, started: now, retry: w.Retry, slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Waited), now),
+			endpoint: e, host: to, started: now, retry: w.Retry,
+			slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Waited), now),
 		})
 		work = append(work, w)
 	}

@@ -57,7 +57,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Due deliveries of active subscriptions. Counted up to 50,000.",
 		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "webhook_oldest_due_seconds", Help: "How long the longest-waiting due delivery of an active subscription has waited."}),
+			Name: "webhook_oldest_due_seconds",
+			Help: "How long the longest-waiting due delivery of an active subscription has waited."}),
 		warned: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
 		disabled: prometheus.NewCounter(prometheus.CounterOpts{
@@ -67,7 +68,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
-	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag,
+		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
 	m.attempts.WithLabelValues(delivered)
 	for _, failure := range delivery.Failures() {
 		m.attempts.WithLabelValues(string(failure))

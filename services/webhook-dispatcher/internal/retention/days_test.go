@@ -170,6 +170,21 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	}
 }
 
+// rotateUntil rotates the partitions for one day after another, again from the first one after span days.
+func (r *rig) rotateUntil(done <-chan struct{}, first, span int) {
+	r.t.Helper()
+	for d := first; ; d = (d + 1) % span {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if err := r.job.RotateDays(r.t.Context(), noon().AddDate(0, 0, d)); err != nil && !lockTimeout(err) {
+			r.t.Errorf("RotateDays: %v", err)
+		}
+	}
+}
+
 func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -187,18 +202,7 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 			stop := sync.OnceFunc(func() { close(done); turning.Wait() })
 			defer stop()
 			for n := range 2 {
-				turning.Go(func() {
-					for d := n; ; d = (d + 1) % row.span {
-						select {
-						case <-done:
-							return
-						default:
-						}
-						if err := r.job.RotateDays(t.Context(), noon().AddDate(0, 0, d)); err != nil && !lockTimeout(err) {
-							t.Errorf("RotateDays: %v", err)
-						}
-					}
-				})
+				turning.Go(func() { r.rotateUntil(done, n, row.span) })
 			}
 			const events = 60
 			settled := 0

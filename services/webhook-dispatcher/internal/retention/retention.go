@@ -178,7 +178,8 @@ func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if added+dropped > 0 {
-		slog.InfoContext(ctx, "rotated daily webhook partitions", "added", added, "dropped", dropped, "oldest", oldest.Format(time.DateOnly))
+		slog.InfoContext(ctx, "rotated daily webhook partitions",
+			"added", added, "dropped", dropped, "oldest", oldest.Format(time.DateOnly))
 	}
 	return nil
 }

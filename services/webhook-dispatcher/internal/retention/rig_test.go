@@ -56,7 +56,8 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	st := store.New(pool, box)
-	r := &rig{t: t, pool: pool, store: st, job: retention.New(st, retention.Config{Keep: keep}), workspace: uuid.Must(uuid.NewV7())}
+	job := retention.New(st, retention.Config{Keep: keep})
+	r := &rig{t: t, pool: pool, store: st, job: job, workspace: uuid.Must(uuid.NewV7())}
 	r.sub = uuid.Must(uuid.NewV7())
 	err = st.Create(t.Context(), subscription.Subscription{
 		ID: r.sub, WorkspaceID: r.workspace, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"},

@@ -126,7 +126,8 @@ WITH due AS MATERIALIZED (
 ), size AS (
     SELECT count(*) = @limit AS more FROM due
 )
-SELECT s.id, found.is_retry, found.due_from, s.url, s.resumed_at, '00000000-0000-0000-0000-000000000000'::uuid AS next_id, false AS more
+SELECT s.id, found.is_retry, found.due_from, s.url, s.resumed_at,
+       '00000000-0000-0000-0000-000000000000'::uuid AS next_id, false AS more
 FROM found
 JOIN webhook_subscription s ON s.id = found.id AND s.status = 'active' AND s.deleted_at IS NULL
 LEFT JOIN workspace w ON w.id = s.workspace_id
@@ -332,8 +333,8 @@ WITH pick AS MATERIALIZED (
     RETURNING q.delivery_id, q.created_at, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry,
               q.traceparent, q.queued_at
 )
-SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt, pick.attempt >= @attempts AS lost,
-       q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed, pick.due_at,
+SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt,
+       pick.attempt >= @attempts AS lost, q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed, pick.due_at,
        (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
@@ -415,7 +416,8 @@ SELECT count(*) AS rows,
        coalesce(extract(epoch FROM now() - min(greatest(counted.due_at, counted.resumed_at))), 0)::float8 AS oldest
 FROM (
     SELECT q.due_at, active.resumed_at
-    FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
+    FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[])
+         AS room (id, first_from, retry_from)
     CROSS JOIN LATERAL (
         SELECT s.resumed_at FROM webhook_subscription s
         LEFT JOIN workspace w ON w.id = s.workspace_id

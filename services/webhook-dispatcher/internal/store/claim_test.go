@@ -51,7 +51,8 @@ WITH sub AS (
     SELECT sub.id, now(), sub.workspace_id, 'call.completed', 1, '{}' FROM sub
     RETURNING id, created_at
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence,
+                           attempt, is_retry, due_at)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
        format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0,
        now() - @age::interval - n * interval '1 second'
@@ -113,7 +114,9 @@ func (m *meteredStore) listDue(after uuid.UUID, limit int) []store.Due {
 
 func (m *meteredStore) poll(after time.Time) store.Polled {
 	m.t.Helper()
-	polled, err := m.PollDue(m.t.Context(), store.Poll{After: store.Position{DueAt: after}, ChangedSince: after, Limit: 1000})
+	polled, err := m.PollDue(m.t.Context(), store.Poll{
+		After: store.Position{DueAt: after}, ChangedSince: after, Limit: 1000,
+	})
 	if err != nil {
 		m.t.Fatalf("PollDue: %v", err)
 	}
@@ -201,7 +204,8 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 	}
 	ingest := func() {
 		err := pg.InPipeline(t.Context(), m.pool, func(tx *pg.Pipeline) error {
-			_, err := m.Ingest(t.Context(), tx, event(ws, uuid.New(), 1, "call.completed"), event(other, uuid.New(), 1, "call.completed"))
+			_, err := m.Ingest(t.Context(), tx,
+				event(ws, uuid.New(), 1, "call.completed"), event(other, uuid.New(), 1, "call.completed"))
 			return err
 		})
 		if err != nil {
@@ -229,8 +233,9 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 	} {
 		wantAtMost(t, "pages read by "+step.name, m.pagesBy(step.action), step.most)
 	}
-	wantEqual(t, "queued deliveries of the neighbor", r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`, neighbor), 3)
-	wantEqual(t, "rows that were rewritten", r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1 AND held`, sub), 0)
+	const queued = `SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`
+	wantEqual(t, "queued deliveries of the neighbor", r.count(queued, neighbor), 3)
+	wantEqual(t, "rows that were rewritten", r.count(queued+` AND held`, sub), 0)
 }
 
 // Another transaction locks every queued delivery of the subscription. A statement that waited for one
@@ -325,7 +330,8 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 		results := make([]delivery.Result, batch)
 		for i, w := range claimed.Work {
 			results[i] = delivery.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()},
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: delivery.Done,
+				Answer: delivery.Answer{Code: 200, At: time.Now()},
 			}
 		}
 		done, err := m.Complete(t.Context(), results)
@@ -426,7 +432,9 @@ func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 	var position store.Position
 	polls, found := 0, 0
 	for more := true; more; polls++ {
-		polled, err := r.store.PollDue(t.Context(), store.Poll{After: position, ChangedSince: time.Now().Add(time.Hour), Limit: 10})
+		polled, err := r.store.PollDue(t.Context(), store.Poll{
+			After: position, ChangedSince: time.Now().Add(time.Hour), Limit: 10,
+		})
 		if err != nil {
 			t.Fatalf("PollDue: %v", err)
 		}

@@ -346,7 +346,9 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	return reason, disabled, nil
 }
 
-const lockActive = `SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL FOR NO KEY UPDATE`
+const lockActive = `
+SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL
+FOR NO KEY UPDATE`
 
 // A statement of its own after the lock: when that had to wait, this one sees what happened meanwhile.
 const healthOf = `

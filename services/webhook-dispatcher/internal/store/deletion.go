@@ -45,7 +45,8 @@ func (s *Store) DeleteQueued(
 	ctx context.Context, subscriptionID uuid.UUID, after QueuePlace, limit int,
 ) (next QueuePlace, n int, err error) {
 	args := pg.Args{
-		"id": subscriptionID, "after_retry": after.IsRetry, "after_at": after.DueAt, "after_id": after.DeliveryID, "limit": limit,
+		"id": subscriptionID, "limit": limit,
+		"after_retry": after.IsRetry, "after_at": after.DueAt, "after_id": after.DeliveryID,
 	}
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		next, n = after, 0

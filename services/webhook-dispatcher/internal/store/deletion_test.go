@@ -15,7 +15,8 @@ func TestDelete_LeavesNothingToClaimAndStepsRemoveTheRows(t *testing.T) {
 	for range 25 {
 		r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET is_retry = true, attempt = 1 WHERE sequence % 2 = 0`); err != nil {
+	const retries = `UPDATE webhook_queue SET is_retry = true, attempt = 1 WHERE delivery_id < gen_random_uuid()`
+	if _, err := r.pool.Exec(t.Context(), retries); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.Delete(t.Context(), ws, sub); err != nil {

@@ -18,6 +18,17 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
+// repeatUntil repeats the action until ctx ends. A deadlock is an error of the test.
+func repeatUntil(ctx context.Context, t *testing.T, action func() error) {
+	t.Helper()
+	for ctx.Err() == nil {
+		var refused *pgconn.PgError
+		if err := action(); errors.As(err, &refused) && refused.Code == "40P01" {
+			t.Error(err)
+		}
+	}
+}
+
 // Ingest, claims, completions, changes, replays and the deletion of subscriptions run at the same
 // time. Postgres counts the deadlocks, those that are retried too.
 func TestLocks_NoDeadlock(t *testing.T) {
@@ -38,15 +49,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
 	defer stop()
 	repeat := func(action func() error) func() {
-		return func() {
-			for ctx.Err() == nil {
-				err := action()
-				var refused *pgconn.PgError
-				if errors.As(err, &refused) && refused.Code == "40P01" {
-					t.Error(err)
-				}
-			}
-		}
+		return func() { repeatUntil(ctx, t, action) }
 	}
 	ingest := repeat(func() error {
 		var events []delivery.Event

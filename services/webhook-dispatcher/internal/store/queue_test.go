@@ -64,7 +64,8 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)
 	const fill = `
-		INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
+		INSERT INTO webhook_queue
+		    (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
 		SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() - interval '1 hour'
 		FROM generate_series(1, $3::int)`
 	if _, err := owner.Exec(t.Context(), fill, workspace, sub, n); err != nil {

@@ -39,7 +39,8 @@ type Replayed struct {
 
 // Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
 // already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
-// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, pg.ErrNotFound when it is deleted.
+// body any more, or an erased one, not at all. The error is 409 subscription_not_active unless the subscription is
+// active, and pg.ErrNotFound when it is deleted.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": asked.DeliveryID, "call_id": asked.CallID, "since": asked.Since,
@@ -150,7 +151,8 @@ WITH again AS (
     WHERE d.id = r.id AND d.created_at = r.created_at
     RETURNING d.id, d.created_at, d.workspace_id, d.subscription_id, d.event_id, d.event_type, d.call_id, d.sequence, d.replays, d.traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, replay, traceparent, due_at)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence,
+                           replay, traceparent, due_at)
 SELECT a.id, a.created_at, a.workspace_id, a.subscription_id, a.event_id, a.event_type, a.call_id, a.sequence, a.replays, a.traceparent,
        clock_timestamp()
 FROM again a`
