@@ -46,8 +46,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 		onCommit, err := c.applyOnce(ctx, chunks)
 		var park *parkError
 		if errors.As(err, &park) {
-			park.rec.fault = park.reason
-			continue
+			continue // handle has set the fault
 		}
 		if err != nil {
 			return err
@@ -127,7 +126,8 @@ func (b *begun) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	return fresh, toPark
 }
 
-// handle calls the handler for records of one topic. It returns a parkError if a record is to be parked.
+// handle calls the handler for records of one topic. If records are to be parked, it sets their fault and
+// returns a parkError for the first one.
 func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (onCommit func(), err error) {
 	if len(records) == 0 {
 		return nil, nil
@@ -143,6 +143,7 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 			rec.Span.SetStatus(codes.Error, err.Error())
 		}
 		if len(records) == 1 && isPermanent(err) {
+			records[0].fault = err
 			return nil, &parkError{records[0], err}
 		}
 		return nil, err
@@ -150,14 +151,21 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 	if len(outcome.Results) != len(records) {
 		return nil, fmt.Errorf("the handler of %s returned %d results for %d records", records[0].Topic, len(outcome.Results), len(records))
 	}
+	var park *parkError
 	for i, result := range outcome.Results {
 		switch result.outcome {
 		case parked:
 			batch[i].Span.SetStatus(codes.Error, result.reason.Error())
-			return nil, &parkError{records[i], result.reason}
+			records[i].fault = result.reason
+			if park == nil {
+				park = &parkError{records[i], result.reason}
+			}
 		case skipped:
 			records[i].result = skipped
 		}
+	}
+	if park != nil {
+		return nil, park
 	}
 	return outcome.OnCommit, nil
 }

@@ -27,11 +27,11 @@ var testTopic = kafka.CallRequests.Name
 // startAt stores the start of a partition as its position and returns it.
 func startAt(t *testing.T, c *Consumer, p partition) position {
 	t.Helper()
-	stored, err := c.startPosition(t.Context(), assigned{p, uuid.UUID{1}, -1})
+	stored, err := c.startPositions(t.Context(), []assigned{{p, uuid.UUID{1}, -1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stored
+	return stored[p]
 }
 
 func countRows(t *testing.T, pool *pgxpool.Pool, table string) (n int) {
@@ -284,6 +284,31 @@ func TestApply_ParksARecordWithTheEffectsOfItsNeighbours(t *testing.T) {
 	b.mustApply(b.records("a-4", "d-1")...)
 	b.wantEffects("a-1 b-1 c-1 d-1")
 	b.wantResults(map[string]float64{applied: 4, parked: 3})
+}
+
+// TestApply_ParksAllRecordsAfterOneRollback checks that the number of rolled-back transactions does not grow
+// with the number of records that the handler parks.
+func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, func(values []string) (Outcome, error) {
+		results := make([]Result, len(values))
+		for i, value := range values {
+			if strings.HasPrefix(value, "bad") {
+				results[i] = Park(errors.New("newer than this build: " + value))
+			}
+		}
+		return Outcome{Results: results}, nil
+	})
+	b.mustApply(b.records("bad1-1", "a-1", "bad2-1", "bad3-1", "bad3-2")...)
+	b.wantCalls("bad1-1 a-1 bad2-1 bad3-1 bad3-2", "a-1")
+	b.wantResults(map[string]float64{applied: 1, parked: 4})
+	var reasons int
+	if err := b.pool.QueryRow(t.Context(), `SELECT count(DISTINCT error) FROM parked`).Scan(&reasons); err != nil {
+		t.Fatal(err)
+	}
+	if reasons != 4 {
+		t.Errorf("different reasons = %d, want 4", reasons)
+	}
 }
 
 // TestWorker_AppliesRecordsSinglyAfterAFailedStatement checks that only the record is parked that the

@@ -183,9 +183,12 @@ DELETE FROM inbox WHERE (consumer, topic, event_id) IN (
 	ORDER BY received_at LIMIT @rows
 	FOR UPDATE SKIP LOCKED)`
 
-// Retain creates the partitions of event ids for the next days, and deletes ids that are older than the
-// records in Kafka. Run calls it at the start and every hour.
+// Retain creates the partitions of event ids for the next days, deletes ids that are older than the records
+// in Kafka, and finds out when an upgrade has ended. Run calls it at the start and every hour.
 func (c *Consumer) Retain(ctx context.Context) error {
+	if err := c.readUpgrading(ctx); err != nil {
+		return err
+	}
 	if err := c.createDays(ctx); err != nil {
 		return err
 	}

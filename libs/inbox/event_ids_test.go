@@ -230,6 +230,22 @@ func TestUpgrade_BothReleasesFindEachOthersRecords(t *testing.T) {
 	}
 }
 
+// TestUpgrade_EndsInARunningProcess checks that a process without a rebalance stops storing ids in inbox.
+func TestUpgrade_EndsInARunningProcess(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	b.startUpgrade(1)
+	b.mustApply(b.records("a-1")...)
+	b.startUpgrade(-2)
+	if err := b.Retain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.mustApply(b.records("a-2")...)
+	if got := countRows(t, b.pool, "inbox"); got != 1 {
+		t.Errorf("rows of inbox = %d, want 1: that of a-1", got)
+	}
+}
+
 func TestUpgrade_OldReleaseIsRefusedAfterwards(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

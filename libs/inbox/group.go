@@ -218,7 +218,7 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if len(p.Records) > 0 {
-				g.take(client, partition{p.Topic, p.Partition}, p.Records)
+				g.take(client, partition{p.Topic, p.Partition}, p.Records, p.LogStartOffset)
 			}
 		})
 		g.applySeeks(client)
@@ -282,8 +282,8 @@ func (g *group) rejoin(client *kgo.Client) {
 	client.AddConsumeTopics(topics...)
 }
 
-// take passes records to the worker of their partition.
-func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record) {
+// take passes records to the worker of their partition. logStart is the offset at which the log begins.
+func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record, logStart int64) {
 	g.mu.Lock()
 	w := g.workers[p]
 	g.mu.Unlock()
@@ -297,11 +297,14 @@ func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record) {
 	}
 	w.mu.Unlock()
 	if first := records[0]; !seeking && first.Offset < next {
-		// The log was shorter than the position, and the client started at its beginning. The group's
-		// offset does not move backwards unless it is set.
+		// The log was shorter than the position, and the client started at its beginning. Without
+		// setOffset the group's offset would not move backwards.
 		g.consumer.movedBack(p, logTruncated, next, first.Offset)
 		setOffset(client, p, first.Offset)
 		return // the same records are fetched again
+	}
+	if !seeking && next > 0 && records[0].Offset > next && logStart > next {
+		g.consumer.expired(p, next, logStart)
 	}
 	w.take(records)
 }
@@ -385,25 +388,30 @@ func (g *group) readPositions(
 	if err != nil {
 		return nil, err
 	}
-	start := map[string]map[int32]kgo.Offset{}
+	var added []assigned
 	for topic, numbers := range offsets {
-		start[topic] = map[int32]kgo.Offset{}
 		for number, committed := range numbers {
-			p := partition{topic, number}
-			stored, err := g.consumer.startPosition(ctx, assigned{p, ids[topic], committed.EpochOffset().Offset})
-			if err != nil {
-				return nil, err
-			}
-			start[topic][number] = kgo.NewOffset().AtStart()
-			if stored.next > 0 {
-				start[topic][number] = kgo.NewOffset().At(stored.next)
-			}
-			g.mu.Lock()
-			g.topics[topic] = ids[topic]
-			if w := g.workers[p]; w != nil {
-				w.start(stored)
-			}
-			g.mu.Unlock()
+			added = append(added, assigned{partition{topic, number}, ids[topic], committed.EpochOffset().Offset})
+		}
+	}
+	stored, err := g.consumer.startPositions(ctx, added)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	start := map[string]map[int32]kgo.Offset{}
+	for p, at := range stored {
+		if start[p.topic] == nil {
+			start[p.topic] = map[int32]kgo.Offset{}
+		}
+		start[p.topic][p.number] = kgo.NewOffset().AtStart()
+		if at.next > 0 {
+			start[p.topic][p.number] = kgo.NewOffset().At(at.next)
+		}
+		g.topics[p.topic] = ids[p.topic]
+		if w := g.workers[p]; w != nil {
+			w.start(at)
 		}
 	}
 	return start, nil

@@ -24,6 +24,7 @@ type metrics struct {
 	records      *prometheus.CounterVec
 	retries      *prometheus.CounterVec
 	movedBack    *prometheus.CounterVec
+	expired      *prometheus.CounterVec
 	fetchErrors  prometheus.Counter
 	batchSeconds *prometheus.HistogramVec
 	droppedDays  prometheus.Counter
@@ -42,6 +43,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "inbox_position_moved_back_total",
 			Help: "Partitions that are read again from an earlier offset, by cause: database_restored, topic_recreated, log_truncated.",
 		}, []string{"topic", "cause"}),
+		expired: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "inbox_expired_records_total",
+			Help: "Records that were not applied before Kafka deleted them because of their age or the topic's size.",
+		}, topic),
 		fetchErrors: factory.NewCounter(prometheus.CounterOpts{
 			Name: "inbox_fetch_faults_total", Help: "Errors that a broker returned for a fetch.",
 		}),
@@ -65,5 +70,6 @@ func (m *metrics) initialize(topics []string) {
 			m.movedBack.WithLabelValues(topic, cause)
 		}
 		m.retries.WithLabelValues(topic)
+		m.expired.WithLabelValues(topic)
 	}
 }

@@ -1,10 +1,12 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -74,30 +76,67 @@ WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 // One hour longer than the old release can apply records: its last transactions end in that time.
 const selectUpgrading = `SELECT old_release_until + interval '1 hour' > clock_timestamp() FROM inbox_upgrade`
 
-// startPosition returns where the partition is to be read from. The first time, it takes over the offset
-// that the consumer group committed. If the topic was created again, it starts at the beginning.
-func (c *Consumer) startPosition(ctx context.Context, a assigned) (p position, err error) {
-	args := c.positionArgs(a.partition, a.topicID, max(a.committed, 0))
-	var inserted, recreated, upgrading bool
+// startPositions returns where partitions are to be read from. The first time, a partition takes over the
+// offset that the consumer group committed. If the topic was created again, it starts at the beginning.
+func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
+	// Two processes insert their rows in the same order, so they do not deadlock.
+	slices.SortFunc(added, func(a, b assigned) int {
+		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
+	})
+	found := make([]started, len(added))
 	var batch pgx.Batch
-	batch.Queue(insertPosition, args).Query(readAny(&inserted))
-	batch.Queue(adoptTopic, args).Query(readAny(&recreated))
-	batch.Queue(selectPosition, args).QueryRow(p.scan)
-	batch.Queue(selectUpgrading).QueryRow(func(row pgx.Row) error { return row.Scan(&upgrading) })
+	for i, a := range added {
+		args := c.positionArgs(a.partition, a.topicID, max(a.committed, 0))
+		batch.Queue(insertPosition, args).Query(readAny(&found[i].inserted))
+		batch.Queue(adoptTopic, args).Query(readAny(&found[i].recreated))
+		batch.Queue(selectPosition, args).QueryRow(found[i].scan)
+	}
+	if err := c.readUpgrading(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.pool.SendBatch(ctx, &batch).Close(); err != nil {
-		return p, fmt.Errorf("read position of %s: %w", a.partition, err)
+		return nil, fmt.Errorf("read positions of %d partitions: %w", len(added), err)
+	}
+	positions := map[partition]position{}
+	for i, a := range added {
+		positions[a.partition] = found[i].position
+		c.logStart(a, found[i])
+	}
+	return positions, nil
+}
+
+// started is the position at which a partition starts.
+type started struct {
+	position
+	// inserted: no position was stored. recreated: the position of another topic id was stored.
+	inserted, recreated bool
+}
+
+// logStart reports a start that is not at the offset which the consumer group committed.
+func (c *Consumer) logStart(a assigned, s started) {
+	switch {
+	case s.inserted:
+		slog.Info("inbox position taken over from the consumer group", "consumer", c.name,
+			"topic", a.topic, "partition", a.number, "offset", s.next)
+	case s.recreated:
+		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
+	case s.next < a.committed && c.upgrading.Load():
+		// Not counted: replicas of the release before positions move the group's offset only.
+		slog.Warn("inbox position is behind the offset of the consumer group, records are read again", "consumer", c.name,
+			"topic", a.topic, "partition", a.number, "committed", a.committed, "is", s.next)
+	case s.next < a.committed:
+		c.movedBack(a.partition, databaseRestored, a.committed, s.next)
+	}
+}
+
+// readUpgrading reads whether replicas of the release before positions may run.
+func (c *Consumer) readUpgrading(ctx context.Context) error {
+	var upgrading bool
+	if err := c.pool.QueryRow(ctx, selectUpgrading).Scan(&upgrading); err != nil {
+		return fmt.Errorf("read the end of the upgrade: %w", err)
 	}
 	c.upgrading.Store(upgrading)
-	switch {
-	case inserted:
-		slog.InfoContext(ctx, "inbox position taken over from the consumer group", "consumer", c.name,
-			"topic", a.topic, "partition", a.number, "offset", p.next)
-	case recreated:
-		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
-	case p.next < a.committed && !upgrading:
-		c.movedBack(a.partition, databaseRestored, a.committed, p.next)
-	}
-	return p, nil
+	return nil
 }
 
 // errTopicRecreated means that the stored position belongs to a topic of the same name with another id.
@@ -171,4 +210,11 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
 	slog.Error("inbox position moved back, records are read again", "consumer", c.name, "topic", p.topic, "partition", p.number,
 		"cause", cause, "was", was, "is", is)
+}
+
+// expired reports records from offset next on that Kafka deleted before they were applied.
+func (c *Consumer) expired(p partition, next, logStart int64) {
+	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
+	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic, "partition", p.number,
+		"position", next, "log_start", logStart)
 }

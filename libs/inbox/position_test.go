@@ -192,6 +192,48 @@ func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
 	}
 }
 
+// TestConsumer_RecordsThatExpiredAreCounted stops a consumer for longer than Kafka keeps records.
+func TestConsumer_RecordsThatExpiredAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := record("a", 1)
+	b.produce(first)
+	registry, stop := b.start()
+	b.wantEffects("a", 1)
+	if got := expired(t, registry); got != 0 {
+		t.Errorf("expired records before = %v, want 0", got)
+	}
+	stop()
+	b.produce(record("a", 2), record("a", 3), record("a", 4))
+	until := kadm.Offsets{}
+	until.AddOffset(topic.Name, first.Partition, 3, -1)
+	if _, err := kadm.NewClient(b.wire.Client).DeleteRecords(t.Context(), until); err != nil {
+		t.Fatal(err)
+	}
+	registry, _ = b.start()
+	b.wantEffects("a", 1, 4)
+	if got := expired(t, registry); got != 2 {
+		t.Errorf("expired records = %v, want 2", got)
+	}
+}
+
+// expired returns the sum of inbox_expired_records_total.
+func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "inbox_expired_records_total" {
+				sum += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
 // commitGroup sets the group's offset of all partitions.
 func (b *bench) commitGroup(offset int64) {
 	b.Helper()

@@ -2,10 +2,12 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -33,7 +35,7 @@ func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Re
 	reports, wanted := make([]report, len(batch)), store.Wanted{}
 	for i, rec := range batch {
 		reports[i], err = read(rec.Record)
-		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
 			return outcome, err
 		}
 		wanted.Partitions = append(wanted.Partitions, rec.Partition)
@@ -49,7 +51,10 @@ func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Re
 			}
 		}
 	}
-	f, err := c.store.Lock(ctx, tx, wanted)
+	if slices.ContainsFunc(outcome.Results, inbox.Result.IsParked) {
+		return outcome, nil
+	}
+	f, err := c.lock(ctx, tx, wanted)
 	if err != nil {
 		return outcome, err
 	}
@@ -58,13 +63,35 @@ func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Re
 			return outcome, err
 		}
 	}
-	return c.written(ctx, tx, f, outcome)
+	return c.write(ctx, tx, f, outcome)
 }
 
-// written writes what the fold changed. The relay is woken if it includes events.
-func (c *Consumer) written(ctx context.Context, tx pgx.Tx, f *store.Fold, outcome inbox.Outcome) (inbox.Outcome, error) {
-	if f.HasEvents() {
-		outcome.OnCommit = c.wakeRelay
+// countedFold is a fold with the counters that are incremented when it has been committed.
+type countedFold struct {
+	*store.Fold
+	counters []prometheus.Counter
+	// wakeRelay is set if the transaction writes events that the fold does not contain.
+	wakeRelay bool
+}
+
+func (f *countedFold) count(c prometheus.Counter) { f.counters = append(f.counters, c) }
+
+func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*countedFold, error) {
+	f, err := c.store.Lock(ctx, tx, wanted)
+	return &countedFold{Fold: f}, err
+}
+
+// write writes the rows that the fold changed. When they are committed, the counters are incremented, and
+// the relay is woken if there are events.
+func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
+	wake := f.wakeRelay || f.HasEvents()
+	outcome.OnCommit = func() {
+		for _, counter := range f.counters {
+			counter.Inc()
+		}
+		if wake {
+			c.wakeRelay()
+		}
 	}
 	return outcome, f.Write(ctx, tx)
 }
@@ -110,9 +137,9 @@ func read(rec kafka.Record) (r report, err error) {
 	return r, nil
 }
 
-func (c *Consumer) fold(ctx context.Context, f *store.Fold, r report) error {
+func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 	if r.requestID != nil {
-		if err := foldRequest(ctx, f, r); err != nil {
+		if err := foldRequest(ctx, f.Fold, r); err != nil {
 			return err
 		}
 	}
@@ -129,7 +156,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 		if r.news == nil {
 			return kafka.Skipf("call request %s is not ours", *r.requestID)
 		}
-		return nil // the call is kept all the same
+		return nil // foldCall stores the call
 	}
 	at := r.event.GetOccurredAt().AsTime()
 	var changed bool
@@ -167,7 +194,7 @@ func follow(req *call.Request, r report, at time.Time) bool {
 }
 
 // foldCall moves the call, or creates it: intermediate facts may be missing, an inbound call has no request.
-func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error {
+func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.news.ID)
 	var before call.Status
 	var changed bool
@@ -179,7 +206,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error 
 		changed = known.Take(*r.news)
 	} else {
 		var err error
-		if known, err = begin(f, *r.news); err != nil {
+		if known, err = begin(f.Fold, *r.news); err != nil {
 			return err
 		}
 		changed = true
@@ -191,7 +218,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error 
 		added, late := known.Analyse(*r.analysis)
 		changed = changed || added
 		if late {
-			c.late.WithLabelValues("analysis").Inc()
+			f.count(c.late.WithLabelValues("analysis"))
 		}
 	}
 	if r.erasure != nil {
@@ -225,14 +252,14 @@ func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 	return &news, nil
 }
 
-func (c *Consumer) keep(ctx context.Context, f *store.Fold, known *call.Call, before call.Status) error {
+func (c *Consumer) keep(ctx context.Context, f *countedFold, known *call.Call, before call.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
 	if known.Status.Terminal() && !before.Terminal() {
 		cause := "none"
 		if known.HangupCause != nil {
 			cause = *known.HangupCause
 		}
-		c.ended.WithLabelValues(known.Direction, string(known.Status), cause).Inc()
+		f.count(c.ended.WithLabelValues(known.Direction, string(known.Status), cause))
 	}
 	return f.Keep(ctx, known, known.Announce(before, f.Now, c.waits))
 }

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,17 +25,19 @@ func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, batch []inbox.
 	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID, len(batch)), store.Wanted{CallsOfRequests: true}
 	for i, rec := range batch {
 		events[i], ids[i], err = readWalletEvent(rec.Record)
-		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
 			return outcome, err
 		}
 		rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
 		wanted.Partitions, wanted.Requests = append(wanted.Partitions, rec.Partition), append(wanted.Requests, ids[i])
 	}
-	f, err := c.store.Lock(ctx, tx, wanted)
+	if slices.ContainsFunc(outcome.Results, inbox.Result.IsParked) {
+		return outcome, nil
+	}
+	f, err := c.lock(ctx, tx, wanted)
 	if err != nil {
 		return outcome, err
 	}
-	answered := false
 	for i, ev := range events {
 		traced := batch[i].Context(ctx)
 		var err error
@@ -45,7 +48,7 @@ func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, batch []inbox.
 		case *eventv1.WalletEvent_Released:
 			err = c.settle(traced, f, ids[i], nil)
 		case *eventv1.WalletEvent_Unconfirmed:
-			answered = true
+			f.wakeRelay = true
 			err = c.answerFor(traced, tx, ids[i], ev.GetWorkspaceId())
 		default:
 			err = kafka.Parkf("the wallet event is newer than this build")
@@ -54,10 +57,7 @@ func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, batch []inbox.
 			return outcome, err
 		}
 	}
-	if outcome, err = c.written(ctx, tx, f, outcome); answered {
-		outcome.OnCommit = c.wakeRelay
-	}
-	return outcome, err
+	return c.write(ctx, tx, f, outcome)
 }
 
 func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
@@ -85,7 +85,7 @@ func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID
 }
 
 // settle keeps the charge with the request, because it may overtake the call, and folds it into the call that is known.
-func (c *Consumer) settle(ctx context.Context, f *store.Fold, requestID uuid.UUID, amount *money.Micro) error {
+func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
 		return kafka.Skipf("call request %s is not ours", requestID) // an abandoned one's release
@@ -101,7 +101,7 @@ func (c *Consumer) settle(ctx context.Context, f *store.Fold, requestID uuid.UUI
 	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(known.ID.String()))
 	changed, late := known.Settle(amount)
 	if late {
-		c.late.WithLabelValues("charge").Inc()
+		f.count(c.late.WithLabelValues("charge"))
 	}
 	if !changed {
 		return nil

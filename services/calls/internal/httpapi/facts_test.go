@@ -363,7 +363,13 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 			if data := r.events()[0]["data"].(map[string]any); data[tt.shown] != nil {
 				t.Errorf("%s = %v in the event, want null", tt.shown, data[tt.shown])
 			}
-			a.tell(tt.late(a)...)
+			late := tt.late(a)
+			topic := map[string]kafka.Topic{"charge": kafka.WalletEvents, "analysis": kafka.DialEvents}[tt.kind]
+			r.rollBack(topic, a.request.String(), late[0])
+			if got := r.metric("calls_late_news_total", tt.kind); got != 0 {
+				t.Errorf("late %s in a transaction that was rolled back counted %v times, want 0", tt.kind, got)
+			}
+			a.tell(late...)
 			if a.read()[tt.shown] == nil {
 				t.Error("late news: a.read()[tt.shown] = nil, want a value")
 			} else if got := len(r.events()); got != 1 {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -242,16 +243,32 @@ func (r *rig) place(more ...any) uuid.UUID {
 
 // deliver hands one fact to its handler in a transaction of its own, past the inbox: the handlers themselves must stand repeats.
 func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
+	return inboxtest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key, fact))
+}
+
+// rollBack hands a fact to its handler in a transaction that does not commit.
+func (r *rig) rollBack(topic kafka.Topic, key string, fact proto.Message) {
+	r.t.Helper()
+	err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+		if err := inboxtest.Apply(r.t.Context(), tx, r.handlers[topic.Name], r.record(topic, key, fact)); err != nil {
+			return err
+		}
+		return tx.Rollback(r.t.Context())
+	})
+	if !errors.Is(err, pgx.ErrTxClosed) {
+		r.t.Fatalf("deliver %T in a transaction that is rolled back: %v", fact, err)
+	}
+}
+
+func (r *rig) record(topic kafka.Topic, key string, fact proto.Message) kafka.Record {
+	r.t.Helper()
 	value, err := proto.Marshal(fact)
 	if err != nil {
-		return err
+		r.t.Fatal(err)
 	}
-	rec := kafka.Record{
+	return kafka.Record{
 		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
 	}
-	return pgx.BeginFunc(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
-		return inboxtest.Apply(r.t.Context(), tx, r.handlers[topic.Name], rec)
-	})
 }
 
 func (r *rig) mustDeliver(topic kafka.Topic, key string, fact proto.Message) {
