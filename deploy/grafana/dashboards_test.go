@@ -32,7 +32,8 @@ type panel struct {
 // number reports whether the panel shows the present value instead of a graph.
 func (p panel) number() bool { return p.Type == "stat" }
 
-// boards decodes every dashboard strictly into Grafana's own types, and returns the part that the tests read.
+// boards decodes every dashboard strictly into Grafana's own types, and returns the part that the
+// tests read.
 func boards(t *testing.T) []board {
 	t.Helper()
 	paths, err := filepath.Glob("dashboards/*.json")
@@ -67,8 +68,8 @@ func boards(t *testing.T) []board {
 	return all
 }
 
-// TestPanels_AreComplete checks that each panel has a unique title, a unit that fits its queries, and names for several
-// series, and that each row fills the width of 24.
+// TestPanels_AreComplete checks that each panel has a unique title, a unit that fits its queries,
+// and names for several series, and that each row fills the width of 24.
 func TestPanels_AreComplete(t *testing.T) {
 	t.Parallel()
 	for _, b := range boards(t) {
@@ -77,14 +78,14 @@ func TestPanels_AreComplete(t *testing.T) {
 			if p.Type == "row" {
 				continue
 			}
-			where, unit := b.Title+": "+p.Title, p.FieldConfig.Defaults.Unit
+			where := b.Title + ": " + p.Title
 			if p.Title == "" {
 				t.Errorf("%s: the title is empty", where)
 			}
 			if titles[p.Title] {
 				t.Errorf("%s: another panel has the same title", where)
 			}
-			if unit == "" {
+			if p.FieldConfig.Defaults.Unit == "" {
 				t.Errorf("%s: the unit is empty", where)
 			}
 			if len(p.Targets) == 0 {
@@ -92,21 +93,7 @@ func TestPanels_AreComplete(t *testing.T) {
 			}
 			titles[p.Title] = true
 			widths[p.GridPos.Y] += p.GridPos.W
-			for _, target := range p.Targets {
-				if fault := misread(unit, target.Expr); fault != "" {
-					t.Errorf("%s: %s: %s", where, fault, target.Expr)
-				}
-				if !p.number() && len(p.Targets) > 1 && target.LegendFormat == "" {
-					t.Errorf("%s: a query of several has no legend", where)
-				}
-				// A range query of a number shows the last value of a series that no longer exists.
-				if target.Instant != p.number() {
-					t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.number())
-				}
-				if target.Range == p.number() {
-					t.Errorf("%s: range = %v, want %v", where, target.Range, !p.number())
-				}
-			}
+			p.checkTargets(t, where)
 		}
 		for y, width := range widths {
 			if width%24 != 0 {
@@ -116,9 +103,30 @@ func TestPanels_AreComplete(t *testing.T) {
 	}
 }
 
+// checkTargets checks the queries of a panel.
+func (p panel) checkTargets(t *testing.T, where string) {
+	t.Helper()
+	for _, target := range p.Targets {
+		if fault := misread(p.FieldConfig.Defaults.Unit, target.Expr); fault != "" {
+			t.Errorf("%s: %s: %s", where, fault, target.Expr)
+		}
+		if !p.number() && len(p.Targets) > 1 && target.LegendFormat == "" {
+			t.Errorf("%s: a query of several has no legend", where)
+		}
+		// A range query of a number shows the last value of a series that no longer exists.
+		if target.Instant != p.number() {
+			t.Errorf("%s: instant = %v, want %v", where, target.Instant, p.number())
+		}
+		if target.Range == p.number() {
+			t.Errorf("%s: range = %v, want %v", where, target.Range, !p.number())
+		}
+	}
+}
+
 var runbookLink = regexp.MustCompile(`^\$\{runbooks\}/(\w+\.md)$`)
 
-// TestPanels_LinkToRunbooks checks that each link to a runbook exists, and that a panel links to the runbook of each alert.
+// TestPanels_LinkToRunbooks checks that each link to a runbook exists, and that a panel links to
+// the runbook of each alert.
 func TestPanels_LinkToRunbooks(t *testing.T) {
 	t.Parallel()
 	var linked []string

@@ -1,4 +1,5 @@
-// Package prometheus reads the rule files of this directory for the tests that check them. The YAML files are the source.
+// Package prometheus reads the rule files of this directory for the tests that check them. The YAML
+// files are the source.
 package prometheus
 
 import (
@@ -29,7 +30,8 @@ type Rule struct {
 // Severity is page or ticket.
 func (r Rule) Severity() string { return r.Labels["severity"] }
 
-// Load reads every rule file of dir and returns the groups of each, by the file's name without its extension.
+// Load reads every rule file of dir and returns the groups of each, by the file's name without its
+// extension.
 func Load(dir string) (map[string][]Group, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yml"))
 	if err != nil {

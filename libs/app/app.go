@@ -1,5 +1,6 @@
-// Package app runs a service of Ringfence from a specification. It owns what every service has: telemetry, the connection
-// pool, the Kafka client, the outbox relay, the consumer, and the commands migrate and replay. libs/service owns the process.
+// Package app runs a service of Ringfence from a specification. It owns what every service has:
+// telemetry, the connection pool, the Kafka client, the outbox relay, the consumer, and the
+// commands migrate and replay. libs/service owns the process.
 package app
 
 import (
@@ -47,13 +48,14 @@ type Spec[C Configured] struct {
 	Migrations fs.FS
 	// Heartbeats opens Runtime.Heartbeats.
 	Heartbeats bool
-	// Check returns the faults of the configuration. It is called before any connection is opened. It may be nil.
+	// Check returns the faults of the configuration. It is called before any connection is opened.
+	// It may be nil.
 	Check func(cfg C) error
-	// Start returns the parts of the service. They stop in reverse order, before the relay and the private port: a part
-	// that causes work for another one comes after it.
+	// Start returns the parts of the service. They stop in reverse order, before the relay and the
+	// private port: a part that causes work for another one comes after it.
 	Start func(ctx context.Context, cfg C, rt *Runtime) ([]service.Part, error)
-	// Handlers returns the Kafka handlers for the command replay, with a Runtime that has a pool and no relay. It is nil if
-	// the service reads no topic.
+	// Handlers returns the Kafka handlers for the command replay, with a Runtime that has a pool
+	// and no relay. It is nil if the service reads no topic.
 	Handlers func(cfg C, rt *Runtime) (inbox.Handlers, error)
 	// Commands are the further commands. They run beside the serving replicas.
 	Commands []Command[C]
@@ -72,8 +74,8 @@ type Runtime struct {
 	Pool      *pgxpool.Pool
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
-	// Heartbeats is a pool with one connection, taken from POSTGRES_MAX_CONNS. A heartbeat must not wait behind other work:
-	// a busy process would look dead.
+	// Heartbeats is a pool with one connection, taken from POSTGRES_MAX_CONNS. A heartbeat must not
+	// wait behind other work: a busy process would look dead.
 	Heartbeats *pgxpool.Pool
 
 	name      string
@@ -82,8 +84,8 @@ type Runtime struct {
 	workLimit time.Duration
 }
 
-// FinishWork lets work that runs when the process is told to stop go on for up to limit. A second signal cuts it short
-// (service.RunPatiently).
+// FinishWork lets running work go on after SIGTERM, for up to limit. A second
+// signal cuts it short (service.RunPatiently).
 func (rt *Runtime) FinishWork(limit time.Duration) { rt.patient, rt.workLimit = true, limit }
 
 // HTTP returns the part that serves a handler on HTTP_ADDR.
@@ -196,7 +198,8 @@ func (s Spec[C]) migrate(ctx context.Context, cfg C) error {
 	return pg.Migrate(ctx, cfg.common().Postgres.MigrateURL, s.Schema(), s.Tracks()...)
 }
 
-// replay applies the parked records of a topic again. The serving replicas publish the events that this causes.
+// replay applies the parked records of a topic again. The serving replicas publish the events that
+// this causes.
 func (s Spec[C]) replay(ctx context.Context, cfg C, topic string) error {
 	tel, err := telemetry.Start(ctx, cfg.common().Telemetry, s.Name)
 	if err != nil {

@@ -42,7 +42,8 @@ func TestSpec_TracksDependOnHandlers(t *testing.T) {
 	}
 }
 
-// TestServe_ChecksBeforeItConnects uses a database that does not exist. Serve returns the fault of the configuration.
+// TestServe_ChecksBeforeItConnects uses a database that does not exist. Serve returns the fault of
+// the configuration.
 func TestServe_ChecksBeforeItConnects(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("WAIT must be positive")

@@ -15,11 +15,13 @@ import (
 // drainTimeout is how long open requests get to end after the listener was closed.
 const drainTimeout = 15 * time.Second
 
-// Server serves a handler with timeouts (header 10 s, request 30 s, response 75 s, idle 2 min) until its context ends.
+// Server serves a handler with timeouts (header 10 s, request 30 s, response 75 s, idle 2 min)
+// until its context ends.
 type Server struct {
 	Addr    string
 	Handler http.Handler
-	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR when empty.
+	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR
+	// when empty.
 	Variable string
 	// Header is added to the answers to what cannot be read as a request, which no handler sees.
 	Header http.Header
@@ -27,9 +29,10 @@ type Server struct {
 
 // Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
 //
-// ctx of a part of service.Run ends DRAIN_DELAY after the process was told to stop. In between, /readyz fails, so that
-// balancers send new connections elsewhere, and each response asks the client to close its connection. A client can
-// still meet the close of a connection that it has kept unused during the whole delay.
+// ctx of a part of service.Run ends DRAIN_DELAY after the process received SIGTERM. In between,
+// /readyz fails, so that balancers send new connections elsewhere, and each response asks the
+// client to close its connection. A client can still meet the close of a connection that it has
+// kept unused during the whole delay.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {
@@ -62,7 +65,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// parting lets clients that keep connections leave by themselves while the process does: every answer that is begun then says so, also to a request that came before.
+// parting lets clients that keep connections leave by themselves while the process does: every
+// answer that is begun then says so, also to a request that came before.
 func parting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &parter{ResponseWriter: w, ctx: r.Context()}
@@ -71,7 +75,8 @@ func parting(next http.Handler) http.Handler {
 	})
 }
 
-// parter asks the client to close when the process is leaving at the moment in which the answer begins; later it changes nothing.
+// parter asks the client to close when the process is leaving at the moment in which the answer
+// begins; later it changes nothing.
 type parter struct {
 	http.ResponseWriter
 	ctx context.Context //nolint:containedctx // the request's, for as long as its answer

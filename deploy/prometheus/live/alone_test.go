@@ -11,8 +11,8 @@ import (
 	rules "ringfence.dev/deploy/prometheus"
 )
 
-// TestFaults_CoverEveryAlert checks that each alert is fired by exactly one fault, or is listed in the README as tested by
-// promtool only.
+// TestFaults_CoverEveryAlert checks that each alert is fired by exactly one fault, or is listed in
+// the README as tested by promtool only.
 func TestFaults_CoverEveryAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../README.md")

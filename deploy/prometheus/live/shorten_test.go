@@ -16,7 +16,8 @@ import (
 const (
 	// hourDivisor divides every duration in the rules: an hour becomes a minute.
 	hourDivisor = 60
-	// dayDivisor divides the durations of alerts that look back for days: an hour becomes six seconds.
+	// dayDivisor divides the durations of alerts that look back for days: an hour becomes six
+	// seconds.
 	dayDivisor = 600
 )
 
@@ -30,8 +31,9 @@ func loadRules(t *testing.T) map[string][]rules.Group {
 	return files
 }
 
-// shortRules writes the rules into dir, as rules-*.yml, with shorter durations. The recording rules of an SLO are written
-// twice: its tickets use series with the prefix slo:days:, which are recorded with the shorter durations.
+// shortRules writes the rules into dir, as rules-*.yml, with shorter durations. The recording rules
+// of an SLO are written twice: its tickets use series with the prefix slo:days:, which are recorded
+// with the shorter durations.
 func shortRules(t *testing.T, dir string) {
 	t.Helper()
 	var days []rules.Group
@@ -72,15 +74,18 @@ func keepRules(t *testing.T, path string, groups []rules.Group) {
 
 var (
 	ranges = regexp.MustCompile(`\[(\d+[smhd])\]`)
-	// bounds are durations in seconds that a metric is compared with. The rules write them as a product.
+	// bounds are durations in seconds that a metric is compared with. The rules write them as a
+	// product.
 	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
 )
 
-// shorten divides every duration of a rule. A range keeps four seconds, which a rate needs with a scrape each second.
+// shorten divides every duration of a rule. A range keeps four seconds, which a rate needs with a
+// scrape each second.
 func shorten(rule rules.Rule, divisor int) rules.Rule {
 	divide := func(duration string, least time.Duration) string {
 		n, _ := strconv.Atoi(duration[:len(duration)-1])
-		unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[duration[len(duration)-1]]
+		units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+		unit := units[duration[len(duration)-1]]
 		short := max(time.Duration(n)*unit/time.Duration(divisor), least)
 		return strconv.FormatInt(short.Milliseconds(), 10) + "ms"
 	}
@@ -97,7 +102,9 @@ func shorten(rule rules.Rule, divisor int) rules.Rule {
 // TestShorten_DividesRangesBoundsAndFor covers each place of a rule that has a duration.
 func TestShorten_DividesRangesBoundsAndFor(t *testing.T) {
 	t.Parallel()
-	got := shorten(rules.Rule{Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m])`, For: "10m"}, hourDivisor)
+	got := shorten(rules.Rule{
+		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m])`, For: "10m",
+	}, hourDivisor)
 	if want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms])`; got.Expr != want {
 		t.Errorf("expr = %s, want %s", got.Expr, want)
 	}

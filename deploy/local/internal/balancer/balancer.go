@@ -1,4 +1,5 @@
-// Package balancer forwards TCP connections to the ready replicas of a service, as a Kubernetes Service does.
+// Package balancer forwards TCP connections to the ready replicas of a service, as a Kubernetes
+// Service does.
 package balancer
 
 import (
@@ -13,7 +14,8 @@ import (
 )
 
 const (
-	// probeInterval is the time between two probes of a replica. It is less than the DRAIN_DELAY of a stack that is rolled.
+	// probeInterval is the time between two probes of a replica. It is less than the DRAIN_DELAY of
+	// a stack that is rolled.
 	probeInterval = 250 * time.Millisecond
 	probeTimeout  = time.Second
 	dialTimeout   = 2 * time.Second
@@ -129,7 +131,8 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica, or to another one if it refuses. Without a ready replica it tries all.
+// dial connects to the next ready replica, or to another one if it refuses. Without a ready replica
+// it tries all.
 func (b *Balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.next.Add(1) % uint64(len(b.replicas)))
 	for _, wantReady := range []bool{true, false} {

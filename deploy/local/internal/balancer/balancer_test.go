@@ -34,7 +34,8 @@ func newBackend(t *testing.T, name string) *backend {
 	return b
 }
 
-// balance starts a balancer over the backends and returns a function that asks it over a new connection.
+// balance starts a balancer over the backends and returns a function that asks it over a new
+// connection.
 func balance(t *testing.T, backends ...*backend) (get func() string) {
 	t.Helper()
 	var replicas []Replica

@@ -215,7 +215,8 @@ func (s *stack) replicaAddr(name string, replica int) string {
 	return loopback(s.state.Ports[httpPort(name, replica)])
 }
 
-// startBalancers opens the ports of all listeners if there are several replicas. The balancers end with the stack.
+// startBalancers opens the ports of all listeners if there are several replicas. down stops the
+// balancers.
 func (s *stack) startBalancers(ctx context.Context) error {
 	if s.replicas == 1 {
 		return nil

@@ -1,4 +1,5 @@
-// Command billing-wallet keeps wallets, holds and the ledger: it decides what a workspace may spend.
+// Command billing-wallet keeps wallets, holds and the ledger: it decides what a workspace may
+// spend.
 package main
 
 import (

@@ -32,7 +32,9 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 			Trust:     trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
 			Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
 		},
-		Peers:  asking.Config{ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1"},
+		Peers: asking.Config{
+			ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1",
+		},
 		Intake: intake.Config{Lease: time.Second, Wait: time.Second},
 
 		RepublishAfter: time.Minute, ChargeWait: time.Second, AnalysisWait: time.Second, KeepKeys: time.Hour,

@@ -100,7 +100,7 @@ const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::
 // Unconfirmed answers billing-wallet, which has a hold whose request it has not received, or whose end it has
 // not received. It publishes a request again; the dialer then publishes the end of a request that has
 // ended. An id without a request gets a tombstone, loses its idempotency claim and is abandoned: a slow POST
-// can no longer create the request. exists tells the two cases apart.
+// can no longer create the request. exists distinguishes the two cases.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)

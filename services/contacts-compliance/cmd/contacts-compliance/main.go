@@ -1,4 +1,5 @@
-// Command contacts-compliance decides whether and when a number may be called, and keeps contacts and the consent log.
+// Command contacts-compliance decides whether and when a number may be called, and keeps contacts
+// and the consent log.
 package main
 
 import (

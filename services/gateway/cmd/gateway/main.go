@@ -1,4 +1,5 @@
-// Command gateway serves the public API and the operator API, and proxies each request to the service that owns it.
+// Command gateway serves the public API and the operator API, and proxies each request to the
+// service that owns it.
 package main
 
 import (

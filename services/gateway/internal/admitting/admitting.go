@@ -1,5 +1,6 @@
-// Package admitting authenticates requests: it finds the holder of an API key or the operator of a token, and counts the
-// request against the rate limit. The router checks what the plan and the key's access permit.
+// Package admitting authenticates requests: it finds the holder of an API key or the operator of a
+// token, and counts the request against the rate limit. The router checks what the plan and the
+// key's access permit.
 package admitting
 
 import (
@@ -44,13 +45,13 @@ func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
 }
 
 // Admit finds the holder of the request's API key and counts the request. It returns 401 for a key
-// that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside every
-// error.
+// that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside
+// every error.
 //
 // A key that is not in the cache is counted by address before the look-up if the address sent an
-// unknown key within the last minute. Above the limit of the address, such keys are looked up one at a
-// time: a flood of invented keys from one address does not delay the look-ups of other customers' keys,
-// and a good key behind the same address is still let in (contract.md 6.3).
+// unknown key within the last minute. Above the limit of the address, such keys are looked up one
+// at a time: a flood of invented keys from one address does not delay the look-ups of other
+// customers' keys, and a good key behind the same address is still let in (contract.md 6.3).
 func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	ctx := r.Context()
 	secret, ok := apikey.Bearer(r.Header)
@@ -88,8 +89,8 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 }
 
 // keyTurn counts a request of an API key and returns the key's holder as it is now: a change of the
-// workspace and a revocation are in force at the next request, on every replica. It returns ErrMissing
-// if the key is revoked, and 429 above the limit.
+// workspace and a revocation are in force at the next request, on every replica. It returns
+// ErrMissing if the key is revoked, and 429 above the limit.
 //
 // A key that was refused is not counted again before its time, so that a flood of one key writes
 // nothing. Its holder is still read: the limit may have been raised, or the key revoked.
@@ -132,8 +133,8 @@ const (
 	strangerKey = "stranger " // on the operator's address
 )
 
-// Visit counts a request that needs no key by the client's address. It returns 429 above the limit. The
-// standing is valid beside every error.
+// Visit counts a request that needs no key by the client's address. It returns 429 above the limit.
+// The standing is valid beside every error.
 func (d *Door) Visit(r *http.Request) (quota.Standing, error) {
 	return d.turn(r.Context(), addressKey+d.proxies.Client(r), quota.Anonymous)
 }
@@ -155,9 +156,9 @@ func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota
 // Operator returns the name of the operator whose token the request has. It returns 401 for another
 // token, and 429 if the client address sent more than 600 in a minute.
 //
-// An operator's requests are not counted, except from an address that sent an unknown token within the
-// last minute. Such requests are counted before the comparison: above the limit a correct token is
-// refused like a wrong one, so that guessing is limited.
+// An operator's requests are not counted, except from an address that sent an unknown token within
+// the last minute. Such requests are counted before the comparison: above the limit a correct token
+// is refused like a wrong one, so that guessing is limited.
 func (d *Door) Operator(r *http.Request) (string, error) {
 	address := strangerKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/gateway/internal/quota"
 )
 
-// keyHash returns a hash of its own for each n.
+// keyHash returns a different hash for each n.
 func keyHash(n int) (hash apikey.Hash) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash

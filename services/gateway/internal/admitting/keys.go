@@ -17,17 +17,18 @@ import (
 const (
 	// lookupTimeout bounds one look-up and one count: if the database hangs, the response is 503.
 	lookupTimeout = 3 * time.Second
-	// maxUnknownLookups bounds the concurrent look-ups of keys that are not in the cache, so that a flood of invented keys
-	// leaves the database to other requests.
+	// maxUnknownLookups bounds the concurrent look-ups of keys that are not in the cache, so that a
+	// flood of invented keys leaves the database to other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout is how long a look-up waits for its turn if the client address is above its limit.
+	// limitedTimeout is how long a look-up waits for its turn if the client address is above its
+	// limit.
 	limitedTimeout = 500 * time.Millisecond
 	// maxEntries bounds each cache of this package.
 	maxEntries = 20_000
 )
 
-// keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so entries do not expire. Whether the
-// key is revoked is read with each request.
+// keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so entries do
+// not expire. Whether the key is revoked is read with each request.
 //
 // Unknown hashes have their own cache: a flood of invented keys does not evict a known key.
 type keyIDs struct {
@@ -62,8 +63,8 @@ func (k *keyIDs) get(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
 	return k.through(ctx, hash, k.turns, lookupTimeout)
 }
 
-// getLimited is get for a request from an address above its limit. These requests look up one at a time, beside the turns
-// of other addresses; each waits for at most limitedTimeout.
+// getLimited is get for a request from an address above its limit. These requests look up one at a
+// time, beside the turns of other addresses; each waits for at most limitedTimeout.
 func (k *keyIDs) getLimited(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
 	return k.through(ctx, hash, k.limited, limitedTimeout)
 }
@@ -77,7 +78,8 @@ func (k *keyIDs) revoke(hash apikey.Hash) {
 	k.unknown.Add(hash, struct{}{})
 }
 
-// through returns the cached id, or looks it up when it has one of the turns. Concurrent look-ups of one key are one.
+// through returns the cached id, or looks it up when it has one of the turns. Concurrent look-ups
+// of one key are one.
 func (k *keyIDs) through(
 	ctx context.Context, hash apikey.Hash, turns chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {

@@ -11,8 +11,8 @@ import (
 // misses records which client addresses sent an unknown key or token within the last minute. A
 // request from such an address is counted before its key is looked up or its token compared.
 //
-// One minute is enough: after a minute without a miss the address has its whole limit again. An address that is evicted
-// from the full cache gets one uncounted guess.
+// One minute is enough: after a minute without a miss the address has its whole limit again. An
+// address that is evicted from the full cache gets one uncounted guess.
 type misses struct {
 	last *lru.Cache[string, time.Time] // the last miss of each address
 }

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/gateway/internal/quota"
 )
 
-// turns counts requests in the database, once each. A refused key is refused again from memory until its Retry-After has
-// passed, so that a flood of one key writes nothing. This ends sooner if its policy changes, or if it is evicted from the
-// full cache: the database then refuses it.
+// turns counts requests in the database, once each. A refused key is refused again from memory
+// until its Retry-After has passed, so that a flood of one key writes nothing. This ends sooner if
+// its policy changes, or if it is evicted from the full cache: the database then refuses it.
 type turns struct {
 	take    func(context.Context, string, quota.Policy) (quota.Standing, error)
 	refused *lru.Cache[string, refusal]
@@ -39,7 +39,8 @@ func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quot
 	return standing, err
 }
 
-// stillRefused returns the standing of a key that was refused under the policy and may not try again yet.
+// stillRefused returns the standing of a key that was refused under the policy and may not try
+// again yet.
 func (t *turns) stillRefused(key string, policy quota.Policy) (standing quota.Standing, refused bool) {
 	last, ok := t.refused.Get(key)
 	if !ok {

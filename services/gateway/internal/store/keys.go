@@ -40,7 +40,7 @@ const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 WHERE k.hash = @hash AND k.revoked_at IS NULL`
 
-// HolderOf finds whom a key stands for; pg.ErrNotFound when it is unknown or revoked.
+// HolderOf returns the holder of a key, or pg.ErrNotFound if the key is unknown or revoked.
 func (s *Store) HolderOf(ctx context.Context, hash apikey.Hash) (Holder, error) {
 	found, err := pg.One[Holder](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
