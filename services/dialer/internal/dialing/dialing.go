@@ -27,7 +27,7 @@ const (
 	// did not receive a request finds it after that.
 	longestRest = time.Second
 	// shortestLook is the shortest pause between two looks that something asked for. After a look that took
-	// long, the pause is longer: looks take at most a tenth of the time.
+	// long, the pause is twice as long.
 	shortestLook = 20 * time.Millisecond
 	// fullRest is the pause after no capacity was free for due requests. It doubles each time, up to longestFull.
 	// The end of a call ends it.

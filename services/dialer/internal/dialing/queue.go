@@ -29,7 +29,7 @@ type queue struct {
 func (q *queue) pause(now time.Time) time.Duration {
 	pause := longestRest
 	if q.wanted {
-		pause = min(longestRest, max(shortestLook, 10*q.took))
+		pause = min(longestRest, max(shortestLook, 2*q.took))
 	}
 	return q.looked.Add(pause).Sub(now)
 }
@@ -62,7 +62,7 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 
 // claimed takes the result of a claim of window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
-	q.candidates.Claimed(window, c.Last, c.Drained)
+	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {
 		q.full = 0
 	}

@@ -65,17 +65,19 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 // Len returns how many workspaces are known.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// Claimed takes the result of a claim of window. The workspaces up to index last go to the end of the
-// order. If nothing was allocated, last is -1, and the whole window goes there. Those in drained have
-// no due request left.
-func (c *Candidates) Claimed(window []uuid.UUID, last int, drained []uuid.UUID) {
+// Claimed takes the result of a claim of window at now. The workspaces up to index last go to the end of
+// the order. If nothing was allocated, last is -1, and the whole window goes there. Those in drained
+// have no due request left; the value is how long until the next one is due, or 0 if that is not known.
+func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
 	if last < 0 {
 		last = len(window) - 1
 	}
 	gone := make(map[uuid.UUID]bool, len(drained))
-	for _, id := range drained {
-		gone[id] = true
-		delete(c.at, id)
+	for id, wait := range drained {
+		if c.at[id] = now.Add(wait); wait == 0 {
+			gone[id] = true
+			delete(c.at, id)
+		}
 	}
 	served := make(map[uuid.UUID]bool, last+1)
 	for _, id := range window[:last+1] {

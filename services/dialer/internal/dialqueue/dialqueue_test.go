@@ -42,7 +42,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 				if tt.noCapacity {
 					last = -1
 				}
-				c.Claimed(window, last, nil)
+				c.Claimed(window, last, nil, now)
 				c.Replace(found, now) // the places stay
 			}
 			if len(seen) != tt.workspaces {
@@ -65,15 +65,22 @@ func TestCandidates_Order(t *testing.T) {
 	if diff := cmp.Diff([]uuid.UUID{a, b}, window(now)); diff != "" {
 		t.Errorf("window (-want +got):\n%s", diff)
 	}
-	c.Claimed([]uuid.UUID{a, b}, 0, nil)
+	c.Claimed([]uuid.UUID{a, b}, 0, nil, now)
 	if diff := cmp.Diff([]uuid.UUID{b, d, a}, window(now.Add(time.Second))); diff != "" {
 		t.Errorf("window after a was served (-want +got):\n%s", diff)
 	}
-	c.Claimed([]uuid.UUID{b, a}, 1, []uuid.UUID{a, b})
+	c.Claimed([]uuid.UUID{b, a}, 1, map[uuid.UUID]time.Duration{a: 400 * time.Millisecond, b: 0}, now)
 	if got := window(now); got != nil {
 		t.Errorf("window after a and b are drained = %v, want none", got)
 	}
-	if _, wait, ok := c.Next(now); !ok || wait != time.Second {
-		t.Errorf("wait = %v, %v, want %v", wait, ok, time.Second)
+	_, wait, ok := c.Next(now)
+	if !ok {
+		t.Error("a workspace is known = false, want true")
+	}
+	if wait != 400*time.Millisecond {
+		t.Errorf("wait = %v, want 400ms, when the next request of a is due", wait)
+	}
+	if diff := cmp.Diff([]uuid.UUID{d, a}, window(now.Add(time.Second))); diff != "" {
+		t.Errorf("window a second later (-want +got):\n%s", diff)
 	}
 }

@@ -46,8 +46,9 @@ type Claimed struct {
 	Requests []request.Request
 	// Last is the index of the workspace that received a request last; -1 if none did.
 	Last int
-	// Drained are the workspaces that have no due request left.
-	Drained []uuid.UUID
+	// Drained are the workspaces that have no due request left. If their next request is due within two
+	// seconds, the value is how long until then, otherwise 0.
+	Drained map[uuid.UUID]time.Duration
 	// Left: due requests were left. Wait is how long until a token allows another one; zero if tokens are not
 	// what is missing.
 	Left bool
@@ -137,7 +138,10 @@ SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false
 	coalesce(b.no_capacity_at > now() - interval '10 seconds', false) AS no_capacity_lately,
 	CASE WHEN b.own_limit_seen > now() - @late::interval THEN b.own_limit_since END AS own_limit_since,
 	coalesce(b.own_limit_seen > now() - interval '1 second', false) AS own_limit_noted,
-	q.waiting, q.first
+	q.waiting, q.first,
+	coalesce((SELECT extract(epoch FROM n.look_at - now()) FROM dial_queue n
+		WHERE n.workspace_id = w.workspace_id AND n.state = 'queued' AND n.look_at > now() AND n.look_at < now() + @ahead::interval
+		ORDER BY n.look_at LIMIT 1), 0)::float8 AS next
 FROM unnest(@workspaces::uuid[]) WITH ORDINALITY AS w (workspace_id, place)
 LEFT JOIN workspaces c ON c.workspace_id = w.workspace_id
 LEFT JOIN LATERAL (SELECT * FROM rate_buckets b WHERE b.scope = w.workspace_id::text
@@ -169,6 +173,8 @@ type workspaceRow struct {
 	// Waiting counts due requests, up to the number of free workers; First is when the first of them was due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
+	// Next is in how many seconds another request is due; 0: not within lookAhead.
+	Next float64 `db:"next"`
 }
 
 // heldBack reports whether the workspace is at its own limits and was before the request was late.
@@ -276,10 +282,10 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 		if err := s.take(ctx, tx, now.rows, allocation.Shares, taken, &claimed.Requests); err != nil {
 			return err
 		}
-		claimed.Last = allocation.Last
+		claimed.Last, claimed.Drained = allocation.Last, map[uuid.UUID]time.Duration{}
 		for i, w := range now.rows {
 			if w.Waiting < max(1, c.Workers.Free) && allocation.Shares[i] >= w.Waiting {
-				claimed.Drained = append(claimed.Drained, w.WorkspaceID)
+				claimed.Drained[w.WorkspaceID] = seconds(w.Next)
 			}
 			claimed.Left = claimed.Left || allocation.Shares[i] < w.Waiting
 		}
@@ -339,7 +345,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 	batch.Queue(countInbound, pg.Args{"oldest": idAt(time.Now().Add(-oldestInbound)), "most": c.OfTrunk.Live}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
 	batch.Queue(readWorkspaces, pg.Args{
-		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late,
+		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late, "ahead": lookAhead,
 		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
 		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])

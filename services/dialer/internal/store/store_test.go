@@ -139,7 +139,7 @@ func (c *claimer) claim(ctx context.Context, capacity store.Capacity) (store.Cla
 	window, _, _ := c.candidates.Next(now)
 	claimed, err := c.Claim(ctx, capacity, window)
 	if err == nil {
-		c.candidates.Claimed(window, claimed.Last, claimed.Drained)
+		c.candidates.Claimed(window, claimed.Last, claimed.Drained, now)
 	}
 	return claimed, err
 }
