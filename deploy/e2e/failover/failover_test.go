@@ -23,10 +23,10 @@ const (
 	// burst is how many requests are due at the time of the kill.
 	burst = 200
 	// dialed is how many calls of the burst the carrier has when the primary is killed.
-	dialed = 40
+	dialed = 60
 	// slow is the mean delay of Kafka's answers in milliseconds. Events of the last dials are then
 	// not published yet.
-	slow = 60
+	slow = 120
 )
 
 // TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in
@@ -156,7 +156,7 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	}
 	x.stack, err = rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Ready: rig.HangTimeout, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", freePort(t)), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", freePort(t)),
-		"RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
+		"RINGFENCE_REPLICAS=2", "DIAL_ATTEMPTS=16", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
 		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr, "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
 	}})
 	if err != nil {

@@ -58,6 +58,10 @@ type Reconciler struct {
 	// pending has the reason why nothing is dialed; nil: the server is reconciled.
 	pending  atomic.Pointer[string]
 	advanced time.Time
+	// used is the server that the store was given last; empty before the first check.
+	used string
+	// changed is called after the server has changed and is reconciled.
+	changed func()
 	// wait returns when the other dialers have had time to reconnect and to withdraw their intents.
 	wait func(context.Context) error
 }
@@ -68,7 +72,7 @@ func NewReconciler(
 	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
 ) *Reconciler {
 	r := &Reconciler{
-		cfg: cfg, client: publisher.client, store: st, publisher: publisher,
+		cfg: cfg, client: publisher.client, store: st, publisher: publisher, changed: func() {},
 		wait: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_reconciled_requests_total",
@@ -98,6 +102,10 @@ func (r *Reconciler) Ready() error {
 	}
 	return r.publisher.Ready()
 }
+
+// OnChange sets a function that is called each time the server has changed and is reconciled. It
+// must be called before Run.
+func (r *Reconciler) OnChange(f func()) { r.changed = f }
 
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
@@ -166,6 +174,10 @@ func (r *Reconciler) check(ctx context.Context) error {
 	}
 	r.store.UseServer(state.Server)
 	r.pending.Store(nil)
+	if r.used != "" && r.used != state.Server {
+		r.changed()
+	}
+	r.used = state.Server
 	if time.Since(r.advanced) < advanceInterval {
 		return nil
 	}

@@ -333,6 +333,27 @@ func TestReconcile_PrecedesClaims(t *testing.T) {
 	}
 }
 
+func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, calls := w.reconciler(nil), 0
+	r.OnChange(func() { calls++ })
+	for _, step := range []struct {
+		server string // empty: the server stays the same
+		want   int
+	}{{want: 0}, {server: "b", want: 1}, {want: 1}, {server: "c", want: 2}} {
+		if step.server != "" {
+			w.moveTo(step.server)
+		}
+		if err := r.check(t.Context()); err != nil {
+			t.Fatalf("check = %v", err)
+		}
+		if calls != step.want {
+			t.Errorf("calls on server %q = %d, want %d", step.server, calls, step.want)
+		}
+	}
+}
+
 // Intents of the topic that the database has not seen may be missing. Nothing is dialed until an
 // operator decides.
 func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
