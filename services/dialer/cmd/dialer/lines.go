@@ -61,6 +61,9 @@ type lines struct {
 	report func() replica.Report
 	// check tests a trunk; nil without SIP.
 	check httpapi.Check
+	// refresh applies the events of the live calls of this process again, after the server of the
+	// database has changed.
+	refresh func()
 	// feed is the carrier if it stores its events itself; nil: the carrier applies its events to
 	// calls.
 	feed carrier.Feed
@@ -98,6 +101,8 @@ func openLines(
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replica.Report { return replica.Report{AgentCircuits: circuits.Open()} },
+			// The reader of the feed reads again from the place that the database has.
+			refresh: func() {},
 		}, nil
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
@@ -107,7 +112,7 @@ func openLines(
 		if err != nil {
 			return lines{}, err
 		}
-		opened.from, opened.check, opened.calls = line.From, line.Check, to
+		opened.from, opened.check, opened.calls, opened.refresh = line.From, line.Check, to, line.Refresh
 		opened.limit = func(ctx context.Context) (dialqueue.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {

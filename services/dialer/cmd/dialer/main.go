@@ -88,6 +88,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
+	reconciler.OnChange(trunk.refresh)
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)

@@ -303,6 +303,14 @@ func (l *leg) notOwned(ctx context.Context) error {
 	return errRestored
 }
 
+// dialed returns when the first INVITE of an outbound leg left, and whether the leg is live and has
+// had a row in the journal.
+func (l *leg) dialed() (at time.Time, live bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dialedAt, l.stored && !l.over && !l.lost && !l.dialedAt.IsZero()
+}
+
 // lose hangs up a leg that belongs to another process, or has ended.
 func (l *leg) lose() {
 	l.mu.Lock()
@@ -329,7 +337,11 @@ func (l *leg) observer() signal.Observer {
 			l.mu.Unlock()
 			return err
 		},
-		Sent: func(at time.Time) { l.dialedAt = at.UTC().Truncate(time.Microsecond) },
+		Sent: func(at time.Time) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.dialedAt = at.UTC().Truncate(time.Microsecond)
+		},
 		Taken: func(at time.Time) {
 			l.mu.Lock()
 			l.tried = true

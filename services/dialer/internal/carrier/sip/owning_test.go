@@ -165,6 +165,52 @@ func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
+// A standby without the newest rows becomes the database in the middle of a conversation. The call is
+// known, and Refresh stores the leg and the answer again.
+func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	over := make(chan struct{})
+	x.far.On("28", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sip.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "28", carrier.Answered)
+	for _, sql := range []string{
+		"DELETE FROM sip_calls",
+		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
+	} {
+		if _, err := x.first.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known, err := p.Find(t.Context(), id)
+	if err != nil {
+		t.Errorf("Find = %v, want the call to be known", err)
+	}
+	if known.DialedAt == nil {
+		t.Error("DialedAt of the call = nil, want a time")
+	}
+	p.Refresh()
+	polltest.NoError(t, func() error {
+		var status string
+		var legs int
+		const read = "SELECT status, (SELECT count(*) FROM sip_calls WHERE ended_at IS NULL) FROM calls WHERE call_id = $1"
+		if err := x.first.QueryRow(t.Context(), read, id).Scan(&status, &legs); err != nil {
+			return err
+		}
+		if status != "in_progress" || legs != 1 {
+			return fmt.Errorf("the call is %s with %d legs", status, legs)
+		}
+		return nil
+	})
+	close(over)
+	polltest.Until(t, "the call ends", func() bool { return p.Live() == 0 })
+}
+
 // A standby without the newest rows becomes the database in the middle of a call. The call goes on.
 // Its owner stores the leg again, and applies its events again with the next one.
 func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {

@@ -221,12 +221,28 @@ func (c *Carrier) wake() {
 	c.told = make(chan struct{})
 }
 
-// Find returns what is known of a call.
+// Find returns what is known of a call. After a failover the database may lack the row of a live leg
+// of this process. Its call is known.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.Knowledge, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	found, err := c.journal.Find(ctx, callID)
+	if l := c.leg(callID); errors.Is(err, journal.ErrNone) && l != nil {
+		if at, live := l.dialed(); live {
+			return carrier.Knowledge{DialedAt: &at}, nil
+		}
+	}
 	return knowledge(found), unknown(err)
+}
+
+// Refresh applies the events of the live legs of this process again. After a failover the database
+// may lack them, and the call would be ended as one that was not answered.
+func (c *Carrier) Refresh() {
+	for _, l := range c.all() {
+		if at, live := l.dialed(); live {
+			l.tell(carrier.Taken, at)
+		}
+	}
 }
 
 func knowledge(c journal.Call) carrier.Knowledge {
