@@ -111,10 +111,11 @@ type trial struct {
 	voices map[string][]byte
 }
 
-// TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk. The phones hang up,
-// refuse, do not answer, hold, press keys and speak at random. Each kill -9 ends a dialer to which a phone is connected.
-// A phone must not stay connected for long after its dialer died, and each transcript must contain what Asterisk
-// recorded: every turn of the agent, from its first frame to its last, and nothing else.
+// TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk.
+// The phones hang up, refuse, do not answer, hold, press keys and speak at random. Each kill -9
+// ends a dialer to which a phone is connected. A phone must not stay connected for long after its
+// dialer died, and each transcript must contain what Asterisk recorded: every turn of the agent,
+// from its first frame to its last, and nothing else.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := stage.Seeded(t, 1)
@@ -166,8 +167,9 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 		}
 	})
 	// The second dialer listens for SIP at port 5061.
-	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 SIP_ADVERTISED_ADDR=%[1]s "+
-		"RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 DRAIN_LIMIT=1s RING_LIMIT=8s", ringfence, s.model))
+	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 "+
+		"SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 "+
+		"DRAIN_LIMIT=1s RING_LIMIT=8s", ringfence, s.model))
 	if err := s.world.Start(env...); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func outgoings() []outgoing {
 			name: "hold and resume", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
 			far: func(e *ear) script {
 				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).told(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
-					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp() // long enough to hear the agent on a busy machine
+					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(8 * time.Second).hangsUp()
 			},
 			talk: func(t *testing.T, _ *world, e *ear) {
 				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })
@@ -174,8 +174,8 @@ func calling(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_InboundOverARegistration calls the registered address through kamailio. The customer receives the events of the
-// inbound call, and its recording.
+// TestCalls_InboundOverARegistration calls the registered address through kamailio. The customer
+// receives the events of the inbound call, and its recording.
 func TestCalls_InboundOverARegistration(t *testing.T) {
 	t.Parallel()
 	w := stack(t)

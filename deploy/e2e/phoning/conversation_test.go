@@ -123,8 +123,9 @@ func runs(samples []int16) (found [][2]int) {
 
 func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
 
-// TestConversation_FromPOSTToWebhook is a whole call: a proxy that requests credentials, a real phone, synthesised speech,
-// and a model with the Realtime protocol. The person interrupts the agent and asks not to be called again.
+// TestConversation_FromPOSTToWebhook is a whole call: a proxy that requests credentials, a real
+// phone, synthesised speech, and a model with the Realtime protocol. The person interrupts the
+// agent and asks not to be called again.
 func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
@@ -255,8 +256,8 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 	}
 }
 
-// wantHeard checks the first sound without a pause that the phone received: the whole disclosure, the notice, and as much
-// of the greeting as the model was informed of.
+// wantHeard checks the first sound without a pause that the phone received: the whole disclosure,
+// the notice, and as much of the greeting as the model was informed of.
 func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	t.Helper()
 	found := runs(samples)
@@ -265,9 +266,11 @@ func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	}
 	first := length(found[0][1] - found[0][0])
 	opening := time.Duration(len(disclosure+" "+notice)) * letter
-	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s", len(found), first, told)
+	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s",
+		len(found), first, told)
 	if off := (first - opening - told).Abs(); off > time.Second {
-		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)", first, opening, told)
+		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)",
+			first, opening, told)
 	}
 	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond {
 		t.Errorf("length of the note = %v, want at least %v", told, 500*time.Millisecond)

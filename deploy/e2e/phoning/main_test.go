@@ -126,7 +126,7 @@ func summarise(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
 }
 
-// told returns the events of a type that the model has received in all calls.
+// The model has received these events of a type in all calls.
 func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
 	t.Helper()
 	if err := rig.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {

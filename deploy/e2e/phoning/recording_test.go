@@ -103,8 +103,8 @@ func loudness(samples []int16) (loud []float64) {
 	return loud
 }
 
-// aligned returns the position of the part in the whole at which their loudness correlates best, and that correlation; 1
-// is equality.
+// aligned returns the position of the part in the whole at which their loudness correlates best,
+// and that correlation; 1 is equality.
 func aligned(part, whole []float64) (late time.Duration, alike float64) {
 	for lag := range whole {
 		var a, b, ab, aa, bb, n float64

@@ -55,7 +55,7 @@ func (s script) ok(body string, headers ...string) script {
 	return s.respond(200, "", body, headers...)
 }
 
-// ask sends a request within the dialog. told receives the response.
+// ask sends a request within the dialog. The step after it receives the response.
 func (s script) ask(method, body string, seq int, headers ...string) script {
 	return s.send(fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n"+
 		"Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>\n", method, tag, seq, method), body, headers...)

@@ -21,8 +21,8 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 	}
 }
 
-// TestTrunks_OverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real phone. It runs before the parallel
-// tests, because it changes the trunk that they share.
+// TestTrunks_OverTCPAndTLS calls over TCP with A-law, and over TLS with SRTP to a real phone. It
+// runs before the parallel tests, because it changes the trunk that they share.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer covers a wrong password, with sipp.
 func TestTrunks_OverTCPAndTLS(t *testing.T) {
 	w := stack(t)

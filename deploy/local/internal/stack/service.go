@@ -173,8 +173,8 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	return process.Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
 }
 
-// portAfter returns the address with a port that is n higher: each replica has its own SIP address. Port 0, for any free
-// port, remains.
+// portAfter returns the address with a port that is n higher: each replica has its own SIP address.
+// Port 0, for any free port, remains.
 func portAfter(address string, n int) string {
 	host, text, err := net.SplitHostPort(address)
 	port, fault := strconv.Atoi(text)

@@ -61,8 +61,9 @@ func (c *callers) call() (h held, answered bool) {
 	}
 }
 
-// TestSIP_DrainBehindADispatcher stops one of two dialers while both have calls. Its calls continue, new calls reach the
-// other dialer, no call is lost, and the process ends with its last call.
+// TestSIP_DrainBehindADispatcher stops one of two dialers while both have calls. Its calls
+// continue, new calls reach the other dialer, no call is lost, and the process ends with its last
+// call.
 func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3

@@ -196,7 +196,8 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	peer, port := startSipp(t, "127.0.0.1", answersThen(audioOfSipp, okStep("BYE", "200 OK")), "-rtp_echo")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x")
 	r.addTrunk(p, port, `,"media_timeout_seconds":5`)
-	r.setAgent(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.","silence_seconds":60}`)
+	r.setAgent(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.",` +
+		`"silence_seconds":60}`)
 	id := r.request(number)
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard(number) > 0 })
 	peer.Stop()

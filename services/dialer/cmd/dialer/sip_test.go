@@ -157,7 +157,7 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 		if t.Failed() {
 			callee.mu.Lock()
 			defer callee.mu.Unlock()
-			t.Logf("loud frames that the person received = %d, frames that it sent = %d, frames that the model received = %d; the model sent:", callee.heard, callee.said, model.Frames())
+			t.Logf("loud frames that the person received = %d, sent = %d; frames that the model received = %d; events:", callee.heard, callee.said, model.Frames())
 			for _, event := range model.Sent("") {
 				t.Logf("%.160s", event)
 			}
@@ -215,8 +215,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	}
 }
 
-// TestSIP_InboundCall calls a number: the agent of the number answers a trunk. An address that belongs to no trunk receives
-// no response.
+// TestSIP_InboundCall calls a number: the agent of the number answers a trunk. An address that
+// belongs to no trunk receives no response.
 func TestSIP_InboundCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
@@ -254,7 +254,7 @@ func TestSIP_InboundCall(t *testing.T) {
 		}
 		return <-over
 	}
-	if end := ring(ours, func() { t.Error("the call of a stranger was answered, want no response") }, time.Second); end.Status != 0 {
+	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
 		t.Errorf("status that a stranger received = %d, want 0", end.Status)
 	}
 	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
@@ -269,7 +269,9 @@ func TestSIP_InboundCall(t *testing.T) {
 	await(t, "the call has a row", func() bool {
 		return r.pool.QueryRow(t.Context(), "SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
 	})
-	await(t, "all events of the call are published", func() bool { return names(r.factsOf(key)) == "ringing answered ended analysed" })
+	await(t, "all events of the call are published", func() bool {
+		return names(r.factsOf(key)) == "ringing answered ended analysed"
+	})
 	switch c := last(r.factsOf(key)).GetCall(); {
 	case c.GetFrom() != caller:
 		t.Errorf("c.GetFrom() = %v, want %v", c.GetFrom(), caller)

@@ -47,7 +47,8 @@ func newTLSPhone(t *testing.T, number string) tlsPhone {
 	_, _, certificate := files(dir)
 	config := fmt.Sprintf("audio_source aubridge,x\nrtp_ports 36000-38000\nsip_certificate %s\nmodule srtp.so\n",
 		filepath.Join(dir, "both.pem"))
-	account := fmt.Sprintf("<sip:%s@127.0.0.1:%d;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand", number, port+1)
+	account := fmt.Sprintf("<sip:%s@127.0.0.1:%d;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand",
+		number, port+1)
 	return tlsPhone{
 		phone: peertest.NewPhone(t, dir, port, config, account), number: number, certificate: certificate,
 		env: []string{
@@ -99,7 +100,8 @@ func TestTrunkCheck_OverTLS(t *testing.T) {
 // keyOfSRTP matches a key that was not replaced by the letter x.
 var keyOfSRTP = regexp.MustCompile(`inline:[A-Za-z0-9+/]*[A-Za-wyz0-9+/]`)
 
-// TestTrace_OverTLS traces a call to a baresip over TLS with SRTP. The trace has the decrypted messages without the keys.
+// TestTrace_OverTLS traces a call to a baresip over TLS with SRTP. The trace has the decrypted
+// messages without the keys.
 func TestTrace_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551802")

@@ -90,8 +90,8 @@ type Result struct {
 	Unsaid           time.Duration
 }
 
-// Conversation is one conversation. The stream calls NextFrame, FrameUnsent, HearFrame and HearDigit. Run is the goroutine
-// of the conversation.
+// Conversation is one conversation. The stream calls NextFrame, FrameUnsent, HearFrame and
+// HearDigit. Run is the goroutine of the conversation.
 type Conversation struct {
 	session  agent.Session
 	settings Settings

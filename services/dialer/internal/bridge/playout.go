@@ -125,8 +125,8 @@ func (q *playout) find(id string) *piece {
 	return nil
 }
 
-// next fills dst with the next frame. spoke is false if there is none. moved reports that an item began or ended, or that
-// the queue became empty.
+// next fills dst with the next frame. spoke is false if there is none. moved reports that an item
+// began or ended, or that the queue became empty.
 func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
 		q.trimmed++
@@ -287,7 +287,7 @@ func (r *ratchet) tick(depth int) bool {
 	r.n, r.arrived = 0, 0
 	late, steady, sum := r.filled == slots, true, 0
 	for i := range slots {
-		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // tolerates the jitter of a busy machine
+		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // tolerates jitter
 		late = late && r.least[i] >= surplus
 		sum += r.slots[i]
 	}

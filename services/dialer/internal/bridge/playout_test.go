@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// TestPlayout_PiecesOfAnySizeBecomeFrames adds audio of any size. The same bytes must be taken in order, with silence only
-// after an item that has ended.
+// TestPlayout_PiecesOfAnySizeBecomeFrames adds audio of any size. The same bytes must be taken in
+// order, with silence only after an item that has ended.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

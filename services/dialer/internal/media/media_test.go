@@ -191,8 +191,8 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 	}
 }
 
-// TestStream_ReportsFramesThatWereNotSent has a network that takes no packets. The silence after the three frames is not
-// reported: the source did not provide it.
+// TestStream_ReportsFramesThatWereNotSent has a network that takes no packets. The silence after
+// the three frames is not reported: the source did not provide it.
 func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -322,8 +322,8 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-// TestDrain_BehindADispatcher drains one of two agents during inbound calls. Its live calls continue, new calls reach the
-// other agent, and no call is lost.
+// TestDrain_BehindADispatcher drains one of two agents during inbound calls. Its live calls
+// continue, new calls reach the other agent, and no call is lost.
 func TestDrain_BehindADispatcher(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -359,8 +359,8 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	}
 }
 
-// TestStrangers_InACall covers a far end that is not admitted but takes part in a call: it may send requests of that call
-// over a new connection.
+// TestStrangers_InACall covers a far end that is not admitted but takes part in a call: it may send
+// requests of that call over a new connection.
 func TestStrangers_InACall(t *testing.T) {
 	r := newRig(t, line.TCP, func(cfg *signal.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(line.TCP)))

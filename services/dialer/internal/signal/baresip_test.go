@@ -63,8 +63,8 @@ func (p *phone) rig(change ...func(*signal.Trunk)) *rig {
 
 func bob(o *signal.Invite, _ *leg) { o.To = "bob" }
 
-// TestBaresip_TLS calls a real phone over TLS that holds, resumes and hangs up, or is hung up on. A certificate that is not
-// trusted is refused before a message is sent.
+// TestBaresip_TLS calls a real phone over TLS that holds, resumes and hangs up, or is hung up on. A
+// certificate that is not trusted is refused before a message is sent.
 func TestBaresip_TLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)

@@ -60,8 +60,8 @@ func TestRingTimer(t *testing.T) {
 	})
 }
 
-// TestCancel_CrossesTheAnswer receives a 200 after its CANCEL. The 200 is acknowledged, the call is hung up, and Answered is
-// not called.
+// TestCancel_CrossesTheAnswer receives a 200 after its CANCEL. The 200 is acknowledged, the call is
+// hung up, and Answered is not called.
 func TestCancel_CrossesTheAnswer(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)

@@ -224,8 +224,8 @@ func TestInvite_Unsent(t *testing.T) {
 	}
 }
 
-// TestInvite_Large sends an INVITE that is too large for a datagram over TCP if the trunk permits it. Otherwise, or without a
-// TCP listener at the far end, it sends a large datagram.
+// TestInvite_Large sends an INVITE that is too large for a datagram over TCP if the trunk permits
+// it. Otherwise, or without a TCP listener at the far end, it sends a large datagram.
 func TestInvite_Large(t *testing.T) {
 	r := newRig(t, line.UDP)
 	by := make(chan string, 1)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sip.Timer_1xx = 2 * signaltest.Patience // otherwise the far end's transaction sends 100 after 200 ms, without the script
+	sip.Timer_1xx = 2 * signaltest.Patience // otherwise the far end sends 100 after 200 ms
 	os.Exit(m.Run())
 }
 
@@ -62,9 +62,9 @@ func dialAndWait(told string) error {
 	select {}
 }
 
-// TestKilled kills a process while a call rings, or after it was answered. The next process at its address must end the call
-// at sipp, directly and behind a proxy that requests credentials. TestReap covers TCP, because sipp ends a call with its
-// connection.
+// TestKilled kills a process while a call rings, or after it was answered. The next process at its
+// address must end the call at sipp, directly and behind a proxy that requests credentials.
+// TestReap covers TCP, because sipp ends a call with its connection.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -96,8 +96,9 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilled_AnsweredAfterwards kills the process while the phone rings. The phone is answered when another process is at
-// its address, which does not know the call: the owner of the call's row is a third process. It must hang up.
+// TestKilled_AnsweredAfterwards kills the process while the phone rings. The phone is answered when
+// another process is at its address, which does not know the call: the owner of the call's row is a
+// third process. It must hang up.
 func TestKilled_AnsweredAfterwards(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")

@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestMany_LeaveNothing places many calls of every kind concurrently. Each one has one end, and after Linger no leg is left.
+// TestMany_LeaveNothing places many calls of every kind concurrently. Each one has one end, and
+// after Linger no leg is left.
 func TestMany_LeaveNothing(t *testing.T) {
 	t.Parallel()
 	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})

@@ -151,8 +151,8 @@ func (a *Agent) endStray(s *stray) {
 		}
 	}
 	us := leg{
-		callID: *res.CallID(), local: *res.From(), hop: res.Source(), transport: res.Transport(), cseq: seqOf(res) + afterCrash,
-		contact: a.line.Contact("", res.Transport()),
+		callID: *res.CallID(), local: *res.From(), hop: res.Source(), transport: res.Transport(),
+		cseq: seqOf(res) + afterCrash, contact: a.line.Contact("", res.Transport()),
 	}
 	if to := res.To(); to != nil {
 		us.target = *to.Address.Clone()

@@ -79,8 +79,8 @@ func TestReap(t *testing.T) {
 	})
 }
 
-// TestReap_AnsweredMeanwhile reaps a call whose state is ringing and that was answered when the process died. It is hung up
-// after the repeated 200.
+// TestReap_AnsweredMeanwhile reaps a call whose state is ringing and that was answered when the
+// process died. It is hung up after the repeated 200.
 func TestReap_AnsweredMeanwhile(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.UDP = at })
@@ -163,7 +163,8 @@ func TestReap_AtAnotherAddress(t *testing.T) {
 	}
 }
 
-// TestStrangers sends no response to an address that is not admitted. Invalid messages of an admitted address do no harm.
+// TestStrangers sends no response to an address that is not admitted. Invalid messages of an
+// admitted address do no harm.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, line.UDP)
 	closed := newAgent(t, func(cfg *signal.Config) { cfg.Admit = func(netip.Addr) bool { return false } })

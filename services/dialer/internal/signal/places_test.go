@@ -32,8 +32,9 @@ func (n names) LookupSRV(context.Context, string, string, string) (string, []*ne
 	return "", records, nil
 }
 
-// TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall sends the INVITE to the next address if the first one
-// does not listen, or answers 503 as its first response (RFC 3263 section 4.3).
+// TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall sends the INVITE to the next
+// address if the first one does not listen, or answers 503 as its first response (RFC 3263 section
+// 4.3).
 func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testing.T) {
 	says := func(codes ...int) func(*signaltest.Call) {
 		return func(c *signaltest.Call) {

@@ -124,8 +124,8 @@ func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
 	}
 }
 
-// TestOriginate_ProcessesShareATrunksPace has a trunk with two calls per second and two processes. Each process has one of
-// them, and sends its next call over another trunk.
+// TestOriginate_ProcessesShareATrunksPace has a trunk with two calls per second and two processes.
+// Each process has one of them, and sends its next call over another trunk.
 func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)

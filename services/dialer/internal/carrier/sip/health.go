@@ -188,8 +188,9 @@ func (o *care) heard(said error) {
 	}
 }
 
-// refusedLate opens the circuit if a call that the trunk seemed to have taken ends with 401 or 407: the trunk needs longer
-// than newHesitation to check our account. This call has ended, but the next ones stay queued.
+// refusedLate opens the circuit if a call that the trunk seemed to have taken ends with 401 or 407:
+// the trunk needs longer than newHesitation to check our account. This call has ended, but the next
+// ones stay queued.
 func (o *care) refusedLate(end signal.End) {
 	if o == nil || !end.Elsewhere {
 		return
