@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -99,5 +100,28 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 	if got := count(t, pool, "SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'"); got != calls {
 		t.Errorf("erased events = %d, want %d", got, calls)
+	}
+}
+
+// TestOrderErasure_ReadsNoCalls orders the erasure of a person with 100,000 inbound calls. The transaction of
+// the record reads a few pages, so the records behind it do not wait; the job erases the calls.
+func TestOrderErasure_ReadsNoCalls(t *testing.T) {
+	t.Parallel()
+	const number, calls = "+14155550112", 100_000
+	pool := newPool(t)
+	workspace := uuid.Must(uuid.NewV7())
+	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
+		t.Fatal(err)
+	}
+	watchedPool, watched := pgtest.Watch(t, pool)
+	st := newStore(watchedPool)
+	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
+	within(t, watchedPool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, number, e) })
+	pages, plans := watched.Pages(t, pgtest.GenericPlan)
+	if pages > 30 {
+		t.Errorf("pages read by the order = %d, want at most 30; plans:\n%s", pages, plans)
+	}
+	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
+		t.Errorf("calls erased by the order = %d, want 0", got)
 	}
 }
