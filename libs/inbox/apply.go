@@ -149,7 +149,8 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 		return nil, err
 	}
 	if len(outcome.Results) != len(records) {
-		return nil, fmt.Errorf("the handler of %s returned %d results for %d records", records[0].Topic, len(outcome.Results), len(records))
+		return nil, fmt.Errorf("the handler of %s returned %d results for %d records",
+			records[0].Topic, len(outcome.Results), len(records))
 	}
 	var park *parkError
 	for i, result := range outcome.Results {

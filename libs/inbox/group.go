@@ -133,7 +133,8 @@ func (g *group) leave() {
 	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx,
 		kadm.LeaveGroup(c.group).InstanceIDs(c.cfg.InstanceID).Reason("stopped"))
 	if err := cmp.Or(err, left.Error()); err != nil {
-		slog.Warn("consumer could not leave its group; its partitions wait for the session timeout", "consumer", c.name, "error", err)
+		slog.Warn("consumer could not leave its group; its partitions wait for the session timeout",
+			"consumer", c.name, "error", err)
 	}
 }
 
@@ -236,7 +237,8 @@ func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition
 	}
 	if err.Error() != *last {
 		*last = err.Error()
-		slog.Warn("fetch failed, it is tried again", "consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
+		slog.Warn("fetch failed, it is tried again",
+			"consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
 	}
 }
 

@@ -153,7 +153,8 @@ type Consumer struct {
 // be nil. Handlers that write events wake it in Outcome.OnCommit. The consumer uses at most half of the
 // pool's connections. A registry takes one consumer; nil registers no metrics.
 func NewConsumer(
-	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer,
+	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
+	metrics prometheus.Registerer,
 ) *Consumer {
 	c := &Consumer{
 		name: name, group: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay,

@@ -41,7 +41,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, topic),
 		movedBack: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "inbox_position_moved_back_total",
-			Help: "Partitions that are read again from an earlier offset, by cause: database_restored, topic_recreated, log_truncated.",
+			Help: "Partitions that are read again from an earlier offset, by cause: " +
+				"database_restored, topic_recreated, log_truncated.",
 		}, []string{"topic", "cause"}),
 		expired: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "inbox_expired_records_total",

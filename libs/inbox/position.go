@@ -155,7 +155,8 @@ func (c *Consumer) reloadPosition(ctx context.Context, of partition, had positio
 	}
 	switch {
 	case p.topicID != had.topicID:
-		return p, fmt.Errorf("topic %s: stored id %s, id of this process %s: %w", of.topic, p.topicID, had.topicID, errTopicRecreated)
+		return p, fmt.Errorf("topic %s: stored id %s, id of this process %s: %w",
+			of.topic, p.topicID, had.topicID, errTopicRecreated)
 	case p.next < had.next:
 		c.movedBack(of, databaseRestored, had.next, p.next)
 	case p.next > had.next:
@@ -208,8 +209,8 @@ func readAny(found *bool) func(rows pgx.Rows) error {
 // movedBack reports that a partition is read again from an earlier offset.
 func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
-	slog.Error("inbox position moved back, records are read again", "consumer", c.name, "topic", p.topic, "partition", p.number,
-		"cause", cause, "was", was, "is", is)
+	slog.Error("inbox position moved back, records are read again",
+		"consumer", c.name, "topic", p.topic, "partition", p.number, "cause", cause, "was", was, "is", is)
 }
 
 // expired reports records from offset next on that Kafka deleted before they were applied.

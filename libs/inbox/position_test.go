@@ -290,7 +290,8 @@ func (b *bench) recreate() {
 	b.remove(topic.Name)
 	b.wire.PurgeTopicsFromProducing(topic.Name)
 	b.eventually("the topic is created again", func() bool {
-		return kafka.EnsureTopics(b.Context(), b.wire, []kafka.Topic{topic}) == nil && b.partitions(topic.Name) == int(topic.Partitions)
+		err := kafka.EnsureTopics(b.Context(), b.wire, []kafka.Topic{topic})
+		return err == nil && b.partitions(topic.Name) == int(topic.Partitions)
 	})
 }
 

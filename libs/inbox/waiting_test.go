@@ -67,7 +67,8 @@ func TestConsumer_TellsEachThingThatItWaitsFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- inbox.NewConsumer(service, cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil, prometheus.NewRegistry()).Run(ctx)
+		handlers := inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}
+		done <- inbox.NewConsumer(service, cfg, b.pool, handlers, nil, prometheus.NewRegistry()).Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
 	b.eventually("the missing DLQ is told", func() bool { return log.has("topics missing: 1") })

@@ -35,7 +35,8 @@ const sampleAge = `
 WITH lease AS MATERIALIZED (SELECT floor FROM outbox_leases)
 SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001)
                  FROM outbox WHERE id >= (SELECT floor FROM lease) ORDER BY id LIMIT 1), 0)::float8,
-       (SELECT count(*) FROM (SELECT FROM outbox WHERE id >= (SELECT floor FROM lease) ORDER BY id LIMIT 10000) AS bounded)`
+       (SELECT count(*) FROM (
+           SELECT FROM outbox WHERE id >= (SELECT floor FROM lease) ORDER BY id LIMIT 10000) AS bounded)`
 
 func (r *Relay) sampleAges(ctx context.Context) {
 	for {

@@ -80,7 +80,8 @@ func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
 	pool := pgtest.New(t, "outbox_test", Migrations)
 	owner := pgtest.Owner(t, pool, "outbox_test")
 	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(old pgx.Tx) error {
-		if _, err := old.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT count(*) FROM outbox`); err != nil {
+		const keepOpen = `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT count(*) FROM outbox`
+		if _, err := old.Exec(t.Context(), keepOpen); err != nil {
 			return err
 		}
 		if _, err := owner.Exec(t.Context(), fillAndDelete); err != nil {
@@ -120,7 +121,8 @@ func TestReads_VisitNoDeletedRowsBelowTheFloor(t *testing.T) {
 func pagesOf(t *testing.T, pool *pgxpool.Pool, statement string, args pg.Args) int {
 	t.Helper()
 	var plan []byte
-	if err := pool.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, args).Scan(&plan); err != nil {
+	explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement
+	if err := pool.QueryRow(t.Context(), explain, args).Scan(&plan); err != nil {
 		t.Fatalf("explain: %v", err)
 	}
 	var plans []struct {

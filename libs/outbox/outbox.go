@@ -77,7 +77,8 @@ const insertFact = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
-	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload)`
+	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload)`
 
 const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
@@ -88,7 +89,8 @@ const insertFactIf = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(
 	'ce_source', '/' || current_schema(),
-	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
+	'ce_time', to_char(coalesce(@time::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
 WHERE `
 
 // ErrTooLarge is returned for an event with more than MaxPayload bytes. It is permanent: the same

@@ -124,7 +124,8 @@ func (s *session) read(from int64) (rows []row, seen snapshot, err error) {
 	var createdAt *time.Time
 	var key, payload []byte
 	var headers map[string]string
-	_, err = pgx.ForEachRow(found, []any{&seen.xmin, &seen.xmax, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}, func() error {
+	columns := []any{&seen.xmin, &seen.xmax, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}
+	_, err = pgx.ForEachRow(found, columns, func() error {
 		if id != nil {
 			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
 		}

@@ -14,7 +14,9 @@ import (
 
 // onCallRequests confirms the holds of requests that exist, and stores the end of requests that were
 // canceled or abandoned as verdicts.
-func (c *Consumer) onCallRequests(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onCallRequests(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
 	var verdicts []hold.Verdict

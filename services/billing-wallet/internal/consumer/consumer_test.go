@@ -50,7 +50,8 @@ func start(t *testing.T) *service {
 	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus, metrics: metrics}
 	relay := outbox.NewRelay(pool, bus, metrics, outbox.Config{})
 	settler := settling.New(s.store, relay, metrics)
-	events := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store, settler.Soon).Handlers(), relay, metrics)
+	handlers := consumer.New(s.store, settler.Soon).Handlers()
+	events := inbox.NewConsumer("billing-wallet", cfg, pool, handlers, relay, metrics)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 3)
 	for _, run := range []func(context.Context) error{relay.Run, settler.Run, events.Run} {

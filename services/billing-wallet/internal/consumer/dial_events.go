@@ -15,7 +15,9 @@ import (
 // onDialEvents stores the ends of requests as verdicts. Every event carries the call so far, so each event
 // whose call has ended is a verdict: if ended is lost, the next event of the call settles the hold. Only a
 // call that has ended can be charged.
-func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onDialEvents(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var verdicts, repeated []hold.Verdict
 	var recordOf []int // the index of each repeated verdict's record

@@ -30,7 +30,9 @@ type report struct {
 
 // onDialEvents applies events of the dialer to their requests and calls. The events of one call are in
 // their order. Rows that several of them change are written once.
-func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onDialEvents(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	reports, wanted := make([]report, len(batch)), store.Wanted{}
 	for i, rec := range batch {

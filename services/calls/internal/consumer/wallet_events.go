@@ -20,7 +20,9 @@ import (
 
 // onWalletEvents stores the charges of requests, and answers for holds whose request billing-wallet has
 // not seen.
-func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onWalletEvents(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID, len(batch)), store.Wanted{CallsOfRequests: true}
 	for i, rec := range batch {

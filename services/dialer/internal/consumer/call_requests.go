@@ -32,7 +32,9 @@ type callRequest struct {
 
 // onCallRequests enqueues requests and withdraws canceled ones. Consecutive orders of a batch are enqueued
 // together.
-func (c *Consumer) onCallRequests(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+func (c *Consumer) onCallRequests(
+	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
+) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	events := make([]callRequest, len(batch))
 	for i, rec := range batch {
