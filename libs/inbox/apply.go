@@ -101,7 +101,7 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 
 // sort divides records into those to apply, those to park, and duplicates. A record is parked if an
 // earlier one of its key is.
-func (b *begun) sort(chunks []*chunk) (fresh, toPark []*incoming) {
+func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {
 			if !b.fresh[rec.EventID] {

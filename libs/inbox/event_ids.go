@@ -84,15 +84,16 @@ type keyHash [sha256.Size]byte
 
 func hashOf(key string) keyHash { return sha256.Sum256([]byte(key)) }
 
-// begun is what the first statements of a transaction found.
-type begun struct {
+// lookup is the result of the first statements of a transaction: the event ids that were new, and the
+// keys with parked records.
+type lookup struct {
 	fresh      map[uuid.UUID]bool
 	parkedKeys map[keyHash]bool
 }
 
 // begin moves the positions of the chunks, stores the ids of their records and finds parked keys, in one
 // round trip. It returns errPositionChanged if one of the positions has changed.
-func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*begun, error) {
+func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) (*lookup, error) {
 	var batch pgx.Batch
 	moved := make([]pgtype.TID, len(chunks))
 	var ids []uuid.UUID
@@ -122,7 +123,7 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 			return err
 		}
 	}
-	found := &begun{fresh: fresh, parkedKeys: map[keyHash]bool{}}
+	found := &lookup{fresh: fresh, parkedKeys: map[keyHash]bool{}}
 	insert := insertIDs
 	if anyDay {
 		insert = insertIDsOfAnyDay

@@ -85,7 +85,7 @@ func TestConsumer_DatabaseGoesAwayAndNothingIsLost(t *testing.T) {
 	b.wantAll(65)
 }
 
-// proxy stands between a pool and its Postgres and can be cut.
+// proxy forwards connections of a pool to Postgres. cut closes them and refuses new ones.
 type proxy struct {
 	t        testing.TB
 	listener net.Listener

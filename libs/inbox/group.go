@@ -40,7 +40,7 @@ const (
 	commitTimeout   = 5 * time.Second
 	// positionInterval is how often the positions of idle workers are compared with the stored ones.
 	positionInterval = 5 * time.Second
-	// repeatLogAfter is how long the same reason to wait is not logged again.
+	// repeatLogAfter is the interval at which the same error is logged again.
 	repeatLogAfter = 10 * time.Second
 )
 
@@ -96,7 +96,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitDays creates the partitions of event ids for the next days. It waits for the database.
+// awaitDays creates the partitions of event ids for the next days. It tries again until it succeeds or ctx
+// ends.
 func (c *Consumer) awaitDays(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.createDays(ctx)
@@ -164,7 +165,7 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the first reason is rarely the last
+		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the reason can change while it waits
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
 			logged, loggedAt = err.Error(), time.Now()
 		}
@@ -395,6 +396,9 @@ func (g *group) readPositions(
 		for number, committed := range numbers {
 			added = append(added, assigned{partition{topic, number}, ids[topic], committed.EpochOffset().Offset})
 		}
+	}
+	if err := g.consumer.lowerFirstOffsets(ctx, client, added); err != nil {
+		return nil, err
 	}
 	stored, err := g.consumer.startPositions(ctx, added)
 	if err != nil {

@@ -86,7 +86,7 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	return nil
 }
 
-// sicken makes the handler answer with f after it has written its effect; nil heals it.
+// sicken makes the handler return the result of f after it has written its effect. nil removes f.
 func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,7 +214,7 @@ func TestConsumer_SkippedRecordLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestConsumer_PoisonParksItsKeyAndTheOthersGoOn(t *testing.T) {
+func TestConsumer_ParksAPoisonRecordAndItsKeyOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.relay()

@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// A replica with a name of its own that was killed is the same member again when it is back: its records do not wait
-// until the broker gives the dead one up, which takes the session's 6 s.
-func TestConsumer_KilledReplicaGoesOnAtOnce(t *testing.T) {
+// A killed replica with an instance id is the same member when it starts again. It does not wait for the
+// session timeout of 6 s.
+func TestConsumer_RestartedReplicaGetsItsPartitionsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.cfg.InstanceID = "dialer-1"
@@ -22,7 +22,7 @@ func TestConsumer_KilledReplicaGoesOnAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("the first life is a member", func() bool { return b.members() == 1 })
-	dead.Close() // a static member does not say goodbye, as one that was killed cannot
+	dead.Close() // a static member does not leave the group when it is closed
 
 	b.produce(record("k", 1))
 	stop := b.run(b.pool)
@@ -31,7 +31,7 @@ func TestConsumer_KilledReplicaGoesOnAtOnce(t *testing.T) {
 	b.eventually("an orderly stop leaves the group", func() bool { return b.members() == 0 })
 }
 
-// members counts who is in the consumer's group.
+// members returns the number of members of the consumer's group.
 func (b *bench) members() int {
 	groups, err := kadm.NewClient(b.wire.Client).DescribeGroups(b.Context(), service)
 	if err != nil {

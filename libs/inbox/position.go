@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/pg"
 )
@@ -54,7 +57,7 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 type assigned struct {
 	partition
 	topicID uuid.UUID
-	// committed is the offset that the consumer group committed, or -1.
+	// committed is the offset that the consumer group committed, or -1. lowerFirstOffsets can lower it.
 	committed int64
 }
 
@@ -76,8 +79,8 @@ WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 // One hour longer than the old release can apply records: its last transactions end in that time.
 const selectUpgrading = `SELECT old_release_until + interval '1 hour' > clock_timestamp() FROM inbox_upgrade`
 
-// startPositions returns where partitions are to be read from. The first time, a partition takes over the
-// offset that the consumer group committed. If the topic was created again, it starts at the beginning.
+// startPositions returns where partitions are to be read from. The first time, a partition takes over
+// assigned.committed. If the topic was created again, it starts at the beginning.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
 	// Two processes insert their rows in the same order, so they do not deadlock.
 	slices.SortFunc(added, func(a, b assigned) int {
@@ -103,6 +106,54 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 		c.logStart(a, found[i])
 	}
 	return positions, nil
+}
+
+// selectLastApplied is the time of the last record that the release before positions applied. Each consumer
+// has its own schema, so the index on received_at finds the row.
+const selectLastApplied = `SELECT received_at FROM inbox WHERE consumer = @consumer ORDER BY received_at DESC LIMIT 1`
+
+// maxOldLag is how far a partition may have lagged behind the others when a backup was taken.
+const maxOldLag = time.Hour
+
+// lowerFirstOffsets limits the offsets that partitions without a stored position take over from the consumer
+// group. A database that was restored to a time before positions has not applied all records that the group
+// has committed. Ids in the table inbox keep records from being applied twice. If inbox is empty, the
+// offsets do not change.
+func (c *Consumer) lowerFirstOffsets(ctx context.Context, client *kgo.Client, added []assigned) error {
+	stored, err := c.storedPositions(ctx)
+	if err != nil {
+		return err
+	}
+	var topics []string
+	for _, a := range added {
+		if _, known := stored[a.partition]; !known && a.committed > 0 && !slices.Contains(topics, a.topic) {
+			topics = append(topics, a.topic)
+		}
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	var last time.Time
+	err = c.pool.QueryRow(ctx, selectLastApplied, pg.Args{"consumer": c.name}).Scan(&last)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read when the last record was applied: %w", err)
+	}
+	offsets, err := kadm.NewClient(client).ListOffsetsAfterMilli(ctx, last.Add(-maxOldLag).UnixMilli(), topics...)
+	if err := cmp.Or(err, offsets.Error()); err != nil {
+		return fmt.Errorf("list offsets of %s: %w", last.Add(-maxOldLag), err)
+	}
+	for i, a := range added {
+		if _, known := stored[a.partition]; known {
+			continue
+		}
+		if at, found := offsets.Lookup(a.topic, a.number); found && at.Offset >= 0 {
+			added[i].committed = min(a.committed, at.Offset)
+		}
+	}
+	return nil
 }
 
 // started is the position at which a partition starts.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -255,6 +257,22 @@ func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
 	b.produce(record("a", 3))
 	b.run(b.pool)
 	b.wantEffects("a", 3)
+}
+
+// TestConsumer_RestoredToBeforePositionsReadsTheRecordsAgain restores a backup of the release before
+// positions. The group has committed more than that backup contains.
+func TestConsumer_RestoredToBeforePositionsReadsTheRecordsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two := record("a", 1), record("a", 2)
+	one.Timestamp, two.Timestamp = time.Now().Add(-30*time.Hour), time.Now().Add(-2*time.Hour)
+	b.produce(one, two)
+	b.commitGroup(2)
+	id, _ := uuid.Parse(string(one.Headers[0].Value))
+	b.exec("INSERT INTO inbox (consumer, topic, event_id, received_at, has_position) VALUES ($1, $2, $3, now() - interval '30 hours', true)",
+		service, topic.Name, id)
+	b.run(b.pool)
+	b.wantEffects("a", 2)
 }
 
 func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {

@@ -54,8 +54,8 @@ func (b *bench) remove(names ...string) {
 	b.eventually("the topics are gone", func() bool { return b.partitions(names...) == 0 })
 }
 
-// What a consumer waits for first, brokers that are starting, is rarely what it waits for in the end. Not parallel: it listens to the log.
-func TestConsumer_TellsEachThingThatItWaitsFor(t *testing.T) {
+// TestConsumer_LogsEachReasonToWait is not parallel, because it replaces the default logger.
+func TestConsumer_LogsEachReasonToWait(t *testing.T) {
 	b := newBench(t)
 	var log said
 	before := slog.Default()
@@ -71,13 +71,13 @@ func TestConsumer_TellsEachThingThatItWaitsFor(t *testing.T) {
 		done <- inbox.NewConsumer(service, cfg, b.pool, handlers, nil, prometheus.NewRegistry()).Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
-	b.eventually("the missing DLQ is told", func() bool { return log.has("topics missing: 1") })
+	b.eventually("the missing DLQ is logged", func() bool { return log.has("topics missing: 1") })
 	b.remove(topic.Name)
-	b.eventually("the topic that is missing since is told, too", func() bool { return log.has("topics missing: 2") })
+	b.eventually("the second missing topic is logged", func() bool { return log.has("topics missing: 2") })
 }
 
-// A cluster on which nobody has made anything yet: each consumer makes what it reads.
-func TestConsumer_BeginsOnAnEmptyCluster(t *testing.T) {
+// TestConsumer_CreatesItsTopicsOnAnEmptyCluster starts a consumer on a cluster without topics.
+func TestConsumer_CreatesItsTopicsOnAnEmptyCluster(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	names := []string{topic.Name}

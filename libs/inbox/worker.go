@@ -265,7 +265,7 @@ func (w *worker) applySingle(rec *incoming) error {
 		w.logRetry(rec, err)
 		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
 		if isMissingPartition(err) {
-			_ = w.group.consumer.createDays(w.ctx) // in vain, if it is a partition of another table
+			_ = w.group.consumer.createDays(w.ctx) // changes nothing if the partition is one of another table
 		}
 		if !w.pause(wait) {
 			return errStopping

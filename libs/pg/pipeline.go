@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pipeline is a transaction that travels little: BEGIN goes with its first statements, what is queued Later with the next ones or with
-// COMMIT. Statements run in the order in which they were given, whichever method took them. Begin, Commit and Rollback answer an
-// error: InPipeline ends it, and there is none within.
+// Pipeline is a transaction with few round trips. BEGIN is sent together with the first statements, and
+// statements of Later together with the next ones or with COMMIT. Statements run in the order of the calls.
+// Begin, Commit and Rollback return an error, because InPipeline begins and ends the transaction.
 type Pipeline struct {
 	conn   *pgxpool.Conn
 	queued pgx.Batch
@@ -22,14 +22,14 @@ type Pipeline struct {
 var (
 	_ pgx.Tx = (*Pipeline)(nil)
 
-	errEndsItself = errors.New("a pipeline begins and ends by itself")
+	errEndsItself = errors.New("only InPipeline begins and ends its transaction")
 )
 
-// rollbackTime is what taking back gets when the caller's time is up; a connection that does not answer by then is closed.
+// rollbackTime is the timeout of ROLLBACK. After it the connection is closed.
 const rollbackTime = 5 * time.Second
 
-// InPipeline is InTx for a Pipeline: a transaction that asks one batch and writes the rest Later takes two round trips. f nil: all of
-// it is committed; otherwise none.
+// InPipeline is InTx with a Pipeline. It commits if f returns nil and rolls back otherwise. A transaction that
+// sends one batch and queues its other statements with Later takes two round trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -60,7 +60,7 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	if tx.begun || len(tx.queued.QueuedQueries) > 0 {
 		tx.queued.Queue("COMMIT").Exec(func(did pgconn.CommandTag) error {
 			if did.String() == "ROLLBACK" {
-				return pgx.ErrTxCommitRollback // a statement had failed, and nobody said so
+				return pgx.ErrTxCommitRollback // f ignored the error of a statement
 			}
 			return nil
 		})
@@ -72,8 +72,8 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// Later queues a statement; then, which may be nil, is told what it did. It runs before the next statement that is sent at once, at
-// the latest with COMMIT: its error fails the transaction, not this call.
+// Later queues a statement. It is sent before the next statement of another method, or with COMMIT. Its error
+// fails the transaction, not this call. then, if not nil, is called with the result.
 func (p *Pipeline) Later(sql string, args Args, then func(pgconn.CommandTag)) {
 	queued := p.queued.Queue(sql, args)
 	if then != nil {
@@ -118,7 +118,7 @@ func (p *Pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.Co
 	return p.conn.Exec(ctx, sql, args...)
 }
 
-// Query runs a query at once, after what is queued.
+// Query sends the queued statements, then the query.
 func (p *Pipeline) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (p *Pipeline) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return p.conn.Query(ctx, sql, args...)
 }
 
-// QueryRow runs a query at once, after what is queued.
+// QueryRow sends the queued statements, then the query.
 func (p *Pipeline) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := p.flush(ctx); err != nil {
 		return noRow{err}
@@ -134,7 +134,7 @@ func (p *Pipeline) QueryRow(ctx context.Context, sql string, args ...any) pgx.Ro
 	return p.conn.QueryRow(ctx, sql, args...)
 }
 
-// SendBatch sends a batch at once, after what is queued.
+// SendBatch sends the queued statements, then the batch.
 func (p *Pipeline) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
 	if err := p.flush(ctx); err != nil {
 		return noResults{noRow{err}}
@@ -142,7 +142,7 @@ func (p *Pipeline) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchRes
 	return p.conn.SendBatch(ctx, batch)
 }
 
-// CopyFrom copies at once, after what is queued.
+// CopyFrom sends the queued statements, then copies.
 func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	if err := p.flush(ctx); err != nil {
 		return 0, err
@@ -150,7 +150,7 @@ func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 	return p.conn.CopyFrom(ctx, table, columns, rows)
 }
 
-// Prepare prepares on the connection.
+// Prepare sends the queued statements, then prepares on the connection.
 func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, err
@@ -158,22 +158,22 @@ func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.State
 	return p.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// Conn is the connection; a statement sent on it overtakes what is queued.
+// Conn returns the connection. A statement that is sent on it runs before the queued ones.
 func (p *Pipeline) Conn() *pgx.Conn { return p.conn.Conn() }
 
-// LargeObjects has no use here.
+// LargeObjects is not supported.
 func (p *Pipeline) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 
 // Begin is not supported.
 func (p *Pipeline) Begin(context.Context) (pgx.Tx, error) { return nil, errEndsItself }
 
-// Commit is InPipeline's.
+// Commit is not supported: InPipeline commits.
 func (p *Pipeline) Commit(context.Context) error { return errEndsItself }
 
-// Rollback is InPipeline's: return an error.
+// Rollback is not supported: return an error from the function of InPipeline.
 func (p *Pipeline) Rollback(context.Context) error { return errEndsItself }
 
-// noRow and noResults answer the error of what was queued before.
+// noRow and noResults return the error of the queued statements.
 type noRow struct{ err error }
 
 func (n noRow) Scan(...any) error { return n.err }

@@ -237,7 +237,8 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	return f.Forget(ctx, known, *r.erasure)
 }
 
-// begin makes a call of the dialer's first news, with what its request knows: the reference, and a charge that was faster.
+// begin creates a call from the dialer's first event of it. It copies the reference and, if it is stored
+// already, the charge from the call's request.
 func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 	if news.CallRequestID == nil {
 		return &news, nil

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Wakes are the jobs that are told of committed rows. They must not block.
+// Wakes are called after a commit. They must not block.
 type Wakes struct {
 	// Dialing is called after requests were queued that are due, Relay after events were written to the
 	// outbox.
