@@ -102,7 +102,8 @@ func (b *applyBench) records(values ...string) (records []*incoming) {
 	for _, value := range values {
 		key, _, _ := strings.Cut(value, "-")
 		records = append(records, &incoming{Record: kafka.Record{
-			Topic: testTopic, EventID: uuid.Must(uuid.NewV7()), Key: key, Value: []byte(value), Headers: map[string]string{}, Time: time.Now().UTC(),
+			Topic: testTopic, EventID: uuid.Must(uuid.NewV7()), Key: key, Value: []byte(value),
+			Headers: map[string]string{}, Time: time.Now().UTC(),
 		}})
 	}
 	return records

@@ -33,7 +33,9 @@ const keepLateDays = 31
 const (
 	insertIDs         = selectNewIDs + insertNewIDs
 	insertIDsOfAnyDay = selectNewIDs + `
-	  AND (SELECT true FROM inbox_events i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id LIMIT 1) IS NULL` +
+	  AND (
+		SELECT true FROM inbox_events i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id LIMIT 1
+	  ) IS NULL` +
 		insertNewIDs
 
 	selectNewIDs = `

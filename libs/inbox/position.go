@@ -267,6 +267,6 @@ func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
 // expired reports records from offset next on that Kafka deleted before they were applied.
 func (c *Consumer) expired(p partition, next, logStart int64) {
 	c.metrics.expired.WithLabelValues(p.topic).Add(float64(logStart - next))
-	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic, "partition", p.number,
-		"position", next, "log_start", logStart)
+	slog.Error("records were deleted before they were applied", "consumer", c.name, "topic", p.topic,
+		"partition", p.number, "position", next, "log_start", logStart)
 }

@@ -169,7 +169,8 @@ func TestConsumer_RestoredToBeforeTheTopicWasCreatedAgain(t *testing.T) {
 	b.exec("UPDATE inbox_positions SET topic_id = gen_random_uuid(), next_offset = 7")
 	b.produce(record("a", 3))
 	b.wantEffects("a", 1, 2, 3)
-	if diff := cmp.Diff(map[string]float64{"topic_recreated": float64(topic.Partitions)}, movedBack(t, registry)); diff != "" {
+	want := map[string]float64{"topic_recreated": float64(topic.Partitions)}
+	if diff := cmp.Diff(want, movedBack(t, registry)); diff != "" {
 		t.Errorf("positions moved back (-want +got):\n%s", diff)
 	}
 }
@@ -269,7 +270,7 @@ func TestConsumer_RestoredToBeforePositionsReadsTheRecordsAgain(t *testing.T) {
 	b.produce(one, two)
 	b.commitGroup(2)
 	id, _ := uuid.Parse(string(one.Headers[0].Value))
-	b.exec("INSERT INTO inbox (consumer, topic, event_id, received_at, has_position) VALUES ($1, $2, $3, now() - interval '30 hours', true)",
+	b.exec("INSERT INTO inbox VALUES ($1, $2, $3, now() - interval '30 hours', true)",
 		service, topic.Name, id)
 	b.run(b.pool)
 	b.wantEffects("a", 2)
