@@ -47,7 +47,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, writing: true} // nothing is written before the arrival
 	ringing := time.Now()
 	l.record = journal.Call{
-		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to,
+		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
 		Attempt: newAttempt(over, a.CallID),
 	}
 	c.enter(l)

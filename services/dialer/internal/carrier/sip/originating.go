@@ -145,7 +145,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	}
 	said := make(chan error, 1)
 	record := journal.Call{
-		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To,
+		CallID: o.CallID, TrunkID: over.TrunkID, Channels: over.Channels, From: o.From, To: o.To,
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{

@@ -62,14 +62,17 @@ type Call struct {
 	AnsweredAt *time.Time `db:"answered_at"`
 	// Attempt is only written, with the leg.
 	Attempt Attempt `db:"-"`
+	// Channels is the limit of live calls of the trunk when the call begins; 0: none.
+	Channels int32 `db:"-"`
 }
 
 const (
 	begin = `
 WITH begun AS (
 	INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at)
-	VALUES (@call_id, @trunk_id, @inbound, @from_number, @to_number, @owner, @teardown,
-		CASE WHEN NOT @inbound THEN now() END)
+	SELECT @call_id::uuid, @trunk_id::uuid, @inbound::boolean, @from_number::text, @to_number::text, @owner::uuid,
+		@teardown::bytea, CASE WHEN NOT @inbound THEN now() END
+	WHERE @channels::integer = 0 OR trunk_has_channel(@trunk_id, @channels)
 	ON CONFLICT (call_id) DO NOTHING RETURNING call_id
 )
 INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
@@ -104,7 +107,7 @@ func (j *Journal) Dial(ctx context.Context, c Call) error {
 		return fmt.Errorf("store leg of call %s: %w", c.CallID, err)
 	}
 	if did.RowsAffected() == 0 {
-		return ErrBegun
+		return j.notBegun(ctx, c)
 	}
 	return nil
 }
@@ -116,7 +119,7 @@ func (j *Journal) beginArgs(c Call) pg.Args {
 	return pg.Args{
 		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To,
 		"owner": j.owner, "teardown": c.Teardown, "attempt_id": c.Attempt.ID, "trunk": c.Attempt.Trunk,
-		"sip_call_id": storable(c.Attempt.SIPCallID),
+		"sip_call_id": storable(c.Attempt.SIPCallID), "channels": c.Channels,
 	}
 }
 
