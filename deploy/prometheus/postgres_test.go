@@ -83,8 +83,8 @@ func TestRunbooks_ConnectionsAddUp(t *testing.T) {
 		return n
 	}
 	pool := of("libs/pg/pg.go", `env:"POSTGRES_MAX_CONNS" envDefault:"(\d+)"`)
-	one := 6*(pool+1) + 1 // webhook-dispatcher listens
-	charts := 2*one + 4*(pool+1) + 1 + 6*2
+	one := 6 * (pool + 1)
+	charts := 2*one + 4*(pool+1) + 6*2
 	page := pagesOf(t)["postgres-connections.md"]
 	for _, words := range []string{
 		fmt.Sprintf("| each of the six | %d | 1 |", pool),
