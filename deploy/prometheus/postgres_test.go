@@ -88,7 +88,7 @@ func TestRunbooks_ConnectionsAddUp(t *testing.T) {
 	page := pagesOf(t)["postgres-connections.md"]
 	for _, words := range []string{
 		fmt.Sprintf("| each of the six | %d | 1 |", pool),
-		fmt.Sprintf("6 × %d + 1 = **%d** connections, two of everything %d.", pool+1, one, 2*one),
+		fmt.Sprintf("6 × %d = **%d** connections, two of everything %d.", pool+1, one, 2*one),
 		fmt.Sprintf("| %d, and 12 while all six migrate at once | %d |", one, of("docker-compose.yml", `max_connections=(\d+)`)),
 		fmt.Sprintf("| %d | %d |", charts, of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
 		"`superuser_reserved_connections` (3) and ten for people",
