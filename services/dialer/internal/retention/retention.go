@@ -1,4 +1,4 @@
-// Package retention deletes what the dialer no longer needs of calls that have ended (ADR 5): what was
+// Package retention deletes what the dialer no longer needs of calls that have ended (ADR 12): what was
 // said after a day, since the calls service has it by then, and the rows after 60 days.
 package retention
 
