@@ -46,7 +46,7 @@ type Allocation struct {
 	// worker was free. OwnLimit: the limit that was reached is the workspace's own.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
-	// Last is the index of the workspace that received a request last; -1 if none did.
+	// Last is the highest index of a workspace that received a request; -1 if none did.
 	Last int
 	// Wait is how long until a token allows another dial; zero if tokens are not what is missing.
 	Wait time.Duration
@@ -63,7 +63,7 @@ func Allocate(shared []Shared, workers Workers, workspaces []Workspace) Allocati
 		for i, w := range workspaces {
 			if a.give(w, a.result.Shares[i]) {
 				a.result.Shares[i]++
-				a.result.Last, more = i, true
+				a.result.Last, more = max(a.result.Last, i), true
 			}
 		}
 	}

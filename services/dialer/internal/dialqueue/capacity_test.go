@@ -53,7 +53,7 @@ func TestAllocate(t *testing.T) {
 			name:   "the others receive what one does not need",
 			shared: []dialqueue.Shared{ample()}, free: 10,
 			workspaces: []dialqueue.Workspace{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
-			want:       []int{5, 1, 4}, wantLast: 0,
+			want:       []int{5, 1, 4}, wantLast: 2,
 		},
 		{
 			name:   "one worker serves the first workspace",

@@ -15,11 +15,12 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 	tests := []struct {
 		name       string
 		workspaces int
-		noCapacity bool // no claim allocates anything
+		free       int // workers
 	}{
-		{name: "with capacity", workspaces: 150},
-		{name: "without capacity", workspaces: 150, noCapacity: true},
-		{name: "one window", workspaces: 64},
+		{name: "a worker for each workspace", workspaces: 150, free: 64},
+		{name: "more workers than workspaces", workspaces: 150, free: 100},
+		{name: "no worker", workspaces: 150, free: 0},
+		{name: "one window", workspaces: 64, free: 64},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -35,14 +36,13 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 			seen := map[uuid.UUID]bool{}
 			for range claims {
 				window, _, _ := c.Next(now)
+				due := make([]dialqueue.Workspace, 0, len(window))
 				for _, id := range window {
 					seen[id] = true
+					due = append(due, workspace(10, 0, 500))
 				}
-				last := len(window) - 1
-				if tt.noCapacity {
-					last = -1
-				}
-				c.Claimed(window, last, nil, now)
+				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
+				c.Claimed(window, a.Last, nil, now)
 				c.Replace(found, now) // the places stay
 			}
 			if len(seen) != tt.workspaces {
