@@ -108,7 +108,7 @@ func isReady(ctx context.Context, client *http.Client, url string) bool {
 // forward copies between a client and a replica until both directions have ended.
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
-	upstream := b.dial(ctx)
+	upstream := b.dial(ctx, client.RemoteAddr())
 	if upstream == nil {
 		return
 	}
@@ -132,8 +132,13 @@ func copyHalf(to, from net.Conn) {
 }
 
 // dial connects to the next ready replica, or to another one if it refuses. Without a ready replica
-// it tries all.
-func (b *Balancer) dial(ctx context.Context) net.Conn {
+// it tries all. The replica sees the loopback address of the client, because the gateway limits
+// requests by address.
+func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {
+		dialer.LocalAddr = &net.TCPAddr{IP: peer.IP}
+	}
 	first := int(b.next.Add(1) % uint64(len(b.replicas)))
 	for _, wantReady := range []bool{true, false} {
 		for i := range b.replicas {
@@ -141,7 +146,7 @@ func (b *Balancer) dial(ctx context.Context) net.Conn {
 			if r.ready.Load() != wantReady {
 				continue
 			}
-			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", r.Addr)
+			conn, err := dialer.DialContext(ctx, "tcp", r.Addr)
 			if err == nil {
 				return conn
 			}

@@ -3,6 +3,7 @@ package balancer
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -135,5 +136,39 @@ func TestBalancer_EndsOpenConnections(t *testing.T) {
 	case <-ended:
 	case <-time.After(polltest.Timeout):
 		t.Error("Run does not end while a connection is open")
+	}
+}
+
+func TestBalancer_KeepsTheAddressOfALoopbackClient(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RemoteAddr)
+	}))
+	t.Cleanup(server.Close)
+	b, err := Listen(t.Context(), "127.0.0.1:0", []Replica{{Addr: strings.TrimPrefix(server.URL, "http://"), Probe: server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	local, err := net.ResolveTCPAddr("tcp", "127.0.0.77:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer := net.Dialer{LocalAddr: local}
+	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+	response, err := client.Get("http://" + b.listener.Addr().String())
+	if err != nil {
+		t.Skipf("this machine has only one loopback address: %v", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	got, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(got), "127.0.0.77:") {
+		t.Errorf("address of the client = %s, want 127.0.0.77", got)
 	}
 }
