@@ -2,12 +2,13 @@ package retirement
 
 import (
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,15 +53,16 @@ var shutdownDate = regexp.MustCompile(`Announced shutdown date: (\d{4}-\d\d-\d\d
 // retirement at run time, so their comments are read from the source in the module cache.
 func sdkModels(t *testing.T, path string) []sdkModel {
 	t.Helper()
-	found, err := build.Import(path, ".", 0)
+	list := exec.CommandContext(t.Context(), "go", "list", "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, path)
+	files, err := list.Output()
 	if err != nil {
 		t.Fatalf("find %s: %v", path, err)
 	}
 	var models []sdkModel
-	for _, name := range found.GoFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), found.Dir+"/"+name, nil, parser.ParseComments)
+	for _, name := range strings.Fields(string(files)) {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
-			t.Fatalf("parse %s of %s: %v", name, path, err)
+			t.Fatalf("parse %s: %v", name, err)
 		}
 		for _, decl := range file.Decls {
 			constants, ok := decl.(*ast.GenDecl)
