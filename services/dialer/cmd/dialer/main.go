@@ -93,7 +93,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	reporter := reporting.New(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
-	limits.From = trunk.from
+	limits.From, limits.Reconciled = trunk.from, reconciler.Reconciled
 	dialer := dialing.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {

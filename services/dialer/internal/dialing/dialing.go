@@ -60,6 +60,9 @@ type Limits struct {
 	Agents *agent.Circuits
 	// MayDial reports whether requests may be claimed; nil: always.
 	MayDial func() bool
+	// Reconciled reports whether the server of the database is reconciled with the intents, so that
+	// INVITEs may leave; nil: always.
+	Reconciled func() bool
 }
 
 // Dialer dials.
@@ -159,6 +162,8 @@ func (d *Dialer) leave() {
 }
 
 func (d *Dialer) mayDial() bool { return d.limits.MayDial == nil || d.limits.MayDial() }
+
+func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limits.Reconciled() }
 
 // round claims due requests and starts an attempt for each. It returns how long to rest.
 func (d *Dialer) round(ctx context.Context) (rest time.Duration) {

@@ -76,14 +76,19 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 		// The write of this end waits for a commit that is still under way, and changes nothing after it.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
+			d.withdraw(r, next.order)
 			return result, end
 		}
 		life, mine, lookErr := d.stillMine(ctx, next.order.CallID)
+		if lookErr == nil && !mine {
+			d.withdraw(r, next.order)
+		}
 		if lookErr != nil || !mine {
 			return result, errors.Join(err, end, lookErr)
 		}
 		next.life = life
 	}
+	d.withdraw(r, f.order) // otherwise the refused try is open after a release of the next one
 	crash.Point("dialer over sip: after second fence")
 	return d.place(ctx, next, r)
 }

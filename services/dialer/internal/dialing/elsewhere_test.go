@@ -122,6 +122,8 @@ type desk struct {
 	request request.Request
 	// mayDial is the dialer's limit of that name.
 	mayDial func() bool
+	// reconciled is the dialer's limit of that name.
+	reconciled func() bool
 	// intents has what was published.
 	intents *journal
 	// ownCircuits: the carrier has its own circuits.
@@ -235,7 +237,7 @@ func (d *desk) start(
 	}
 	dialer := dialing.New(st, contacts, over, nil, heart, d.intents, dialing.Limits{
 		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
-		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial,
+		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial, Reconciled: d.reconciled,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

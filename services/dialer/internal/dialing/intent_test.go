@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -17,6 +20,8 @@ type journal struct {
 	mu    sync.Mutex
 	lines []string
 	all   []store.Intent
+	// withdrawn has the calls whose intents were withdrawn.
+	withdrawn []uuid.UUID
 	// intend answers the nth intent, from 1; nil: every intent is acknowledged.
 	intend func(n int, i store.Intent) error
 }
@@ -32,10 +37,10 @@ func (j *journal) Intend(_ context.Context, i store.Intent) error {
 	return nil
 }
 
-func (j *journal) Withdraw(store.Intent) {
+func (j *journal) Withdraw(i store.Intent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, "withdrawn")
+	j.lines, j.withdrawn = append(j.lines, "withdrawn"), append(j.withdrawn, i.CallID)
 }
 
 func (j *journal) published() []string {
@@ -160,6 +165,59 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 			})
 			if got := d.intents.published(); !slices.Equal(got[:len(tt.want)], tt.want) {
 				t.Errorf("published = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Of the intents of two trunks, the one whose fence does not stay is withdrawn.
+func TestWithdraw_OneOfTwoTrunks(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// meanwhile changes the database before the first trunk refuses.
+		meanwhile func(d *desk, callID uuid.UUID)
+		// want is the number of the intent that is withdrawn, from 0.
+		want int
+	}{
+		{name: "the second trunk is fenced", meanwhile: func(*desk, uuid.UUID) {}, want: 0},
+		{
+			name: "the second fence is refused",
+			meanwhile: func(d *desk, callID uuid.UUID) {
+				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, callID)
+			},
+			want: 1,
+		},
+		{
+			name: "the second fence is not committed",
+			meanwhile: func(d *desk, _ uuid.UUID) {
+				owner := pgtest.Owner(d.t, d.pool, "dialer")
+				if _, err := owner.Exec(context.Background(), `ALTER TABLE fences ADD CHECK (attempt < 2)`); err != nil {
+					d.t.Error(err)
+				}
+			},
+			want: 1,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			first := func(o carrier.Originate) error {
+				tt.meanwhile(d, o.CallID)
+				return refuses("normal_temporary_failure", "one")(o)
+			}
+			d.run(&trunks{says: []func(carrier.Originate) error{first, takes}}, func() error {
+				if got := len(d.intents.published()); got < 2 {
+					return errors.New("the second trunk is not tried")
+				}
+				return nil
+			})
+			if got, want := len(d.intents.all), 2; got != want {
+				t.Fatalf("intents = %d, want %d", got, want)
+			}
+			if got, want := d.intents.withdrawn, []uuid.UUID{d.intents.all[tt.want].CallID}; !slices.Equal(got, want) {
+				t.Errorf("withdrawn calls = %v, want %v", got, want)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ type permit struct {
 	state request.State
 }
 
-// allow reports whether an INVITE may leave now: dialing is not held up, the fence is this
+// allow reports whether an INVITE may leave now: the database is reconciled, the fence is this
 // process's, and the gates permitted the call less than 2 s ago. If their answer is older, it asks
 // them again, for at most permitPatience.
 func (p *permit) allow(ctx context.Context) bool {
@@ -39,7 +39,7 @@ func (p *permit) allow(ctx context.Context) bool {
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stop != nil || !p.dialer.lives(p.life) {
+	if p.stop != nil || !p.fenced() {
 		return false
 	}
 	if !p.answer.Good() {
@@ -54,8 +54,11 @@ func (p *permit) allow(ctx context.Context) bool {
 		}
 		p.answer = answer
 	}
-	return p.answer.Good() && p.dialer.lives(p.life)
+	return p.answer.Good() && p.fenced()
 }
+
+// fenced reports whether the fence is this process's in a database that is reconciled.
+func (p *permit) fenced() bool { return p.dialer.lives(p.life) && p.dialer.reconciled() }
 
 // result returns the newest answer of the gates that permits the call. If the gates refused it,
 // stop is not nil.

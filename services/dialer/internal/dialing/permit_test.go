@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -65,6 +66,30 @@ func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
 				t.Errorf("state = %q, want %q", state, tt.state)
 			}
 		})
+	}
+}
+
+// The server of the database changes after the fence. The request is queued again, and its intent is
+// withdrawn.
+func TestPermit_NoINVITELeavesBeforeTheDatabaseIsReconciled(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var pending atomic.Bool
+	d.reconciled = func() bool { return !pending.Load() }
+	prepares := func(o carrier.Originate) error {
+		pending.Store(true)
+		defer pending.Store(false)
+		if o.Permitted(context.Background()) {
+			t.Error("Permitted before the database is reconciled = true, want false")
+		}
+		return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{prepares, takes}})
+	if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
+		t.Errorf("calls = %q, want %q", got, want)
+	}
+	if got, want := d.intents.published(), []string{"intended", "withdrawn", "intended"}; !slices.Equal(got, want) {
+		t.Errorf("published = %q, want %q", got, want)
 	}
 }
 

@@ -110,6 +110,10 @@ func (r *Reconciler) OnChange(f func()) { r.changed = f }
 // MayDial reports whether requests may be claimed.
 func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
 
+// Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may leave.
+// They may leave as well while only the circuit of the publisher is open.
+func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
+
 func (r *Reconciler) report() {
 	for _, reason := range []string{reasonReconciliation, reasonConfirmation} {
 		value := 0.0
@@ -223,13 +227,17 @@ func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) err
 	if err != nil {
 		return err
 	}
-	open, err := r.unknown(ctx, from, bounds.End)
+	found := newIntentLog()
+	if err := r.read(ctx, from, bounds.End, found.add); err != nil {
+		return err
+	}
+	open, err := r.open(ctx, found)
 	if err != nil {
 		return err
 	}
 	if len(open) > 0 {
 		slog.WarnContext(ctx, "database does not know dial intents", "intents", len(open), "server", state.Server)
-		if err := r.settle(ctx, state.Server, open, bounds.End); err != nil {
+		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
 			return err
 		}
 	}
@@ -266,33 +274,51 @@ func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds 
 	return from, nil
 }
 
-// unknown returns the newest intent of each request if it is neither withdrawn nor fenced.
-func (r *Reconciler) unknown(ctx context.Context, from, to kafka.Offsets) (map[uuid.UUID]store.Intent, error) {
-	newest, withdrawn := map[uuid.UUID]store.Intent{}, map[uuid.UUID]bool{}
-	err := r.read(ctx, from, to, func(i store.Intent, isWithdrawal bool) {
-		if isWithdrawal {
-			withdrawn[i.CallID] = true
-			return
-		}
-		newest[i.CallRequestID] = i
-	})
-	if err != nil {
-		return nil, err
+// intentLog holds the intents that were read, in the order of the topic for each request.
+type intentLog struct {
+	intents   map[uuid.UUID][]store.Intent
+	withdrawn map[uuid.UUID]bool
+}
+
+func newIntentLog() *intentLog {
+	return &intentLog{intents: map[uuid.UUID][]store.Intent{}, withdrawn: map[uuid.UUID]bool{}}
+}
+
+func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
+	if isWithdrawal {
+		l.withdrawn[i.CallID] = true
+		return
 	}
+	l.intents[i.CallRequestID] = append(l.intents[i.CallRequestID], i)
+}
+
+// newest returns the newest intent of each request that is not withdrawn, by call. A withdrawn
+// intent does not hide an older one: a process that lost its claim may append it, and its
+// withdrawal, behind the intent of the call that rang.
+func (l *intentLog) newest() map[uuid.UUID]store.Intent {
 	byCall := map[uuid.UUID]store.Intent{}
-	for _, i := range newest {
-		if !withdrawn[i.CallID] {
-			byCall[i.CallID] = i
+	for _, intents := range l.intents {
+		for _, i := range slices.Backward(intents) {
+			if !l.withdrawn[i.CallID] {
+				byCall[i.CallID] = i
+				break
+			}
 		}
 	}
-	open := map[uuid.UUID]store.Intent{}
+	return byCall
+}
+
+// open returns the newest intent of each request that is not withdrawn, if it is not fenced.
+func (r *Reconciler) open(ctx context.Context, found *intentLog) ([]store.Intent, error) {
+	byCall := found.newest()
+	var open []store.Intent
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(byCall)), batchSize) {
 		missing, err := r.store.Unfenced(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
 		for _, id := range missing {
-			open[id] = byCall[id]
+			open = append(open, byCall[id])
 		}
 	}
 	return open, nil
@@ -307,11 +333,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits for the other dialers, removes what they have withdrawn meanwhile and settles the
-// rest.
-func (r *Reconciler) settle(
-	ctx context.Context, server string, open map[uuid.UUID]store.Intent, end kafka.Offsets,
-) error {
+// settle waits for the other dialers, reads what they have withdrawn meanwhile and settles the
+// intents that are still open. An intent behind end has no fence on an earlier server.
+func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
 	if err := r.wait(ctx); err != nil {
 		return err
 	}
@@ -321,13 +345,17 @@ func (r *Reconciler) settle(
 	}
 	err = r.read(ctx, end, later.End, func(i store.Intent, isWithdrawal bool) {
 		if isWithdrawal {
-			delete(open, i.CallID)
+			found.add(i, isWithdrawal)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(slices.Collect(maps.Values(open)), batchSize) {
+	open, err := r.open(ctx, found)
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(open, batchSize) {
 		settled, err := r.store.SettleIntents(ctx, server, batch)
 		if err != nil {
 			return err

@@ -108,6 +108,12 @@ func (w *world) intent() store.Intent {
 	}
 }
 
+// another returns an intent of the same request, published by another process.
+func another(i store.Intent) store.Intent {
+	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	return i
+}
+
 // enqueue puts the request of an intent into the dial queue.
 func (w *world) enqueue(i store.Intent) {
 	w.Helper()
@@ -183,7 +189,10 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		before func(w *world, i store.Intent)
 		// meanwhile happens while the reconciler waits for the other dialers.
 		meanwhile func(w *world, i store.Intent)
-		want      outcome
+		// stale: another process publishes an intent of the request behind the first one, and
+		// withdraws it meanwhile.
+		stale bool
+		want  outcome
 	}{
 		{
 			name:   "the process is gone",
@@ -239,13 +248,44 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want:      outcome{State: "queued"},
 		},
 		{
-			name: "a later intent of the request is withdrawn",
+			name: "a withdrawn intent of another process follows",
 			before: func(w *world, i store.Intent) {
-				later := i
-				later.CallID = uuid.Must(uuid.NewV7())
+				stale := another(i)
 				w.enqueue(i)
-				w.publish(i, later)
-				w.withdraw(later)
+				w.publish(i, stale)
+				w.withdraw(stale)
+			},
+			want: outcome{State: "failed", Failed: 1},
+		},
+		{
+			name: "a withdrawn intent of another process follows, and the process is alive",
+			before: func(w *world, i store.Intent) {
+				stale := another(i)
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(i, stale)
+				w.withdraw(stale)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "an intent of another process follows, and is withdrawn while the reconciler waits",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(i)
+			},
+			stale: true,
+			want:  outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "the intents of all trunks are withdrawn",
+			before: func(w *world, i store.Intent) {
+				next := another(i)
+				w.enqueue(i)
+				w.publish(i, next)
+				w.withdraw(i)
+				w.withdraw(next)
 			},
 			want: outcome{State: "queued"},
 		},
@@ -276,8 +316,15 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			w.reconcile()
 			i := w.intent()
 			tt.before(w, i)
+			stale := another(i)
+			if tt.stale {
+				w.publish(stale)
+			}
 			w.moveTo("b")
 			r := w.reconciler(func() {
+				if tt.stale {
+					w.withdraw(stale)
+				}
 				if tt.meanwhile != nil {
 					tt.meanwhile(w, i)
 				}
@@ -306,6 +353,54 @@ func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
 	w.reconcile()
 	if diff := cmp.Diff(outcome{State: "queued"}, w.outcome(i)); diff != "" {
 		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+// The look_at of a claimed request is later than the scan_from of the limits.
+func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
+	t.Parallel()
+	for name, enqueued := range map[string]bool{"the order is known": true, "the order is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			if enqueued {
+				w.enqueue(i)
+			}
+			w.alive(i)
+			w.publish(i)
+			w.moveTo("b")
+			w.reconcile()
+			var counted bool
+			const query = `SELECT state = 'dialing' AND look_at > now() FROM dial_queue WHERE call_request_id = $1`
+			if err := w.pool.QueryRow(t.Context(), query, i.CallRequestID).Scan(&counted); err != nil {
+				t.Fatal(err)
+			}
+			if !counted {
+				t.Error("restored request is dialing with a look_at in the future = false, want true")
+			}
+		})
+	}
+}
+
+// While the circuit of the publisher is open, nothing is claimed, and what is fenced is dialed.
+func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.reconciler(nil)
+	if r.Reconciled() {
+		t.Error("Reconciled before the first check = true, want false")
+	}
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	w.publisher.open(t.Context(), w.intent(), errNotAcknowledged)
+	if !r.Reconciled() {
+		t.Error("Reconciled while the circuit is open = false, want true")
+	}
+	if r.MayDial() {
+		t.Error("MayDial while the circuit is open = true, want false")
 	}
 }
 
@@ -469,5 +564,33 @@ func TestAdvance_WaitsForClaims(t *testing.T) {
 	w.exec(`UPDATE dial_queue SET claimed_by = NULL`)
 	if !advance() {
 		t.Error("AdvanceIntents without a claim = false, want true")
+	}
+}
+
+// A topic that lost records ends before the stored position. The position must not stay behind its
+// end, because the next reconciliation would need an operator.
+func TestAdvance_MayGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []int64{7, 5} {
+		moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, state.Now, map[int32]int64{0: end})
+		if err != nil {
+			t.Fatalf("AdvanceIntents = %v", err)
+		}
+		if !moved {
+			t.Errorf("AdvanceIntents to %d = false, want true", end)
+		}
+	}
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := positions[0], int64(5); got != want {
+		t.Errorf("position = %d, want %d", got, want)
 	}
 }

@@ -112,7 +112,7 @@ const callUp = `
 
 const fenceAgain = `
 UPDATE dial_queue q SET traceparent = @traceparent
-WHERE q.call_request_id = @call_request_id AND q.state = 'dialing'
+WHERE q.call_request_id = @call_request_id AND q.state = 'dialing' AND ` + onServer + `
 	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
 		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))`
 
@@ -123,12 +123,14 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain commits the permission to dial a request once more, over another trunk: the call of a try that a trunk refused before anything rang, of which nobody was told, becomes
-// void, and another call has a fence of its own. ErrLost: the refused try is not ours any more, its request has ended, or the person has just opted out.
+// FenceAgain commits the permission to dial a request once more, over another trunk. The call of the
+// try that a trunk refused before anything rang becomes void, and another call gets a fence. It
+// returns ErrLost if this process does not own the refused try any more, if the request has ended,
+// if the person has just opted out, or if the server of the database is not the one of UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
-		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "server": s.server(),
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		for _, guarded := range []struct {

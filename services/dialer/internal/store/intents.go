@@ -146,13 +146,15 @@ const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
 
-// The row is missing if the order was lost together with the fence.
+// The row is missing if the order was lost together with the fence. look_at is as after a claim, so
+// that the request counts towards the limits.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at)
 VALUES (@call_request_id, @workspace_id, 'dialing', @to, @agent_id, @contact_id, @max_call_seconds,
-	@queued_at, now(), now())
-ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, ready = false, held = false`
+	@queued_at, now(), now() + @claim_lease::interval)
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, ready = false, held = false,
+	look_at = excluded.look_at`
 
 const restoreFence = `
 INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
@@ -232,7 +234,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
 		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
 		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "at": i.At, "lease": s.timing.InstanceLease,
-		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
+		"claim_lease": s.timing.ClaimLease,
+		"grace":       s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
 	var state request.State
 	err := tx.QueryRow(ctx, lockRequest, args).Scan(&state)
@@ -290,10 +293,11 @@ ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.to
 
 const deletePositions = `DELETE FROM intent_positions`
 
+// A position may go back: more intents are then read again.
 const setPositions = `
 INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)
-ON CONFLICT (partition) DO UPDATE SET next_offset = greatest(intent_positions.next_offset, excluded.next_offset)`
+ON CONFLICT (partition) DO UPDATE SET next_offset = excluded.next_offset`
 
 // SetReconciled records that the database was reconciled with the topic up to the offsets, on the
 // given server. It returns ErrServerChanged, and changes nothing, if the server has another

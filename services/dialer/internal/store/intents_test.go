@@ -35,6 +35,35 @@ func TestFence_NotOnAnotherServer(t *testing.T) {
 	}
 }
 
+func TestFenceAgain_NotOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	if got := len(claim(t, st, 1)); got != 1 {
+		t.Fatalf("claimed requests = %d, want 1", got)
+	}
+	refused := uuid.Must(uuid.NewV7())
+	if err := st.Fence(t.Context(), r, refused, tenant.DefaultFrom, "sim"); err != nil {
+		t.Fatalf("Fence = %v", err)
+	}
+	st.UseServer("a server that is gone")
+	again := func() error {
+		return st.FenceAgain(t.Context(), r, refused, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	}
+	if err := again(); !errors.Is(err, store.ErrLost) {
+		t.Errorf("FenceAgain on another server = %v, want ErrLost", err)
+	}
+	state, err := st.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.UseServer(state.Server)
+	if err := again(); err != nil {
+		t.Errorf("FenceAgain on the server that was reconciled = %v", err)
+	}
+}
+
 func TestWithdrawNow_NotOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
