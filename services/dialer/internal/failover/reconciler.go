@@ -22,7 +22,8 @@ const (
 	checkInterval = time.Second
 	// checkTimeout bounds one look.
 	checkTimeout = 5 * time.Second
-	// advanceInterval is how often the positions move on.
+	// advanceInterval is the pause between the end of the topic that was stored as the positions and
+	// the next that is read.
 	advanceInterval = 10 * time.Second
 	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is
 	// never shorter than the instance lease: after that time a process has either sent a heartbeat
@@ -58,6 +59,8 @@ type Reconciler struct {
 	// pending has the reason why nothing is dialed; nil: the server is reconciled.
 	pending  atomic.Pointer[string]
 	advanced time.Time
+	// next has the positions that are stored next; nil: the end of the topic must be read.
+	next *positions
 	// used is the server that the store was given last; empty before the first check.
 	used string
 	// changed is called after the server has changed and is reconciled.
@@ -153,6 +156,7 @@ func (r *Reconciler) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
+		r.next = nil
 		_ = r.advance(ctx, state) // the next process reads more
 	}
 }
@@ -174,7 +178,7 @@ func (r *Reconciler) check(ctx context.Context) error {
 			r.pending.Store(&reason)
 			return err
 		}
-		r.advanced = time.Now()
+		r.advanced, r.next = time.Now(), nil
 	}
 	r.store.UseServer(state.Server)
 	r.pending.Store(nil)
@@ -182,10 +186,9 @@ func (r *Reconciler) check(ctx context.Context) error {
 		r.changed()
 	}
 	r.used = state.Server
-	if time.Since(r.advanced) < advanceInterval {
+	if r.next == nil && time.Since(r.advanced) < advanceInterval {
 		return nil
 	}
-	r.advanced = time.Now()
 	return r.advance(ctx, state)
 }
 
@@ -199,19 +202,33 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// advance moves the positions to the end of the topic, if every intent below it is resolved.
+// positions are the end of the topic after a state of the server was read.
+type positions struct {
+	state  store.ServerState
+	bounds kafka.Bounds
+}
+
+// advance moves the positions to an end of the topic, when every intent below it is resolved. It
+// keeps that end until then: the claims from before it are gone after the claim lease, whereas a
+// later end would have later claims.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
-	if err != nil {
-		return err
+	if r.next == nil || r.next.state.Server != state.Server || r.next.state.TopicID != state.TopicID {
+		bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+		if err != nil {
+			return err
+		}
+		if state.TopicID != bounds.ID {
+			slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
+				"before", state.TopicID)
+		}
+		r.next = &positions{state: state, bounds: bounds}
 	}
-	if state.TopicID != bounds.ID {
-		slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
-			"before", state.TopicID)
+	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.next.bounds.ID, r.next.state.Now, r.next.bounds.End)
+	if err == nil && moved {
+		r.advanced, r.next = time.Now(), nil
 	}
-	_, err = r.store.AdvanceIntents(ctx, state.Server, bounds.ID, state.Now, bounds.End)
 	return err
 }
 

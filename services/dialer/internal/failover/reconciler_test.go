@@ -567,6 +567,47 @@ func TestAdvance_WaitsForClaims(t *testing.T) {
 	}
 }
 
+// Under load a request is claimed at any time. The positions move to an end of the topic once the
+// claims from before it are gone.
+func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	r, first, second := w.reconciler(nil), w.intent(), w.intent()
+	claim := func(i store.Intent) {
+		t.Helper()
+		w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'
+			WHERE call_request_id = $2`, i.InstanceID, i.CallRequestID)
+	}
+	advance := func() {
+		t.Helper()
+		r.advanced = time.Time{} // the last time is long ago
+		if err := r.check(t.Context()); err != nil {
+			t.Fatalf("check = %v", err)
+		}
+	}
+	w.enqueue(first)
+	w.enqueue(second)
+	claim(first)
+	w.publish(first)
+	want, err := kafka.ReadBounds(t.Context(), w.publisher.client, kafka.DialIntents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance()
+	claim(second)
+	w.publish(second)
+	w.exec(`UPDATE dial_queue SET claimed_by = NULL WHERE call_request_id = $1`, first.CallRequestID)
+	advance()
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[int32]int64(want.End), positions); diff != "" {
+		t.Errorf("positions differ from the first end of the topic (-want +got):\n%s", diff)
+	}
+}
+
 // A topic that lost records ends before the stored position. The position must not stay behind its
 // end, because the next reconciliation would need an operator.
 func TestAdvance_MayGoBack(t *testing.T) {
