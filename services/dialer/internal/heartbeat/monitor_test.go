@@ -2,6 +2,7 @@ package heartbeat_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,12 @@ func TestMonitor_Healthy(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {
-		took time.Duration
-		err  error
+		after time.Duration // after the end of the one before
+		took  time.Duration
+		err   error
 	}
+	// inTime returns heartbeats one second after each other.
+	inTime := func(n int) []beat { return slices.Repeat([]beat{{after: time.Second}}, n) }
 	tests := []struct {
 		name  string
 		beats []beat
@@ -31,6 +35,29 @@ func TestMonitor_Healthy(t *testing.T) {
 			name:  "failed heartbeat",
 			beats: []beat{{took: time.Millisecond}, {took: time.Millisecond, err: errors.New("away")}},
 		},
+		{
+			name:  "first heartbeat after a failure",
+			beats: []beat{{took: time.Millisecond}, {err: errors.New("away")}, {took: time.Millisecond}},
+		},
+		{
+			name:  "just less than a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(2), []beat{{after: time.Second - 1}}),
+		},
+		{
+			name:  "a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(4)),
+			want:  true,
+		},
+		{
+			name:  "a failure within a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{err: errors.New("away")}}, inTime(3)),
+		},
+		{name: "late heartbeat", beats: []beat{{}, {after: 2*time.Second + 1}}},
+		{
+			name:  "a lease after a late heartbeat",
+			beats: slices.Concat([]beat{{}, {after: 2*time.Second + 1}}, inTime(3)),
+			want:  true,
+		},
 		{name: "next heartbeat hangs", beats: []beat{{took: time.Millisecond}}, since: 2 * time.Second},
 		{name: "next heartbeat is due", beats: []beat{{took: time.Millisecond}}, since: time.Second, want: true},
 	}
@@ -40,6 +67,7 @@ func TestMonitor_Healthy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := heartbeat.NewMonitor(lease)
 				for _, b := range test.beats {
+					time.Sleep(b.after) // virtual time
 					start := time.Now()
 					time.Sleep(b.took) // virtual time
 					m.Observe(start, b.err)

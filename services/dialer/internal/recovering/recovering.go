@@ -86,8 +86,8 @@ func (r *Recoverer) note(ctx context.Context, what string, err error) {
 }
 
 // takeOver takes over the calls of processes that are dead. It does nothing while this process's own
-// heartbeats are slow: then the others' are probably slow as well, and a process that takes over the
-// calls of a healthy one hangs them up.
+// heartbeats are slow, and for a lease after one failed or was late: then the others' heartbeats
+// probably were too, and a process that takes over the calls of a healthy one hangs them up.
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	if !r.heart.Healthy() {
 		return nil

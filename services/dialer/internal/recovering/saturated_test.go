@@ -100,7 +100,18 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
 	}
+	if got := owner(); got != dead {
+		t.Errorf("owner after the first heartbeat that follows a failure = %s, want %s: the call is left alone", got, dead)
+	}
+
+	r.heart = NewHeart(st.On(beats), lease)
+	if err := r.heart.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
+	}
+	if err := r.takeOver(t.Context()); err != nil {
+		t.Fatalf("takeOver: %v", err)
+	}
 	if got := owner(); got != own {
-		t.Errorf("owner after a heartbeat = %s, want %s", got, own)
+		t.Errorf("owner after a heartbeat without a failure = %s, want %s", got, own)
 	}
 }

@@ -44,8 +44,10 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		turnAway(a, over, call.SwitchCongestion, err)
 		return
 	}
-	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, writing: true} // nothing is written before the arrival
-	ringing := time.Now()
+	l := &leg{
+		carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, ringingAt: time.Now(),
+		writing: true, // nothing is written before the arrival
+	}
 	l.record = journal.Call{
 		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
 		Attempt: newAttempt(over, a.CallID),
@@ -66,8 +68,10 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		}
 		arrived := l.record
 		arrived.Teardown = d.State()
-		err := c.calls.Apply(ctx, c.journal.Arrive(arrived), []carrier.Event{*l.event(carrier.Ringing, ringing)})
+		rang := []carrier.Event{*l.event(carrier.Ringing, l.ringingAt)}
+		err := c.calls.Apply(ctx, c.journal.Arrive(arrived), rang)
 		if err == nil {
+			l.history = rang
 			l.mu.Lock()
 			l.stored, l.state = true, arrived.Teardown
 			l.mu.Unlock()

@@ -32,6 +32,8 @@ type leg struct {
 	// dialedAt is when the first INVITE left; zero for an inbound call. It is set before anything
 	// else happens to the leg.
 	dialedAt time.Time
+	// ringingAt is when an inbound call arrived.
+	ringingAt time.Time
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -288,6 +290,7 @@ func (l *leg) notOwned(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
 	again.Teardown = l.state
+	again.Channels = 0 // the call is live, also if other calls use all channels of the trunk
 	l.mu.Unlock()
 	_, err := l.carrier.journal.Find(ctx, l.callID)
 	if !errors.Is(err, journal.ErrNone) || !stored {
@@ -309,6 +312,19 @@ func (l *leg) dialed() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dialedAt, l.stored && !l.over && !l.lost && !l.dialedAt.IsZero()
+}
+
+// refresh applies the events of the leg again if it is live and has had a row in the journal.
+func (l *leg) refresh() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.stored || l.over || l.lost:
+	case l.record.Inbound:
+		l.put(entry{event: l.event(carrier.Ringing, l.ringingAt)})
+	case !l.dialedAt.IsZero():
+		l.put(entry{event: l.event(carrier.Taken, l.dialedAt)})
+	}
 }
 
 // lose hangs up a leg that belongs to another process, or has ended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -209,6 +211,105 @@ func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
 	})
 	close(over)
 	polltest.Until(t, "the call ends", func() bool { return p.Live() == 0 })
+}
+
+// The row of a live leg is stored again also if the other calls of its trunk use all channels meanwhile.
+func TestRefresh_ALostLegWhoseTrunkIsFull(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.channels = 1
+	over := make(chan struct{})
+	x.far.On("29", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sip.BYE, "")
+	})
+	p := x.begin(loopback)
+	id, other := dial(t, p, "29", carrier.Answered), uuid.New()
+	exec(t, x, "DELETE FROM sip_calls")
+	exec(t, x, "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now() + interval '1 hour')", other)
+	exec(t, x, `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES (gen_random_uuid(), $1, false, '', '', $2)`, p.over.TrunkID, other)
+	p.Refresh()
+	polltest.Until(t, "the leg is stored again", func() bool { return x.legs(id) == 1 })
+	close(over)
+	polltest.Until(t, "the call ends", func() bool { return p.Live() == 0 })
+}
+
+// A standby without the newest rows becomes the database while an inbound call rings, and again while
+// it is answered. The owner of the leg stores the call again.
+func TestRefresh_AnInboundCallWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	p := x.begin(loopback)
+	caller, err := signal.New(signal.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	us := signal.Trunk{
+		Name: "us", Host: "127.0.0.1", Port: p.agent.Port(line.UDP), Transport: line.UDP, CallerID: signal.InFrom,
+	}
+	invite := signal.Invite{CallID: uuid.NewString(), From: "+14155550100", To: "+14155559000", Body: []byte(audio)}
+	dialog, err := caller.Invite(t.Context(), us, invite, signal.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id uuid.UUID
+	polltest.NoError(t, func() error {
+		return x.first.QueryRow(t.Context(), "SELECT call_id FROM calls WHERE direction = 'inbound'").Scan(&id)
+	})
+	news(t, p, id, carrier.Ringing)
+	status := func(want string) func() error {
+		return func() error {
+			var got string
+			if err := x.first.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", id).Scan(&got); err != nil {
+				return err
+			}
+			if got != want {
+				return fmt.Errorf("status = %s, want %s", got, want)
+			}
+			return nil
+		}
+	}
+
+	exec(t, x, "DELETE FROM sip_calls")
+	exec(t, x, "DELETE FROM calls")
+	p.Refresh()
+	polltest.NoError(t, status("ringing"))
+	if got := x.legs(id); got != 1 {
+		t.Errorf("rows of the leg = %d, want 1", got)
+	}
+	if err := p.Answer(t.Context(), id); err != nil {
+		t.Fatalf("Answer: %v", err)
+	}
+	polltest.NoError(t, status("in_progress"))
+
+	exec(t, x, "DELETE FROM sip_calls")
+	exec(t, x, "DELETE FROM calls")
+	if err := dialog.Hangup(t.Context(), call.NormalClearing); err != nil {
+		t.Fatalf("Hangup: %v", err)
+	}
+	polltest.NoError(t, status("completed"))
+}
+
+// exec changes the database directly.
+func exec(t *testing.T, x *exchange, sql string, args ...any) {
+	t.Helper()
+	if _, err := x.first.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// legs returns how many rows the leg of a call has.
+func (x *exchange) legs(id uuid.UUID) (n int) {
+	x.t.Helper()
+	const read = "SELECT count(*) FROM sip_calls WHERE call_id = $1"
+	if err := x.first.QueryRow(x.t.Context(), read, id).Scan(&n); err != nil {
+		x.t.Fatal(err)
+	}
+	return n
 }
 
 // A standby without the newest rows becomes the database in the middle of a call. The call goes on.

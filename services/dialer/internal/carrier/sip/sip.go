@@ -236,12 +236,11 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.Knowledge
 }
 
 // Refresh applies the events of the live legs of this process again. After a failover the database
-// may lack them, and the call would be ended as one that was not answered.
+// may lack them: an outbound call would be ended as one that was not answered, and an inbound call
+// would have no row and no end.
 func (c *Carrier) Refresh() {
 	for _, l := range c.all() {
-		if at, live := l.dialed(); live {
-			l.tell(carrier.Taken, at)
-		}
+		l.refresh()
 	}
 }
 

@@ -87,7 +87,7 @@ RETURNING *
 )` + changedLegs
 
 // Adopt makes this owner the owner of the live calls of dead owners, and returns them. It adopts
-// nothing while this owner's own heartbeats are slow.
+// nothing while this owner's own heartbeats are slow, and for a lease after one failed or was late.
 func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil

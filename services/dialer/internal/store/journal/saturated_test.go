@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -28,6 +29,34 @@ func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
 	j := journal.New(work, beats, uuid.New(), time.Minute)
 	if _, err := j.Beat(t.Context()); err != nil {
 		t.Errorf("Beat with a saturated pool = %v, want nil", err)
+	}
+}
+
+// TestAdopt_NotDirectlyAfterAFailedHeartbeat covers an outage of the database: every process looks dead,
+// and the first one whose heartbeat is stored again leaves the calls of the others alone.
+func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $1, false, '', '', $2)`
+	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	j := journal.New(pool, pool, uuid.New(), time.Minute)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := j.Beat(canceled); err == nil {
+		t.Fatal("Beat with a canceled context = nil, want an error")
+	}
+	if _, err := j.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
+	}
+	adopted, err := j.Adopt(t.Context())
+	if err != nil {
+		t.Fatalf("Adopt: %v", err)
+	}
+	if len(adopted) != 0 {
+		t.Errorf("calls adopted directly after a failed heartbeat = %d, want 0", len(adopted))
 	}
 }
 
