@@ -22,6 +22,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
@@ -160,6 +161,8 @@ type outcome struct {
 	// Call is the status of the call, and whether the process of the intent owns it.
 	Call  string
 	Owned bool
+	// Ending is the reason why the call is hung up.
+	Ending string
 	// Fences is the number of fences, Failed the number of failed events.
 	Fences, Failed int
 }
@@ -170,11 +173,12 @@ func (w *world) outcome(i store.Intent) (got outcome) {
 SELECT coalesce((SELECT state FROM dial_queue WHERE call_request_id = $1), ''),
 	coalesce((SELECT status FROM calls WHERE call_id = $2), ''),
 	EXISTS (SELECT FROM calls WHERE call_id = $2 AND owner = $3),
+	coalesce((SELECT ending FROM calls WHERE call_id = $2), ''),
 	(SELECT count(*) FROM fences WHERE call_request_id = $1),
 	(SELECT count(*) FROM outbox WHERE key = convert_to($1::text, 'UTF8')
 		AND position('dial_state_unknown'::bytea IN payload) > 0)`
 	err := w.pool.QueryRow(w.Context(), query, i.CallRequestID, i.CallID, i.InstanceID).
-		Scan(&got.State, &got.Call, &got.Owned, &got.Fences, &got.Failed)
+		Scan(&got.State, &got.Call, &got.Owned, &got.Ending, &got.Fences, &got.Failed)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -197,12 +201,12 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		{
 			name:   "the process is gone",
 			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
-			want:   outcome{State: "failed", Failed: 1},
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name:   "the order is lost as well",
 			before: func(w *world, i store.Intent) { w.publish(i) },
-			want:   outcome{State: "failed", Failed: 1},
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name:   "the process is alive",
@@ -222,7 +226,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.publish(i)
 				w.alive(i)
 			},
-			want: outcome{State: "failed", Failed: 1},
+			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name: "another call to the number is live",
@@ -255,7 +259,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.publish(i, stale)
 				w.withdraw(stale)
 			},
-			want: outcome{State: "failed", Failed: 1},
+			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
 		},
 		{
 			name: "a withdrawn intent of another process follows, and the process is alive",
@@ -352,6 +356,40 @@ func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
 	w.publish(i)
 	w.reconcile()
 	if diff := cmp.Diff(outcome{State: "queued"}, w.outcome(i)); diff != "" {
+		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+// The readers of dial-events.v1 may know the call as live: they get its end.
+func TestReconcile_TheEndOfALostCallIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.moveTo("b")
+	w.reconcile()
+	due, err := w.store.DueHangups(t.Context())
+	if err != nil {
+		t.Fatalf("DueHangups = %v", err)
+	}
+	if diff := cmp.Diff([]store.Hangup{{CallID: i.CallID, Ending: call.EndingLost}}, due); diff != "" {
+		t.Fatalf("calls to hang up differ (-want +got):\n%s", diff)
+	}
+	var version int64
+	err = w.store.Change(t.Context(), []uuid.UUID{i.CallID}, func(calls map[uuid.UUID]*call.Call) {
+		version = calls[i.CallID].Version
+		calls[i.CallID].End(call.EndingLost.Unheard(time.Now()))
+	})
+	if err != nil {
+		t.Fatalf("Change = %v", err)
+	}
+	if want := int64(1000); version < want {
+		t.Errorf("version of a restored call = %d, want at least %d", version, want)
+	}
+	want := outcome{State: "ended", Call: "failed", Ending: "lost", Fences: 1, Failed: 1}
+	if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
 		t.Errorf("request differs (-want +got):\n%s", diff)
 	}
 }

@@ -161,13 +161,16 @@ INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
 VALUES (@call_id, @call_request_id,
 	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
 
-// Nothing is inserted if another call to the number is live in this database.
+// Nothing is inserted if another call to the number is live in this database. The version is higher
+// than that of the events that the lost call had published: readers ignore lower versions.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
-	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone)
+	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id,
 	q.variables, 'fenced', q.queued_at, q.max_call_seconds,
-	now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance_id, @time_zone
+	now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
+	CASE WHEN @alive::boolean THEN @instance_id::uuid END, @time_zone,
+	CASE WHEN @alive::boolean THEN '' ELSE 'lost' END, CASE WHEN NOT @alive::boolean THEN now() END, 1000
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
@@ -184,14 +187,15 @@ RETURNING ended_at`
 type Settled struct {
 	// Restored calls are live again, with the process that dialed them as their owner.
 	Restored int
-	// Failed requests ended with dial_state_unknown.
+	// Failed requests end with what the carrier knows, or with dial_state_unknown.
 	Failed int
 }
 
-// SettleIntents settles intents whose fences are missing in this database, in one transaction. If
-// the process that published the intent is alive, the call may be live: the fence and the call are
-// inserted again, with that process as the owner. Otherwise the request ends with
-// dial_state_unknown. A request that is not queued stays as it is.
+// SettleIntents settles intents whose fences are missing in this database, in one transaction. The
+// fence and the call are inserted again. If the process that published the intent is alive, the call
+// may be live, and that process owns it. Otherwise the call is lost: recovery hangs it up and
+// publishes its end, which the carrier may know. If another call to the number is live, the request
+// ends with dial_state_unknown. A request that is not queued stays as it is.
 //
 // It returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
@@ -249,15 +253,17 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 	if err := tx.QueryRow(ctx, mayLive, args).Scan(&alive); err != nil {
 		return fmt.Errorf("look for the owner: %w", err)
 	}
-	if alive {
-		restored, err := restore(ctx, tx, args)
-		if err != nil {
-			return err
-		}
-		if restored {
-			settled.Restored++
-			return nil
-		}
+	args["alive"] = alive
+	restored, err := restore(ctx, tx, args)
+	switch {
+	case err != nil:
+		return err
+	case restored && alive:
+		settled.Restored++
+		return nil
+	case restored:
+		settled.Failed++
+		return nil
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, failRequest, args).Scan(&at); err != nil {
