@@ -679,7 +679,7 @@ func (x *Blocked) GetErrorDetail() string {
 }
 
 // Rescheduled: the request is queued until scheduled_for, its next calling window. With
-// released_attempt the request returns from dialing to queued: docs/adr/0002.
+// released_attempt the request returns from dialing to queued: ADR 2.
 type Rescheduled struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`

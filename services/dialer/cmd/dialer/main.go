@@ -47,7 +47,7 @@ func spec() app.Spec[Config] {
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "accept-intents", JSON: true,
-				Help: "lets dialing begin although records of dial-intents.v1 are missing (docs/adr/0004)",
+				Help: "lets dialing begin although records of dial-intents.v1 are missing (ADR 4)",
 			},
 			Run: acceptIntents,
 		}},

@@ -196,7 +196,7 @@ SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id =
 
 // Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
 // after wait, which doubles with each fence, up to 8 times. The void call keeps the cause, for Releases; it can be
-// empty. The next dial needs a new fence (docs/adr/0002). It returns ErrLost, and changes nothing, if recovery or
+// empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and changes nothing, if recovery or
 // another process has taken the call over.
 func (s *Store) Release(
 	ctx context.Context, r request.Request, callID uuid.UUID, cause call.Cause, wait time.Duration,

@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// A response 403 can be about our account or about the callee's number (docs/adr/0002).
+// A response 403 can be about our account or about the callee's number (ADR 2).
 const (
 	// suspectNew and suspectProven are how many numbers in a row a trunk must refuse with 403 until our account is
 	// the likely cause: for a trunk that has not taken a call since its last change, and for the others.
