@@ -19,7 +19,8 @@ var ofPostgres = []string{
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
 
-// TestRunbooks_PostgresPagesNameOurTables checks that the tables exist that an operator is to read.
+// TestRunbooks_PostgresPagesNameOurTables checks that every table that a postgres-* page names
+// exists.
 func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
 	t.Parallel()
 	tables := 0

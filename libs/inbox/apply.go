@@ -99,8 +99,8 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 	return onCommit, err
 }
 
-// sort divides records into those to apply, those to park, and duplicates. A record is parked if an
-// earlier one of its key is.
+// sort divides records into records to apply, records to park, and duplicates. A record is parked
+// if an earlier record with the same key is parked.
 func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 	for _, ch := range chunks {
 		for _, rec := range ch.records {

@@ -55,8 +55,8 @@ func TestApply_FindsAnEventThatWasPublishedTwice(t *testing.T) {
 	}
 }
 
-// TestApply_FindsAnEventOfTheOldestDayAfterMidnight covers an event of the outbox whose time became too old for
-// inbox_events after its id was stored there.
+// TestApply_FindsAnEventOfTheOldestDayAfterMidnight checks that a repeated event is recognized if
+// its day became too old for inbox_events after its id was stored there.
 func TestApply_FindsAnEventOfTheOldestDayAfterMidnight(t *testing.T) {
 	t.Parallel()
 	b := newApplyBench(t, nil)

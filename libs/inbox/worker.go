@@ -106,7 +106,7 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case next := <-w.work:
-			// Both cases may have been ready.
+			// If stopping was closed too, select may still have chosen this case.
 			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}

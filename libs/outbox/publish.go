@@ -37,9 +37,10 @@ type row struct {
 // started.
 type snapshot struct{ xmin, xmax int64 }
 
-// The rows from the floor on, and the snapshot in which they were read. A read after the last published row
-// would miss a row with a lower id that commits later. The sum bounds memory: rows are taken until they have
-// passed 16 MiB. Without rows, the columns of the row are NULL.
+// oldestRows returns the rows from the floor on, and the snapshot in which they were read. Reading
+// from the last published row instead would miss a row with a lower id that commits later.
+// bytes_before bounds the memory: the batch ends with the row that reaches 16 MiB. If there are no
+// rows, one row with NULL columns contains the snapshot.
 const oldestRows = `
 SELECT pg_snapshot_xmin(snapshot)::text::bigint, pg_snapshot_xmax(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at

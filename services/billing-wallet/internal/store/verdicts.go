@@ -52,7 +52,7 @@ func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, verdicts ...hold.Verd
 	return stored, nil
 }
 
-// changed sets into if a statement of a batch changed a row.
+// changed returns a batch callback that sets *into to whether the statement changed a row.
 func changed(into *bool) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		*into = tag.RowsAffected() > 0

@@ -81,8 +81,8 @@ UPDATE call_requests SET status = 'canceled', completed_at = now(), updated_at =
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'queued'
 RETURNING ` + requestColumns
 
-// Cancel ends a request that the dialer has let go of and tells call-requests.v1. A request that is no longer
-// queued is pg.ErrNotFound.
+// Cancel cancels a request that the dialer has withdrawn, and writes the event for call-requests.v1
+// to the outbox. It returns pg.ErrNotFound if the request is not queued.
 func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (call.Request, error) {
 	var req call.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {

@@ -68,7 +68,7 @@ func (p tlsPhone) settings(t *testing.T) string {
 	return fmt.Sprintf(`,"transport":"tls","srtp":"required","ca_certificates":%s`, trusted)
 }
 
-// TestTrunkCheck_OverTLS checks a trunk to a baresip over TLS: without the certificate that it trusts, and with it.
+// TestTrunkCheck_OverTLS checks a TLS trunk without and with its CA certificate in the settings.
 func TestTrunkCheck_OverTLS(t *testing.T) {
 	t.Parallel()
 	far := newTLSPhone(t, "+14155551801")

@@ -288,9 +288,9 @@ func sendRTP(t *testing.T, conn *net.UDPConn, to *net.UDPAddr, packets int) {
 }
 
 // TestTrunk_SharedByTwoDialers checks that two dialers share the limits of a trunk, and that each
-// of them receives the requests within its calls. The lease is long: a dialer that loses its lease
-// on a busy machine has its calls hung up by the other one, and sipp does not log the end of a call
-// that receives a BYE in the pause.
+// dialer receives the in-dialog requests of the calls that it owns. The lease is long, because sipp
+// does not log the end of a call that receives a BYE during a pause: after a lost lease the other
+// dialer sends one.
 func TestTrunk_SharedByTwoDialers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -111,7 +111,8 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
-// mark appends an item without audio that a barge-in does not remove.
+// mark appends an item without audio. A barge-in does not remove it. When playback reaches the
+// item, everything queued before it was played or cut.
 func (q *playout) mark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }

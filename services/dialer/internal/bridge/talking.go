@@ -23,7 +23,7 @@ const (
 	// lastSentence limits the wait for the transcription of the sentence in which the person hung up. The wait is only
 	// necessary if the person was loud within justNow.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
-	// spoke is the number of loud frames (300 ms) from which a person counts as present.
+	// spoke is how many loud frames of 20 ms (together 300 ms) show that a person is present.
 	spoke = 15
 )
 
@@ -67,7 +67,7 @@ type closing struct {
 	last bool
 	// said: the agent has sent everything.
 	said bool
-	// dry is the time since which the queue is empty; zero: it is not.
+	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
 	dry time.Time
 }
 

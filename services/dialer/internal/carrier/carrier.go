@@ -40,10 +40,10 @@ type Carrier interface {
 	// Answer answers an inbound call. Again, or after the end, it changes nothing. It returns
 	// ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
-	// Hangup ends a call in any state and returns what is known of it then. The end is an event.
-	// Hangup can be repeated: an ended call stays as it is. It returns ErrUnknownCall if the
-	// carrier never had the call. An originate that is still under way can ring after that, and
-	// then has events.
+	// Hangup ends a call in any state and returns what the carrier knows of it. The end is reported
+	// as an event. Hangup can be repeated: it does not change a call that has ended. It returns
+	// ErrUnknownCall if the carrier never had the call. If an Originate is still in progress, the
+	// phone can ring after Hangup. The carrier then reports events of that call.
 	Hangup(ctx context.Context, callID uuid.UUID) (Knowledge, error)
 	// Find returns what the carrier knows of a call, at least what its events contain. It returns
 	// ErrUnknownCall if the carrier never had the call.
@@ -71,9 +71,9 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
-// ErrNotPermitted is returned if Originate.Permit did not permit the first request: nothing was
-// sent. It is in a *Refused if a request had left: the trunk did not take the call, and the next
-// request was not permitted.
+// ErrNotPermitted is returned if Originate.Permit refused the first request: nothing was sent. If
+// Permit refused a later request, a *Refused wraps ErrNotPermitted: the trunk did not accept the
+// call.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
 // ErrNoNumber is returned if the agent has no number and no trunk has a caller ID to show instead.

@@ -32,7 +32,7 @@ const (
 	// fullRest is the pause after no capacity was free for due requests. It doubles each time, up to longestFull.
 	// The end of a call ends it.
 	fullRest, longestFull = 50 * time.Millisecond, 400 * time.Millisecond
-	// tidyEvery is the pause between two looks for requests that no claim reads, and for long calls.
+	// tidyEvery is the interval between runs of ReturnStrays and MoveLongCalls.
 	tidyEvery = time.Minute
 	// breath is the shortest pause between claims, so that what comes meanwhile is claimed together; a claim that took long is followed by one twice as
 	// long, at most longestBreath, so that claims never are most of what the database does.

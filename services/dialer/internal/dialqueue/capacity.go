@@ -145,9 +145,9 @@ func (w Workspace) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// open reports whether a workspace that has own of all may have one more while left are left. The last
-// tenth, rounded up, is for workspaces that have less than a hundredth; a workspace without any may
-// have one.
+// open reports whether a workspace that uses own units may take one more. all is the limit, and
+// left is how many units are free. The last tenth of all, rounded up, is reserved for workspaces
+// that use less than a hundredth of all. A workspace that uses none may take one if any is left.
 func open(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }

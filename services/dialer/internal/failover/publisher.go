@@ -184,7 +184,7 @@ func (p *Publisher) findTopic(ctx context.Context) bool {
 	defer cancel()
 	if err := kafka.EnsureTopics(trying, p.client, []kafka.Topic{kafka.DialIntents}); err != nil {
 		if ctx.Err() == nil {
-			slog.WarnContext(ctx, "topic not found", "topic", kafka.DialIntents.Name, "error", err)
+			slog.WarnContext(ctx, "topic check failed", "topic", kafka.DialIntents.Name, "error", err)
 		}
 		return false
 	}

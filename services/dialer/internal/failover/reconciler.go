@@ -138,7 +138,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := r.check(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "server of the database not checked or not reconciled", "error", err)
+			slog.WarnContext(ctx, "database server check or reconciliation failed", "error", err)
 		}
 		r.report()
 		select {

@@ -577,7 +577,7 @@ func TestAdvance_ReadsNoIntentAgain(t *testing.T) {
 }
 
 // The intent of a claimed request may be published and its fence not committed yet.
-func TestAdvance_WaitsForClaims(t *testing.T) {
+func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()

@@ -104,7 +104,7 @@ type strays struct {
 	order   []strayKey
 }
 
-// keep returns nil if the answer is known.
+// keep stores a new answer and returns its stray. It returns nil if the answer is already stored.
 func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}

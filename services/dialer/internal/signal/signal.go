@@ -132,7 +132,8 @@ var ErrDraining = errors.New("the agent is draining")
 // address of the peer are used.
 type secured struct{ ca, name string }
 
-// mostSecured limits the number of lines, because far ends can choose names, too.
+// mostSecured is the maximum number of TLS lines. Each server name needs its own line, and a far
+// end can choose names.
 const mostSecured = 256
 
 // lineTo returns the line for requests of a trunk to a hop.
@@ -293,8 +294,8 @@ func (a *Agent) admits(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// meet adds the address of a far end, or of a proxy on the way, to those of the leg. It ignores
-// text that is no address.
+// meet adds the address of a far end or of a proxy to the addresses of the leg. It ignores text
+// that is not an IP address with a port.
 func (d *Dialog) meet(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {

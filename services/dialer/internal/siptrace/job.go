@@ -29,7 +29,8 @@ type Store interface {
 	// Pending returns the requests that a process has not answered.
 	Pending(ctx context.Context, owner uuid.UUID) ([]Request, error)
 	Answer(ctx context.Context, request, owner uuid.UUID, messages []Message) error
-	// DeleteOld deletes requests, with their answers, whose process has ended.
+	// DeleteOld deletes requests that are older than a minute, and their answers. A process that
+	// was killed leaves them.
 	DeleteOld(ctx context.Context) error
 }
 

@@ -46,8 +46,9 @@ type Claimed struct {
 	Requests []request.Request
 	// Last is the index of the workspace that received a request last; -1 if none did.
 	Last int
-	// Drained are the workspaces that have no due request left. If their next request is due within two
-	// seconds, the value is how long until then, otherwise 0.
+	// Drained has the workspaces that have no due request left. The value is the time until the
+	// next request is due. It is 0 if that time is longer than two seconds or there is no next
+	// request.
 	Drained map[uuid.UUID]time.Duration
 	// Left: due requests were left. Wait is how long until a token allows another one; zero if tokens are not
 	// what is missing.

@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Of more workspaces with due requests than one claim looks at, each receives one before any receives a second.
+// If more workspaces have due requests than one claim serves, each workspace receives one request
+// before any workspace receives a second one.
 func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	t.Parallel()
 	const workspaces, workers = 150, 10

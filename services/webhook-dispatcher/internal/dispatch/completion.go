@@ -64,7 +64,7 @@ func (d *Dispatcher) complete(ctx context.Context, batch []delivery.Result) (don
 		if ctx.Err() != nil {
 			return store.Completed{}, false
 		}
-		slog.ErrorContext(ctx, "store of webhook results failed", "results", len(batch), "error", err)
+		slog.ErrorContext(ctx, "webhook results not stored", "results", len(batch), "error", err)
 		pause(ctx, wait)
 	}
 }
@@ -127,7 +127,7 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.Standing) {
 	first, err := d.store.Warn(ctx, id)
 	switch {
 	case err != nil:
-		slog.ErrorContext(ctx, "store of a webhook warning failed", "subscription_id", id, "error", err)
+		slog.ErrorContext(ctx, "webhook warning not stored", "subscription_id", id, "error", err)
 	case first:
 		d.metrics.warned.Inc()
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,

@@ -468,8 +468,8 @@ func (l *limits) vacate(e *endpoint, to *host, n int) {
 	l.removeUnused(to)
 }
 
-// enqueue puts an endpoint with due deliveries into the list of its kind, unless it is in a list or
-// blocked.
+// enqueue appends an endpoint with due deliveries to ready[1] if it is healthy, and to ready[0]
+// otherwise. It does nothing if the endpoint is already in a list or is blocked.
 func (l *limits) enqueue(e *endpoint) {
 	if e.queued != nil || e.blocked || !e.first.due && !e.retry.due {
 		return

@@ -364,7 +364,7 @@ func TestLimits_ResumedEndpointsBeginWithTheLeastLimit(t *testing.T) {
 	wantEqual(t, "limit after one quick response", int(l.endpoint(c.id).limit), minLimit+1)
 }
 
-func TestLimits_IdleEndpointsAreForgotten(t *testing.T) {
+func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits(512, 128)

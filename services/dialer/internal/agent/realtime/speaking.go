@@ -135,8 +135,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult sends a result to the model and requests a response. After end_call it requests one only if the result is
-// a refusal: otherwise everything was said.
+// ToolResult sends the result of a tool to the model and requests a response. After end_call it
+// requests a response only if the result is a refusal. Otherwise the conversation is over.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

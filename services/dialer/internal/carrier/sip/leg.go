@@ -134,7 +134,8 @@ func (l *leg) answerOriginate(said error) {
 	}
 }
 
-// take notes once that the trunk has the call.
+// take records that the trunk has the call, and ends the wait of Originate. Only the first call has
+// an effect.
 func (l *leg) take(at time.Time) {
 	l.mu.Lock()
 	first := !l.taken && !l.over
@@ -284,8 +285,10 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 	return err
 }
 
-// notOwned is called if the guard of events was not fulfilled. If the row of the leg is missing
-// after a failover of the database, it is stored again, and the error lets the events be repeated.
+// notOwned handles events whose guard failed. If the row of the leg is missing after a failover of
+// the database, it stores the row again and returns errRestored, so that the events are applied
+// again. If the row exists, another process owns the leg or the leg has ended, and this process
+// gives it up.
 func (l *leg) notOwned(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored

@@ -37,9 +37,9 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate sends one INVITE, after the state that ends the call is stored, and waits for the
-// trunk's first response. If nothing could be sent to a trunk, the next one is tried. If a trunk
-// refused and another one can be tried, the refusal names it.
+// Originate stores the teardown state, offers the call to a trunk, and waits for the trunk's first
+// response. If nothing could be sent to a trunk, it tries the next one. If the trunk refused and
+// another trunk may carry the call, the Refused error has the id of the refusing trunk in By.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.asked.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)

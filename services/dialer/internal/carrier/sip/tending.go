@@ -187,7 +187,7 @@ func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care
 	return one
 }
 
-// untend ends the upkeep of all trunks and removes the registrations.
+// untend stops OPTIONS and REGISTER for all trunks, and waits until the registrations are removed.
 func (c *Carrier) untend() {
 	c.tended.mu.Lock()
 	all := c.tended.all

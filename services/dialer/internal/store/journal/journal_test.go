@@ -61,7 +61,7 @@ func wants(t *testing.T, pool *pgxpool.Pool, name string, guard store.Guard, wan
 	}
 }
 
-func TestGuard_OnlyTheOwnerOfALegThatHasNotEnded(t *testing.T) {
+func TestGuard_AcceptsOnlyTheOwnerOfALiveLeg(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	j, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)

@@ -17,8 +17,8 @@ import (
 // calls. When its last replica is gone, rows can be left that none has applied. This file and
 // sip_news, sip_feed and the feed "sip" are to be removed with the next release.
 
-// Each replica of the previous release becomes the reader within seconds. A reader that is absent
-// for a minute means that none is left.
+// A replica of the previous release renews reader_until while it reads. If reader_until is more
+// than a minute old, no such replica is running, and the query returns calls with unread events.
 const unreadCalls = `
 SELECT call_id FROM sip_news
 WHERE seq > coalesce((SELECT cursor FROM feeds WHERE trunk = 'sip'), 0)

@@ -82,8 +82,9 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 	}
 }
 
-// TestDeleteOld deletes the request of a process that was killed, with the answers to it. It keeps a new one.
-func TestDeleteOld(t *testing.T) {
+// TestDeleteOld_DeletesRequestsOlderThanAMinute deletes the request of a process that was killed, and
+// its answers. It keeps a new request.
+func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
 	s, owner := New(pool, time.Minute), uuid.New()
