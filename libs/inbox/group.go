@@ -21,8 +21,8 @@ import (
 
 const (
 	batchRecords = 500
-	// txRecords bounds a transaction: it holds its row locks until its last record, and API requests wait
-	// for them.
+	// txRecords is the maximum number of records in a transaction. A transaction keeps its row
+	// locks until it ends, and API requests wait for these locks.
 	txRecords = 100
 	// pollTime is how long a poll waits for records. A seek starts with the next poll.
 	pollTime = time.Second

@@ -148,10 +148,11 @@ type Consumer struct {
 	refusedTime time.Duration
 }
 
-// NewConsumer returns a consumer. name is the service's name ("calls"). It is the name of the consumer
-// group and a part of the names of the dead-letter topics. relay is woken after records were parked; it may
-// be nil. Handlers that write events wake it in Outcome.OnCommit. The consumer uses at most half of the
-// pool's connections. A registry takes one consumer; nil registers no metrics.
+// NewConsumer returns a consumer. name is the service's name ("calls"). It is the name of the
+// consumer group and a part of the names of the dead-letter topics. relay is woken after records
+// were parked; it may be nil. Handlers that write events wake it in Outcome.OnCommit. The consumer
+// uses at most half of the pool's connections. A registry accepts the metrics of one consumer only.
+// If metrics is nil, none are registered.
 func NewConsumer(
 	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay,
 	metrics prometheus.Registerer,

@@ -115,10 +115,11 @@ const selectLastApplied = `SELECT received_at FROM inbox WHERE consumer = @consu
 // maxOldLag is how far a partition may have lagged behind the others when a backup was taken.
 const maxOldLag = time.Hour
 
-// lowerFirstOffsets limits the offsets that partitions without a stored position take over from the consumer
-// group. A database that was restored to a time before positions has not applied all records that the group
-// has committed. Ids in the table inbox keep records from being applied twice. If inbox is empty, the
-// offsets do not change.
+// lowerFirstOffsets limits the first offsets of partitions that have no stored position. They start
+// at the offset that the consumer group has committed. If the database was restored to a time at
+// which it had no positions yet, this offset is too high: the database does not contain the effects
+// of all records below it. Ids in the table inbox keep records from being applied twice. If inbox
+// is empty, the offsets do not change.
 func (c *Consumer) lowerFirstOffsets(ctx context.Context, client *kgo.Client, added []assigned) error {
 	stored, err := c.storedPositions(ctx)
 	if err != nil {

@@ -155,8 +155,8 @@ var errNotParked = errors.New("not parked")
 
 const unpark = `DELETE FROM parked WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
-// The id of a replayed record is kept as long as its dead letter: its partition of inbox_events is dropped
-// earlier.
+// insertReplayedID stores the id of a replayed record in inbox_late_events, where it is kept as
+// long as the dead letter. The partition of its day in inbox_events is dropped earlier.
 const insertReplayedID = `
 INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @topic, @event_id) ON CONFLICT DO NOTHING`
 

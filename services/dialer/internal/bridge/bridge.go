@@ -26,9 +26,9 @@ type Settings struct {
 	// Disclosure is the text that the agent was asked to say first: the disclosure and the notice of a
 	// recording. It is empty if there is none.
 	Disclosure string
-	// Noticed is called once, when the notice of the recording was sent to its last frame. Objected is called once, if the
-	// person does not want to be recorded, before the agent speaks again. Both must return soon. If they are nil, the call
-	// is not recorded.
+	// Noticed is called once, when the last frame of the recording notice was sent. Objected is
+	// called once, if the person does not want to be recorded, before the agent speaks again. Both
+	// must return soon. If they are nil, the call is not recorded.
 	Noticed, Objected func()
 }
 

@@ -266,7 +266,8 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// surplus is the depth that must not remain: one frame more than the one that is played next.
+	// surplus is the depth from which the queue counts as late: the frame that is played next and
+	// one more.
 	surplus = 2 * agent.FrameBytes
 )
 

@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark, followed by the notice's item, is queued behind that item. When it has been played,
-// the notice was sent to its end.
+// noticeMark is the beginning of the id of a mark; the id of the notice's item follows it. The mark
+// is queued behind that item. When playback reaches the mark, the notice was sent to its end.
 const noticeMark = "\x00noticed"
 
 // notice is the state of the notice of a recording.

@@ -26,11 +26,11 @@ const (
 	// longestRest is the longest pause between two looks for workspaces with due requests. A replica that
 	// did not receive a request finds it after that.
 	longestRest = time.Second
-	// shortestLook is the shortest pause between two looks that something asked for. After a look that took
-	// long, the pause is twice as long.
+	// shortestLook is the shortest pause between two searches for due requests, if something may
+	// have become due. It is twice the duration of the last search if that is longer.
 	shortestLook = 20 * time.Millisecond
-	// fullRest is the pause after no capacity was free for due requests. It doubles each time, up to longestFull.
-	// The end of a call ends it.
+	// fullRest is the first pause if there is no capacity for due requests. It doubles each time,
+	// up to longestFull. The end of a call ends the pause.
 	fullRest, longestFull = 50 * time.Millisecond, 400 * time.Millisecond
 	// tidyEvery is the interval between runs of ReturnStrays and MoveLongCalls.
 	tidyEvery = time.Minute

@@ -188,7 +188,7 @@ func (d *desk) run(over *trunks, until func() error) {
 	d.start(over, until, func(dialer *dialing.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
 }
 
-// review lets a process review its fences, of which it has one that no attempt works on.
+// review runs Review in a process that has one fence on which no attempt works.
 func (d *desk) review(over *trunks, until func() error) {
 	d.t.Helper()
 	d.start(over, until, func(dialer *dialing.Dialer, st *store.Store) func(context.Context) error {

@@ -27,10 +27,10 @@ func (d *Dialer) intend(ctx context.Context, r request.Request, o carrier.Origin
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
 
-// withdraw publishes that no phone rang for a call, and that none will ring: its fence was not
-// committed, its request is queued again, or another trunk was fenced instead. A request that is
-// queued again may be dialed after a failover. A request that has ended is not withdrawn: if its
-// end is lost, it ends again with dial_state_unknown.
+// withdraw publishes that the intent of a call is not valid any more: its fence was not committed,
+// its request is queued again, or another trunk was fenced instead. No phone rang for the call, and
+// none will. The intent of a request that has ended must stay valid: if a failover loses the end,
+// the reconciliation ends the request again, with dial_state_unknown.
 func (d *Dialer) withdraw(r request.Request, o carrier.Originate) { d.intents.Withdraw(d.intent(r, o)) }
 
 func (d *Dialer) intent(r request.Request, o carrier.Originate) store.Intent {

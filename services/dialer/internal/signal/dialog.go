@@ -27,8 +27,8 @@ type End struct {
 	Reason string
 	// Err is why there was no final response; nil if there was one, or if we stopped waiting for it.
 	Err error
-	// Elsewhere reports that no phone rang and none will ring, by the response of the trunk.
-	// Another trunk may be tried.
+	// Elsewhere reports that another trunk may be tried. By the response of the trunk, no phone
+	// rang and none will ring.
 	Elsewhere bool
 	// Ours reports that the INVITE had to be sent again after Status, and that this failed for a
 	// cause on this side.
@@ -290,8 +290,8 @@ func (d *Dialog) end(e End) {
 	d.agent.ended()
 }
 
-// endBye sends a BYE and calls Ended when the far end has responded, or after confirmation. The BYE
-// is repeated for longer than that.
+// endBye sends a BYE. It calls Ended when the far end has responded, or after the time
+// confirmation. The BYE is still repeated after that.
 func (d *Dialog) endBye(cause call.Cause) {
 	at := time.Now()
 	d.mu.Lock()
@@ -340,8 +340,9 @@ func (d *Dialog) bye(us leg, cause call.Cause) error {
 	return err
 }
 
-// by returns the line for requests within the dialog. It is the line of the INVITE, unless the far
-// end names another host, whose certificate has another name.
+// by returns the line for requests within the dialog. It is the line of the INVITE. If the far end
+// names another host over TLS, it is the line for the name of that host, because the certificate of
+// the host must have that name.
 func (d *Dialog) by(us leg) *line.Line {
 	if to := us.way(); to.Name() != "" {
 		if own, err := d.agent.lineTo(d.trunk, to); err == nil {

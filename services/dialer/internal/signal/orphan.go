@@ -36,7 +36,8 @@ func (d *Dialog) sendCancel(cause call.Cause) {
 	})
 }
 
-// abandoned leaves an INVITE to its later responses.
+// abandoned records that the leg ended without a final response. late handles the responses that
+// still arrive. canceled is true if the INVITE was canceled already.
 func (d *Dialog) abandoned(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -167,8 +167,8 @@ type workspaceRow struct {
 	ScanFrom       *time.Time `db:"scan_from"`
 	// NoCapacityLately: that requests were left was stored within the last ten seconds.
 	NoCapacityLately bool `db:"no_capacity_lately"`
-	// OwnLimitSince is since when it has been at its own limits; nil: it is not. OwnLimitNoted: that was
-	// stored within the last second.
+	// OwnLimitSince is the time since which the workspace has been at its own limits; nil if it is
+	// not. OwnLimitNoted reports that this was stored within the last second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
 	// Waiting counts due requests, up to the number of free workers; First is when the first of them was due.

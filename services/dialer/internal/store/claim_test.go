@@ -277,7 +277,8 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 	}
 }
 
-// usedByWorkspace counts the requests in use: all, of one workspace, and the most of a workspace.
+// usedByWorkspace returns the number of requests in use: in total, of one workspace, and of the
+// workspace that has the most.
 const usedByWorkspace = `
 SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
 	SELECT workspace_id, count(*) AS n FROM dial_queue

@@ -340,10 +340,10 @@ const openClaims = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 	AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)`
 
-// AdvanceIntents moves the positions to end offsets of the topic that were read after since, a time
-// of the database. It changes nothing, and reports false, while a request that was claimed before
-// since may still be fenced: its intent must not be below a position before its fence has
-// committed.
+// AdvanceIntents stores end offsets of the topic as the new positions. The offsets were read after
+// since, a time of the database. If a request that was claimed before since may still be fenced,
+// AdvanceIntents changes nothing and returns false: the intent of that request may be below the
+// offsets, and it must be read after a failover.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {

@@ -26,8 +26,9 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue puts requests into the dial queue and returns for each whether it was added. A request whose id
-// was in the queue before, even if it was withdrawn before it arrived or ended long ago, is not added again.
+// Enqueue puts requests into the dial queue and returns for each whether it was added. A request is
+// not added if the queue has a row with its id, also if that row was withdrawn before the request
+// arrived or has ended. Rows are deleted 60 days after their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...request.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))

@@ -14,8 +14,10 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// switchboard chooses the trunk of a call: by priority, among the trunks that answer and have a
-// free channel and pace; of the same priority, the one with the smallest share of channels in use.
+// switchboard chooses the trunk of a call. Candidates are the trunks that answer and have a free
+// channel, in the order of their priority. Of the same priority, the trunk with the smallest share
+// of channels in use is first. A trunk that has reached its calls per second is passed over if
+// another one has not.
 type switchboard struct {
 	mu    sync.Mutex
 	paces map[uuid.UUID]*pace

@@ -519,7 +519,8 @@ func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
 	}
 }
 
-// outage takes the database away when the agent's session is open, while ready is true.
+// outage makes the database unavailable at the time at which the agent's session is open, if ready
+// is true.
 type outage struct {
 	x     *exchange
 	ready atomic.Bool

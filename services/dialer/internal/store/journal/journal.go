@@ -1,7 +1,7 @@
-// Package journal owns the statements about the legs of SIP calls: which process owns a leg, what
-// ends it at the trunk if that process dies, and whether it has ended. What happens to the call is
-// in its row (package calls): Guard and EndGuard are the first statements of the transaction that
-// applies it.
+// Package journal has the statements about the legs of SIP calls: which process owns a leg, the
+// state from which another process ends it at the trunk, and whether it has ended. The status of a
+// call is in the row of the call (package calls). Guard and EndGuard are the first statements of
+// the transaction that changes that row.
 package journal
 
 import (
@@ -62,7 +62,7 @@ type Call struct {
 	AnsweredAt *time.Time `db:"answered_at"`
 	// Attempt is only written, with the leg.
 	Attempt Attempt `db:"-"`
-	// Channels is the limit of live calls of the trunk when the call begins; 0: none.
+	// Channels is the limit of live calls of the trunk when the call begins. 0 means no limit.
 	Channels int32 `db:"-"`
 }
 
@@ -123,7 +123,8 @@ func (j *Journal) beginArgs(c Call) pg.Args {
 	}
 }
 
-// Guard returns the guard of events of a leg: it is this owner's, and has not ended.
+// Guard returns the guard for events of a leg. It is fulfilled if this process owns the leg and the
+// leg has not ended.
 func (j *Journal) Guard(callID uuid.UUID) store.Guard {
 	return store.Owned(owned, pg.Args{"call_id": callID, "owner": j.owner})
 }
