@@ -59,11 +59,13 @@ func newApplyBench(t *testing.T, respond func(values []string) (Outcome, error))
 	b := &applyBench{t: t, positions: map[int32]position{}, respond: respond}
 	pool := pgtest.New(t, "inbox_test", Migrations, outbox.Migrations)
 	_, err := pgtest.Owner(t, pool, "inbox_test").Exec(t.Context(), `CREATE TABLE effect (
-		n bigint GENERATED ALWAYS AS IDENTITY, value text NOT NULL CHECK (value <> 'unfit'), tx bigint DEFAULT pg_current_xact_id()::text::bigint)`)
+		n bigint GENERATED ALWAYS AS IDENTITY, value text NOT NULL CHECK (value <> 'unfit'), tx bigint DEFAULT
+			pg_current_xact_id()::text::bigint)`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Consumer = NewConsumer("dialer", kafka.Config{}, pool, Handlers{testTopic: b.handleBatch}, nil, prometheus.NewRegistry())
+	b.Consumer = NewConsumer("dialer", kafka.Config{}, pool, Handlers{testTopic: b.handleBatch}, nil,
+		prometheus.NewRegistry())
 	return b
 }
 
@@ -163,7 +165,8 @@ func (b *applyBench) wantEffects(want string) {
 func (b *applyBench) wantPosition(number int32, want int64) {
 	b.t.Helper()
 	var got int64
-	err := b.pool.QueryRow(b.t.Context(), "SELECT next_offset FROM inbox_positions WHERE partition = $1", number).Scan(&got)
+	err := b.pool.QueryRow(b.t.Context(), "SELECT next_offset FROM inbox_positions WHERE partition = $1",
+		number).Scan(&got)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -227,7 +230,9 @@ func TestApply_ErrorRollsEverythingBack(t *testing.T) {
 	}{
 		{name: "error", respond: func([]string) (Outcome, error) { return Outcome{}, away }},
 		{name: "panic", respond: func([]string) (Outcome, error) { panic("unlucky") }},
-		{name: "wrong number of results", respond: func([]string) (Outcome, error) { return Outcome{Results: make([]Result, 7)}, nil }},
+		{name: "wrong number of results", respond: func([]string) (Outcome, error) {
+			return Outcome{Results: make([]Result, 7)}, nil
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -324,7 +329,8 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 		}
 		return Outcome{Results: make([]Result, len(values))}, nil
 	})
-	w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(), partition: partition{testTopic, 0}}
+	w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(),
+		partition: partition{testTopic, 0}}
 	w.position = startAt(t, b.Consumer, w.partition)
 	records := b.records("a-1", "a-2", "b-1", "a-3", "c-1", "unfit", "d-1")
 	for i, rec := range records {
@@ -356,7 +362,8 @@ func TestApply_ConflictIsRepeated(t *testing.T) {
 			IF nextval('tries') < 3 THEN RAISE EXCEPTION 'conflict' USING ERRCODE = 'serialization_failure'; END IF;
 			RETURN NULL;
 		END $$;
-		CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION conflict()`); err != nil {
+		CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE
+			FUNCTION conflict()`); err != nil {
 		t.Fatal(err)
 	}
 	b.mustApply(b.records("a-1")...)

@@ -43,7 +43,8 @@ WITH today AS (SELECT (now() AT TIME ZONE 'UTC')::date AS day),
 incoming AS (
 	SELECT e.id, e.day, e.day NOT BETWEEN today.day - 8 AND today.day + 1 AS late
 	FROM unnest(@ids::uuid[], @days::date[]) AS e (id, day), today
-	WHERE NOT EXISTS (SELECT FROM inbox_late_events l WHERE l.consumer = @consumer AND l.topic = @topic AND l.event_id = e.id)
+	WHERE NOT EXISTS (SELECT FROM inbox_late_events l WHERE l.consumer = @consumer AND l.topic = @topic AND
+		l.event_id = e.id)
 	  AND NOT EXISTS (SELECT FROM parked p WHERE p.consumer = @consumer AND p.topic = @topic AND p.event_id = e.id)
 	  AND NOT EXISTS (SELECT FROM inbox i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id)`
 

@@ -170,7 +170,8 @@ func TestApply_CreatesAMissingPartition(t *testing.T) {
 	if _, err := pgtest.Owner(t, b.pool, "inbox_test").Exec(t.Context(), "DROP TABLE inbox_events_"+today); err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(), partition: partition{testTopic, 0}}
+	w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(),
+		partition: partition{testTopic, 0}}
 	w.position = startAt(t, b.Consumer, w.partition)
 	if err := w.applySingle(b.at("a-1", 0)); err != nil {
 		t.Fatal(err)
@@ -207,7 +208,8 @@ func (b *applyBench) oldRelease(records ...*incoming) (fresh int64, err error) {
 	for _, rec := range records {
 		ids = append(ids, rec.EventID)
 	}
-	tag, err := b.pool.Exec(b.t.Context(), oldReleaseInsert, pgx.NamedArgs{"consumer": "dialer", "topic": testTopic, "ids": ids})
+	tag, err := b.pool.Exec(b.t.Context(), oldReleaseInsert, pgx.NamedArgs{"consumer": "dialer", "topic": testTopic,
+		"ids": ids})
 	return tag.RowsAffected(), err
 }
 

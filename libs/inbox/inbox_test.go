@@ -101,7 +101,8 @@ func (b *bench) onTry(f func(value int64)) {
 }
 
 func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
-	return inbox.NewConsumer(service, b.cfg, pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil, prometheus.NewRegistry())
+	return inbox.NewConsumer(service, b.cfg, pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil,
+		prometheus.NewRegistry())
 }
 
 // run starts a consumer; stop ends it and waits.

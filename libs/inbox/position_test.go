@@ -43,7 +43,8 @@ func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 // start runs a consumer with its own metrics.
 func (b *bench) start() (registry *prometheus.Registry, stop func()) {
 	registry = prometheus.NewRegistry()
-	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil, registry)
+	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil,
+		registry)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -87,7 +88,8 @@ func (b *bench) saveState(t *testing.T) (restore func()) {
 			if table == "effect" {
 				overriding = " OVERRIDING SYSTEM VALUE"
 			}
-			if _, err := tx.Exec(t.Context(), "DELETE FROM "+table+"; INSERT INTO "+table+overriding+" SELECT * FROM saved_"+table); err != nil {
+			if _, err := tx.Exec(t.Context(),
+				"DELETE FROM "+table+"; INSERT INTO "+table+overriding+" SELECT * FROM saved_"+table); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -287,7 +289,8 @@ func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {
 	b.produce(record("a", 3), record("a", 4), record("a", 5))
 	registry, _ := b.start()
 	b.wantEffects("a", 1, 2, 3, 4, 5)
-	if diff := cmp.Diff(map[string]float64{"topic_recreated": float64(topic.Partitions)}, movedBack(t, registry)); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"topic_recreated": float64(topic.Partitions)}, movedBack(t,
+		registry)); diff != "" {
 		t.Errorf("positions moved back (-want +got):\n%s", diff)
 	}
 }

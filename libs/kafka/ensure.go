@@ -137,7 +137,8 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 			return fmt.Errorf("KAFKA_USER may not make topics (%w): set KAFKA_TOPICS=verify, and have somebody who may run:\n%s", err, e.commands(missing))
 		case errors.Is(err, kerr.InvalidReplicationFactor):
-			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers", made.Topic, e.making.Replication, err)
+			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers",
+				made.Topic, e.making.Replication, err)
 		default:
 			return fmt.Errorf("create topic %s: %w", made.Topic, err)
 		}
@@ -274,12 +275,14 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 // compare tells what is wrong, and what only may be.
 func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
-		wrong = append(wrong, fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
-			"so put it back or move to a new topic", topic.Name, n, topic.Partitions))
+		wrong = append(wrong,
+			fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
+				"so put it back or move to a new topic", topic.Name, n, topic.Partitions))
 	}
 	replicas := fewestReplicas(have.Partitions)
 	if replicas < e.making.Replication {
-		fault := fmt.Sprintf("topic %s has %d replicas and should have %d: raise it with kafka-reassign-partitions.sh, or set KAFKA_REPLICATION=%d", topic.Name, replicas, e.making.Replication, replicas)
+		fault := fmt.Sprintf("topic %s has %d replicas and should have %d: raise it with kafka-reassign-partitions.sh, or "+
+			"set KAFKA_REPLICATION=%d", topic.Name, replicas, e.making.Replication, replicas)
 		if e.client.cfg.Replication > 0 {
 			wrong = append(wrong, fault)
 		} else {
@@ -297,7 +300,9 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 	if insync, err := strconv.Atoi(set["min.insync.replicas"]); err == nil {
 		switch {
 		case insync > replicas:
-			wrong = append(wrong, fmt.Sprintf("topic %s has %d replicas and min.insync.replicas %d: nothing can be written to it; lower that to %d", topic.Name, replicas, insync, max(1, replicas-1)))
+			wrong = append(wrong,
+				fmt.Sprintf("topic %s has %d replicas and min.insync.replicas %d: nothing can be written to it; lower that to "+
+					"%d", topic.Name, replicas, insync, max(1, replicas-1)))
 		case insync == replicas && replicas > 1:
 			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d, as many as there are replicas: no broker may ever stop; lower it to %d", insync, replicas-1))
 		case insync < min(e.making.MinInsync, replicas-1):

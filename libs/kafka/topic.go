@@ -36,7 +36,8 @@ var (
 
 // Catalogue lists every topic; EnsureTopics adds each reader's DLQ (see Readers).
 func Catalogue() []Topic {
-	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports, DialIntents}
+	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports,
+		DialIntents}
 }
 
 // Readers are the services that consume a topic of the catalogue; each has a DLQ of its own for it.

@@ -31,7 +31,7 @@ func (f *floor) from(now time.Time) (id int64, sweep bool) {
 }
 
 // published takes in a read whose rows were all deleted. last is the id of its last row, or 0 if it had no
-// rows; all tells whether there were no further rows. xmin and xmax are of the snapshot of the read.
+// rows; all reports that there were no further rows. xmin and xmax are of the snapshot of the read.
 func (f *floor) published(last int64, all bool, xmin, xmax int64) {
 	if f.next > 0 && xmin >= f.xmax && (all || last >= f.next) {
 		f.id, f.next = max(f.id, f.next), 0

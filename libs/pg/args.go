@@ -91,8 +91,8 @@ type notFound struct{}
 func (notFound) Error() string        { return "not found" }
 func (notFound) Is(target error) bool { return target == pgx.ErrNoRows } //nolint:errorlint // the sentinel itself
 
-// One returns the only row of a statement; columns are matched to fields by name. It returns ErrNotFound if there is no row,
-// and pgx.ErrTooManyRows if there are several.
+// One returns the only row of a statement; columns are matched to fields by name. It returns
+// ErrNotFound if there is no row, and pgx.ErrTooManyRows if there are several.
 func One[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) (row T, err error) {
 	rows, err := q.Query(ctx, sql, Args(args))
 	if err != nil {

@@ -25,8 +25,9 @@ func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 		waited:      described("pool_wait_seconds_total", "Time spent waiting for a connection."),
 		gaveUp:      described("pool_given_up_total", "Times that somebody stopped waiting for a connection."),
 		up:          described("up", "1 when the database answered this scrape within a second."),
-		deadRows:    described("queue_dead_rows", "Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
-		offset:      described("clock_offset_seconds", "How far the database's clock is ahead of this process's, to within half of the time that the question took."),
+		deadRows: described("queue_dead_rows",
+			"Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
+		offset: described("clock_offset_seconds", "How far the database's clock is ahead of this process's, to within half of the time that the question took."),
 	})
 }
 
@@ -42,7 +43,8 @@ type watch struct {
 
 // Describe tells the metrics' names.
 func (w *watch) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{w.connections, w.most, w.acquires, w.waits, w.waited, w.gaveUp, w.up, w.offset, w.deadRows} {
+	for _, desc := range []*prometheus.Desc{w.connections, w.most, w.acquires, w.waits, w.waited, w.gaveUp, w.up,
+		w.offset, w.deadRows} {
 		to <- desc
 	}
 }

@@ -78,7 +78,8 @@ func publish(t *testing.T, report *Report) {
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial sends the carrier a second request to place a call that the dialer placed. The judge must report it.
+// TestChaos_FindsASecondDial sends the carrier a second request to place a call that the dialer
+// placed. The judge must report it.
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed rig.LogLine
 	set := settings{
@@ -109,7 +110,8 @@ func dialAgain(ctx context.Context, w *world) (rig.LogLine, error) {
 		return rig.LogLine{}, errors.New("the dialer placed no call")
 	}
 	body := map[string]any{"call_id": log[i].CallID, "from": log[i].From, "to": log[i].To, "dialed_at": log[i].At}
-	return log[i], rig.NewClient(w.stack.Demo.SimURL, "").Into(ctx, http.MethodPost, "/originate", body, http.StatusAccepted, nil)
+	return log[i], rig.NewClient(w.stack.Demo.SimURL, "").Into(ctx, http.MethodPost, "/originate", body,
+		http.StatusAccepted, nil)
 }
 
 func TestPlan_FollowsFromTheSeed(t *testing.T) {

@@ -157,7 +157,8 @@ func newTrial(t *testing.T, bin string, db *server) *trial {
 	x.stack, err = rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Ready: rig.HangTimeout, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", freePort(t)), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", freePort(t)),
 		"RINGFENCE_REPLICAS=2", "DIAL_ATTEMPTS=16", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
-		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr, "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
+		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr,
+		"UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
 	}})
 	if err != nil {
 		t.Fatal(err)

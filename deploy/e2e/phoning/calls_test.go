@@ -47,8 +47,9 @@ func outgoings() []outgoing {
 			far: func(e *ear) script { return invited().answered(both(e)).pause(1200 * time.Millisecond).hangsUp() },
 		},
 		{
-			name: "the call is not answered", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
-			far: func(*ear) script { return invited().say(180, "").canceled() },
+			name: "the call is not answered", agent: tone(600, 0), status: "no_answer", cause: "no_answer",
+			events: []string{"call.ringing", "call.no_answer"},
+			far:    func(*ear) script { return invited().say(180, "").canceled() },
 		},
 		{
 			name: "it never rings", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.no_answer"},
@@ -71,14 +72,16 @@ func outgoings() []outgoing {
 			},
 		},
 		{
-			name: "the dialer refreshes the session", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			name: "the dialer refreshes the session", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing",
+			events: talked,
 			far: func(e *ear) script {
 				expires := "Session-Expires: 4;refresher=uac"
 				return invited().answered(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
 			},
 		},
 		{
-			name: "the far end does not refresh the session", agent: tone(60_000, 0), status: "failed", cause: "recovery_on_timer_expire",
+			name: "the far end does not refresh the session", agent: tone(60_000, 0), status: "failed",
+			cause:  "recovery_on_timer_expire",
 			events: []string{"call.ringing", "call.answered", "call.failed"},
 			far:    func(e *ear) script { return invited().answered(both(e), "Session-Expires: 3;refresher=uas").hungUp() },
 		},

@@ -69,7 +69,8 @@ func (w *world) second(t *testing.T) *beside {
 		}
 	}
 	trunk := map[string]any{"name": "phone", "host": "127.0.0.1", "port": b.phone.port, "register": true, "username": "ringfence", "password": "none", "channels": 50, "calls_per_second": 50, "caller_ids": []string{"+14155550100"}}
-	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, &b.trunk); err != nil {
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated,
+		&b.trunk); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -131,14 +131,16 @@ func elsewhere() []fault {
 		}},
 		{"the broker is older than what was read of it", false, []string{"RecordsLost"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "webhook-dispatcher", func() {
-				w.beside.exec(t, `UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
+				w.beside.exec(t,
+					`UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
 			})
 			until()
 		}},
-		{"the database is older than what the group committed", false, []string{"DatabaseRestored (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
-			until()
-		}},
+		{"the database is older than what the group committed", false, []string{"DatabaseRestored (ticket)"},
+			func(t *testing.T, w *world, until func()) {
+				w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
+				until()
+			}},
 		{"no dialer tells anything", false, []string{"PromisesUnmeasured (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.stop(t, "dialer", func() { w.beside.stop(t, "dialer", until) })
 		}},

@@ -145,7 +145,8 @@ func TestBalancer_KeepsTheAddressOfALoopbackClient(t *testing.T) {
 		_, _ = io.WriteString(w, r.RemoteAddr)
 	}))
 	t.Cleanup(server.Close)
-	b, err := Listen(t.Context(), "127.0.0.1:0", []Replica{{Addr: strings.TrimPrefix(server.URL, "http://"), Probe: server.URL}})
+	b, err := Listen(t.Context(), "127.0.0.1:0", []Replica{{Addr: strings.TrimPrefix(server.URL, "http://"),
+		Probe: server.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}

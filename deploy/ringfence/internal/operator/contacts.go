@@ -211,7 +211,8 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 	}
 	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
 	for told := ""; err == nil && now.DoneAt == nil; {
-		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers, now.Bad); far != told {
+		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers,
+			now.Bad); far != told {
 			told = far
 			o.Remark("%s", far)
 		}
@@ -229,7 +230,8 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 		return err
 	}
 	if now.Bad > 0 {
-		return fmt.Errorf("%d rows without a number, so not on record; %d numbers on record: `ringfence opt-outs show %s` names the rows", now.Bad, now.Applied, opened.ID)
+		return fmt.Errorf("%d rows without a number, so not on record; %d numbers on record: `ringfence opt-outs show %s` "+
+			"names the rows", now.Bad, now.Applied, opened.ID)
 	}
 	return nil
 }

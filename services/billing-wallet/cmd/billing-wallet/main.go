@@ -35,7 +35,8 @@ func spec() app.Spec[Config] {
 		},
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
-				Name: "reconcile", Help: "compares all books with each other, prints every difference and ends: with status 1 when there is one",
+				Name: "reconcile",
+				Help: "compares all books with each other, prints every difference and ends: with status 1 when there is one",
 				Flags: func(flags *flag.FlagSet) {
 					flags.TextVar(&only, "workspace", uuid.Nil, "compares the books of the workspace with this `id` alone")
 				},

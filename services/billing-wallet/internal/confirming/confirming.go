@@ -100,7 +100,8 @@ func (a *Asker) Pass(ctx context.Context) (asked int, err error) {
 			a.asked.Add(float64(len(due)))
 		}
 		for _, hold := range due {
-			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", hold.RequestID, "workspace_id", hold.WorkspaceID)
+			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", hold.RequestID,
+				"workspace_id", hold.WorkspaceID)
 		}
 		asked += len(due)
 		if len(due) < most {

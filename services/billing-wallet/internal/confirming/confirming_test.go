@@ -151,7 +151,8 @@ func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
 			t.Fatalf("%s: Pass: %v", step, err)
 		}
 		var got int
-		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = $1`, old.String()).Scan(&got); err != nil {
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = $1`,
+			old.String()).Scan(&got); err != nil {
 			t.Fatal(err)
 		}
 		if got != want {

@@ -156,7 +156,8 @@ func (c *contention) records() error {
 	c.mu.Unlock()
 	return pgx.BeginFunc(c.Context(), c.pool, func(tx pgx.Tx) error {
 		for _, order := range told {
-			if _, err := c.st.Confirm(c.Context(), tx, store.Request{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID}); err != nil {
+			if _, err := c.st.Confirm(c.Context(), tx, store.Request{WorkspaceID: order.WorkspaceID,
+				RequestID: order.RequestID}); err != nil {
 				return err
 			}
 			v := hold.Verdict{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: max(rand.Int32N(900)-300, 0)}

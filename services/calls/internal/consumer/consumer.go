@@ -25,7 +25,8 @@ func New(st *store.Store, waits call.Waits, wakeRelay func(), metrics prometheus
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "calls_ended_total", Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang).",
+		Name: "calls_ended_total",
+		Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang).",
 	}, []string{"direction", "status", "cause"})}
 	metrics.MustRegister(c.late, c.ended)
 	for _, kind := range []string{"charge", "analysis"} {

@@ -61,7 +61,8 @@ func (c *Consumer) onDialEvents(
 		return outcome, err
 	}
 	for i, r := range reports {
-		if outcome.Results[i], err = inbox.ResultOf(c.fold(batch[i].Context(ctx), f, r)); err != nil || outcome.Results[i].IsParked() {
+		if outcome.Results[i], err = inbox.ResultOf(c.fold(batch[i].Context(ctx), f,
+			r)); err != nil || outcome.Results[i].IsParked() {
 			return outcome, err
 		}
 	}

@@ -24,7 +24,8 @@ func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
-	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID, len(batch)), store.Wanted{CallsOfRequests: true}
+	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID,
+		len(batch)), store.Wanted{CallsOfRequests: true}
 	for i, rec := range batch {
 		events[i], ids[i], err = readWalletEvent(rec.Record)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {

@@ -81,7 +81,9 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	for complete := 0; complete < calls; {
 		fetches := client.PollFetches(reading)
 		if reading.Err() != nil {
-			t.Fatalf("only %v came out; inbox %d, outbox %d, parked %d, calls %d", got, r.count(`SELECT count(*) FROM inbox_events`), r.count(`SELECT count(*) FROM outbox`), r.count(`SELECT count(*) FROM parked`), r.count(`SELECT count(*) FROM calls`))
+			t.Fatalf("only %v came out; inbox %d, outbox %d, parked %d, calls %d", got,
+				r.count(`SELECT count(*) FROM inbox_events`), r.count(`SELECT count(*) FROM outbox`), r.count(`SELECT count(*)
+				FROM parked`), r.count(`SELECT count(*) FROM calls`))
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			var ev eventv1.CallEvent

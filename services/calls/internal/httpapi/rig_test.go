@@ -243,7 +243,8 @@ func (r *rig) place(more ...any) uuid.UUID {
 
 // deliver hands one fact to its handler in a transaction of its own, past the inbox: the handlers themselves must stand repeats.
 func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
-	return inboxtest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key, fact))
+	return inboxtest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
+		fact))
 }
 
 // rollBack hands a fact to its handler in a transaction that does not commit.

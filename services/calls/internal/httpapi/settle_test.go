@@ -287,8 +287,10 @@ func TestRepublish_IsBounded(t *testing.T) {
 	first := r.place()
 	r.exec(`INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, scheduled_for,
 			schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)
-		SELECT gen_random_uuid(), workspace_id, status, to_e164, agent_id, contact_id, variables, now() - interval '1 day' + n * interval '1 s',
-			schedule_if_outside_hours, max_call_seconds, queued_at, '' FROM call_requests, generate_series(1, 800) n WHERE id = $1`, first)
+		SELECT gen_random_uuid(), workspace_id, status, to_e164, agent_id, contact_id, variables, now() - interval '1
+			day' + n * interval '1 s',
+			schedule_if_outside_hours, max_call_seconds, queued_at, '' FROM call_requests, generate_series(1, 800) n WHERE id
+				= $1`, first)
 	republisher := republishing.New(r.store, 15*time.Minute, func() {}, prometheus.NewRegistry())
 	published := func() int { return r.count(`SELECT count(*) FROM call_requests WHERE republished_at IS NOT NULL`) }
 	for pass, want := range []int{500, 800, 800} {

@@ -36,7 +36,8 @@ type Worker struct {
 // written to the outbox.
 func New(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *Worker {
 	w := &Worker{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "calls_republished_total", Help: "Call requests published again because they had not ended long after they should have.",
+		Name: "calls_republished_total",
+		Help: "Call requests published again because they had not ended long after they should have.",
 	})}
 	metrics.MustRegister(w.count)
 	return w

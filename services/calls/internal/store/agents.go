@@ -46,11 +46,13 @@ UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + agentColumns
 
-// ChangeAgent applies change to the locked agent and publishes it. It returns pg.ErrNotFound if there is none or it was deleted.
+// ChangeAgent applies change to the locked agent and publishes it. It returns pg.ErrNotFound if
+// there is none or it was deleted.
 func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agent.Agent) error) (agent.Agent, error) {
 	var a agent.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if a, err = pg.One[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+		if a, err = pg.One[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID,
+			"id": id}); err != nil {
 			return err
 		}
 		if err = change(&a); err != nil {

@@ -148,7 +148,8 @@ SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), 
 
 // Admission reads what an order of the workspace with the agent may be.
 func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (Admission, error) {
-	found, err := pg.One[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID})
+	found, err := pg.One[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID,
+		"agent_id": agentID})
 	if err != nil {
 		return Admission{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
 	}

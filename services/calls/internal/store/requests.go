@@ -86,7 +86,8 @@ RETURNING ` + requestColumns
 func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (call.Request, error) {
 	var req call.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if req, err = pg.One[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+		if req, err = pg.One[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID,
+			"id": id}); err != nil {
 			return err
 		}
 		return outbox.Put(ctx, tx, requestEvent(&req, req.Withdrawn(at)))
@@ -129,7 +130,8 @@ const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
     SELECT id FROM call_requests
-    WHERE status IN ('queued', 'dialing') AND scheduled_for > @from AND scheduled_for <= now() - make_interval(secs => @after)
+    WHERE status IN ('queued', 'dialing') AND scheduled_for > @from AND scheduled_for <= now() - make_interval(secs
+	=> @after)
         AND (status = 'queued' OR dialed_at <= now() - make_interval(secs => @after + max_call_seconds))
         AND (republished_at IS NULL OR republished_at <= now() - make_interval(secs => @after))
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)

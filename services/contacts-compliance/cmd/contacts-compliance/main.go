@@ -37,7 +37,8 @@ func spec() app.Spec[Config] {
 		Check: func(cfg Config) error { _, err := cfg.chains(); return err },
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
-				Name: "verify", Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
+				Name: "verify",
+				Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
 				JSON: true,
 			},
 			Run: verify,
@@ -72,7 +73,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	st, archived, relay, metrics := store.New(rt.Pool, chains), archive.New(rt.Pool, chains), rt.Relay, rt.Telemetry.Metrics
+	st, archived, relay, metrics := store.New(rt.Pool, chains), archive.New(rt.Pool,
+		chains), rt.Relay, rt.Telemetry.Metrics
 	importer := importing.New(st)
 	api, err := httpapi.New(st, gating.New(st, packs, metrics), importer, relay.Wake, rt.Keys, rt.Telemetry)
 	if err != nil {

@@ -89,7 +89,8 @@ func (f Facts) obstacle(clocks []clock, at time.Time) (obstacle, bool) {
 		for _, c := range r.Caps {
 			if binds(r, at) && c.Free(f.Dials, at).After(at) {
 				return obstacle{rule: RuleFrequency, source: r.Source(), text: fmt.Sprintf(
-					"This number may be called at most %s in %s (rule: frequency cap, %s).", count(c.Calls, "time"), count(c.Hours, "hour"), r.Source())}, true
+					"This number may be called at most %s in %s (rule: frequency cap, %s).", count(c.Calls, "time"), count(c.Hours,
+						"hour"), r.Source())}, true
 			}
 		}
 	}

@@ -124,7 +124,8 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 	}
 	handle := consumer.New(store.New(r.pool, chains(t)), r.packs).Handlers()[kafka.ErasureReports.Name]
 	err = pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{Topic: kafka.ErasureReports.Name, Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
+		return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{Topic: kafka.ErasureReports.Name,
+			Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
 	})
 	if err != nil && !kafka.IsSkip(err) {
 		t.Fatal(err)

@@ -84,7 +84,9 @@ func (v verdict) print(ctx context.Context, out io.Writer) error {
 	} else {
 		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
 	}
-	_, err := fmt.Fprintf(out, "consent records: %d rows in %d chains, %d rows from before the chains and in none yet, %d broken\n", v.Rows, v.Chains, v.Waiting, v.breaks)
+	_, err := fmt.Fprintf(out,
+		"consent records: %d rows in %d chains, %d rows from before the chains and in none yet, %d broken\n", v.Rows,
+		v.Chains, v.Waiting, v.breaks)
 	return err
 }
 

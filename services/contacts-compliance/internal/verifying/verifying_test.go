@@ -120,7 +120,8 @@ func (r *rig) scripted(text string, fault error) {
 	}
 	head := "head log: none"
 	if told.HeadLog != nil {
-		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut, told.HeadLog.Chains)
+		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut,
+			told.HeadLog.Chains)
 	}
 	sum := fmt.Sprintf("consent records: %d rows in %d chains, %d rows from before", told.Rows, told.Chains, told.Waiting)
 	if !errors.Is(err, fault) {
@@ -192,12 +193,15 @@ func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
 		{"a row of another workspace in place of ours", []string{`DELETE FROM consent_records` + mine + ` AND seq = 2`, `UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, "row 2 ("},
 		{"the newest row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`}, "row 5: is missing"},
 		{"the newest row deleted and the head set back", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`,
-			`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, "row 5: is missing; the head log has 5"},
-		{"all of it deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine}, "row 1: is missing; the head log has 5"},
+			`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE
+				h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, "row 5: is missing; the head log has 5"},
+		{"all of it deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
+			"row 1: is missing; the head log has 5"},
 		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
 		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start behind row 2"},
 		{"a row from before the chain made up", []string{`INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at)
-			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at FROM consent_records` + mine + ` AND seq = 1`}, ": 1 records outside its chain"},
+			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at
+				FROM consent_records` + mine + ` AND seq = 1`}, ": 1 records outside its chain"},
 		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
 		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "says withdrawn, and the contact is consented"},
 		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "says dnd, and the contact is unknown"},

@@ -131,7 +131,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "answering", Run: answerer.Run},
 		{Name: "recording", Run: tapes.run},
 		{Name: "carrier events", Run: trunk.readEvents(st, relay, cfg.LookEvery, dialer.Wake)},
-		{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
+		{Name: "lines", Run: trunk.run}, // its calls end before the parts above stop
 		{Name: "dialing", Run: dialer.Run},
 		rt.Consumer(handlers(st, rt, dialer.Wake)),
 		rt.HTTP(api),

@@ -157,7 +157,8 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 		if t.Failed() {
 			callee.mu.Lock()
 			defer callee.mu.Unlock()
-			t.Logf("loud frames that the person received = %d, sent = %d; frames that the model received = %d; events:", callee.heard, callee.said, model.Frames())
+			t.Logf("loud frames that the person received = %d, sent = %d; frames that the model received = %d; events:",
+				callee.heard, callee.said, model.Frames())
 			for _, event := range model.Sent("") {
 				t.Logf("%.160s", event)
 			}

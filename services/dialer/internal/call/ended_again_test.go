@@ -17,7 +17,8 @@ func TestEndedAgain_ContainsTheCallAndChangesNothing(t *testing.T) {
 	ended := time.Now()
 	answered := ended.Add(-time.Minute)
 	c := &call.Call{
-		CallID: uuid.New(), CallRequestID: &request, WorkspaceID: uuid.New(), Direction: call.Outbound, Status: call.Completed,
+		CallID: uuid.New(), CallRequestID: &request, WorkspaceID: uuid.New(), Direction: call.Outbound,
+		Status:     call.Completed,
 		AnsweredAt: &answered, EndedAt: &ended, Version: 7,
 	}
 	first, second := c.EndedAgain(), c.EndedAgain()

@@ -133,7 +133,8 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	onCommit.overdue = append(onCommit.overdue, found)
 	onCommit.due, onCommit.events = onCommit.due || found == request.Lost, onCommit.events || found == request.Over
 	if found != request.Waiting {
-		slog.WarnContext(ctx, "overdue call request was not queued or in progress", "call_request_id", event.id, "found", found)
+		slog.WarnContext(ctx, "overdue call request was not queued or in progress", "call_request_id", event.id, "found",
+			found)
 	}
 	if found != request.Lost {
 		return kafka.Skipf("call request %s is known", event.id)

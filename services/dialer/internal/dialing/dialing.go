@@ -91,7 +91,8 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 	intents Intents, limits Limits, metrics prometheus.Registerer,
 ) *Dialer {
 	d := &Dialer{
-		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics), relay: relay, heart: heart, intents: intents, limits: limits, wake: make(chan struct{}, 1),
+		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics),
+		relay: relay, heart: heart, intents: intents, limits: limits, wake: make(chan struct{}, 1),
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_attempts_total", Help: "Requests taken from the dial queue, by what became of them.",
 		}, []string{"result"}),
@@ -102,7 +103,8 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 	}
 	metrics.MustRegister(d.dials, d.lag)
 	for _, result := range []string{
-		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "not_intended", "fault",
+		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "not_intended",
+		"fault",
 	} {
 		d.dials.WithLabelValues(result)
 	}

@@ -151,7 +151,8 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	now := time.Now()
 	d := &desk{
-		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(), intents: &journal{},
+		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer",
+			FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(), intents: &journal{},
 		request: request.Request{
 			CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
 			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),

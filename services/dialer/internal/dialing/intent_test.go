@@ -129,7 +129,8 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 		{
 			name: "the fence is refused",
 			before: `INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
-				status, max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e164,
+				status, max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound',
+					'', to_e164,
 				agent_id, 'ringing', 1, now() FROM dial_queue`,
 			want: []string{"intended", "withdrawn"},
 		},

@@ -234,7 +234,8 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.enqueue(i)
 				w.publish(i)
 				w.alive(i)
-				w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+				w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
+					status,
 					max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
 					uuid.Must(uuid.NewV7()), w.workspace, i.To)
 			},

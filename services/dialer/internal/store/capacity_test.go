@@ -59,7 +59,8 @@ func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 			return err
 		}},
 		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ request.Request) error {
-			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
+			_, err := pool.Exec(t.Context(),
+				"UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
 			if err == nil {
 				_, err = st.Expire(t.Context())
 			}
@@ -103,7 +104,8 @@ func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, workspace, 1, 100_000)
 	enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2))
-	dead := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: 100 * time.Millisecond, QueueLimit: time.Hour})
+	dead := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: 100 * time.Millisecond,
+		QueueLimit: time.Hour})
 	if got := claim(t, dead, 1); len(got) != 1 {
 		t.Fatalf("claimed %d", len(got))
 	}
@@ -144,7 +146,8 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 		t.Errorf("%d requests ended", n)
 	}
 	facts := func(code string) int {
-		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0", []byte(old.CallRequestID.String()), []byte(code))
+		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0",
+			[]byte(old.CallRequestID.String()), []byte(code))
 	}
 	for _, code := range []string{request.CodeQueueExpired, request.CodeCapacityTimeout} {
 		if facts(code) == 1 {

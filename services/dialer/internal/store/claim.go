@@ -141,7 +141,8 @@ SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false
 	coalesce(b.own_limit_seen > now() - interval '1 second', false) AS own_limit_noted,
 	q.waiting, q.first,
 	coalesce((SELECT extract(epoch FROM n.look_at - now()) FROM dial_queue n
-		WHERE n.workspace_id = w.workspace_id AND n.state = 'queued' AND n.look_at > now() AND n.look_at < now() + @ahead::interval
+		WHERE n.workspace_id = w.workspace_id AND n.state = 'queued' AND n.look_at > now() AND n.look_at < now() +
+			@ahead::interval
 		ORDER BY n.look_at LIMIT 1), 0)::float8 AS next
 FROM unnest(@workspaces::uuid[]) WITH ORDINALITY AS w (workspace_id, place)
 LEFT JOIN workspaces c ON c.workspace_id = w.workspace_id

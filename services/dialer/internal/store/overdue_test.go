@@ -62,11 +62,13 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	if _, err := st.WithdrawNow(t.Context(), withdrawn.CallRequestID, workspace); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(t.Context(), `UPDATE dial_queue SET state = 'blocked', ended_at = now() WHERE call_request_id = $1`,
+	if _, err := pool.Exec(t.Context(),
+		`UPDATE dial_queue SET state = 'blocked', ended_at = now() WHERE call_request_id = $1`,
 		blocked.CallRequestID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(t.Context(), `UPDATE dial_queue SET ended_at = now() - interval '1 hour' WHERE ended_at IS NOT NULL`); err != nil {
+	if _, err := pool.Exec(t.Context(),
+		`UPDATE dial_queue SET ended_at = now() - interval '1 hour' WHERE ended_at IS NOT NULL`); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range []request.Request{withdrawn, blocked, unknown} {
@@ -88,7 +90,8 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	if got := count(t, pool, day, blocked.CallRequestID); got != 1 {
 		t.Errorf("events of the blocked request with the time of its end = %d, want 1", got)
 	}
-	if got := count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`, unknown.CallRequestID); got != 0 {
+	if got := count(t, pool, `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`,
+		unknown.CallRequestID); got != 0 {
 		t.Errorf("a request was enqueued although only its end was asked for")
 	}
 }

@@ -25,12 +25,7 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
 	// An insert tries the pages that vacuum lists as free, which would count as pages of the statement.
-	owner := pgtest.Owner(t, pool, "dialer")
-	for _, table := range []string{"dial_queue", "rate_buckets"} {
-		if _, err := owner.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
-			t.Fatalf("turn off vacuum of %s: %v", table, err)
-		}
-	}
+	turnOffVacuum(t, pool)
 	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +114,17 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 		t.Logf("pages of %s = %d beside 2,000 dead requests, %d beside 22,000", name, few[name], got)
 		if got > few[name]+few[name]/2+20 {
 			t.Errorf("pages of %s beside 22,000 dead requests = %d, beside 2,000 = %d", name, got, few[name])
+		}
+	}
+}
+
+// turnOffVacuum keeps autovacuum away from the queue.
+func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	owner := pgtest.Owner(t, pool, "dialer")
+	for _, table := range []string{"dial_queue", "rate_buckets"} {
+		if _, err := owner.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
+			t.Fatalf("turn off vacuum of %s: %v", table, err)
 		}
 	}
 }

@@ -73,7 +73,8 @@ type turn struct {
 
 // TakeTurn counts one request of key and says where it stands.
 func (s *Store) TakeTurn(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
-	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(), "span": policy.Span()})
+	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(),
+		"span": policy.Span()})
 	if err != nil {
 		return policy.Unknown(), fmt.Errorf("count a request: %w", err)
 	}

@@ -33,12 +33,14 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
-			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {}, Relay: func() {}} // the serving replicas send
+			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {},
+				Relay: func() {}} // the serving replicas send
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
-				Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault", JSON: true,
+				Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault",
+				JSON: true,
 			},
 			Run: func(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 				box, err := cfg.box()

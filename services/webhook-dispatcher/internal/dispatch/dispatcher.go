@@ -131,7 +131,8 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w delivery.Work) {
 // attempt sends one request and decides what follows from the response.
 func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) delivery.Result {
 	attrs := []attribute.KeyValue{
-		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id", w.SubscriptionID.String()),
+		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id",
+			w.SubscriptionID.String()),
 		attribute.String("webhook.event_id", w.EventID.String()), attribute.String("webhook.event_type", w.EventType),
 		attribute.Int("webhook.attempt", w.Attempt),
 	}
@@ -146,7 +147,8 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) 
 
 	result := d.judge(w, answer)
 	d.metrics.attempt(ctx, w, slowed, result)
-	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))
+	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome",
+		string(result.Outcome)))
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))
 	}
@@ -173,7 +175,8 @@ func logAttrs(w delivery.Work, answer delivery.Answer, result delivery.Result) [
 }
 
 func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Result {
-	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer, Outcome: delivery.Done}
+	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer,
+		Outcome: delivery.Done}
 	if answer.Failure == "" {
 		return result
 	}

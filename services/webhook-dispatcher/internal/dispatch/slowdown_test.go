@@ -26,7 +26,8 @@ func TestSlowdown_Delayed(t *testing.T) {
 		{name: "sent within 5 s", notes: []note{{true, 0}}, created: 1, queued: 1, sent: 5, want: false},
 		{name: "queued late by the service", notes: []note{{true, 0}}, created: 1, queued: 30, sent: 60, want: false},
 		{name: "slow at the end only", notes: []note{{true, 55}}, created: 1, queued: 1, sent: 62, want: false},
-		{name: "calm for 3 s", notes: []note{{true, 0}, {false, 20}, {true, 23}}, created: 1, queued: 1, sent: 60, want: true},
+		{name: "calm for 3 s", notes: []note{{true, 0}, {false, 20}, {true, 23}}, created: 1, queued: 1, sent: 60,
+			want: true},
 		{name: "over long ago", notes: []note{{true, 0}, {false, 20}}, created: 1, queued: 1, sent: 60, want: false},
 		{name: "over a moment ago", notes: []note{{true, 0}, {false, 57}}, created: 1, queued: 1, sent: 60, want: true},
 	}

@@ -334,7 +334,8 @@ WITH pick AS MATERIALIZED (
               q.traceparent, q.queued_at
 )
 SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt,
-       pick.attempt >= @attempts AS lost, q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed, pick.due_at,
+       pick.attempt >= @attempts AS lost, q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed,
+	pick.due_at,
        (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`

@@ -51,7 +51,8 @@ WITH sub AS (
     SELECT sub.id, now(), sub.workspace_id, 'call.completed', 1, '{}' FROM sub
     RETURNING id, created_at
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence,
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
+	sequence,
                            attempt, is_retry, due_at)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
        format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0,
@@ -525,7 +526,8 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 	if len(first) != 3 {
 		t.Fatalf("claimed deliveries = %d, want 3", len(first))
 	}
-	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`, pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
+	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`,
+		pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Release(t.Context(), first); err != nil {

@@ -225,7 +225,8 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence,
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
+	sequence,
                            traceparent, due_at)
 SELECT f.id, f.created_at, f.workspace_id, f.subscription_id, f.event_id, f.event_type, f.call_id, f.sequence,
        f.traceparent, clock_timestamp()

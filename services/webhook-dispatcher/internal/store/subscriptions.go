@@ -78,7 +78,8 @@ JOIN webhook_health h ON h.subscription_id = s.id`
 
 // Subscription is one subscription of the workspace, or pg.ErrNotFound.
 func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscription.Subscription, error) {
-	return pg.One[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	return pg.One[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID,
+		"id": id})
 }
 
 const subscriptionByID = selectSubscription + `

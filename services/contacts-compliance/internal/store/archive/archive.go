@@ -170,7 +170,8 @@ func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
 		w.broke(*broken)
 	} else if at := w.known[workspace].Seq; w.last.Seq > at {
 		w.broke(ledger.Break{WorkspaceID: workspace, Seq: w.last.Seq, ID: w.last.ID, Why: fmt.Sprintf(
-			"was written at %s, and the head log has %d rows: is the service running, and is this its log?", w.last.RecordedAt.UTC().Format(time.RFC3339), at)})
+			"was written at %s, and the head log has %d rows: is the service running, and is this its log?",
+			w.last.RecordedAt.UTC().Format(time.RFC3339), at)})
 	}
 	w.last = ledger.Row{}
 	delete(w.heads, workspace)
