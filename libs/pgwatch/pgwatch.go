@@ -27,7 +27,8 @@ func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 		up:          described("up", "1 when the database answered this scrape within a second."),
 		deadRows: described("queue_dead_rows",
 			"Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
-		offset: described("clock_offset_seconds", "How far the database's clock is ahead of this process's, to within half of the time that the question took."),
+		offset: described("clock_offset_seconds", "How far the database's clock is ahead of this process's, "+
+			"to within half of the time that the question took."),
 	})
 }
 

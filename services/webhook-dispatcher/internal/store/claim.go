@@ -309,19 +309,21 @@ WITH pick AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at, first.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
-            WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
+            WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
+              AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
               AND (q.call_id IS NULL OR (
                 SELECT true FROM webhook_queue e
                 WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
                 LIMIT 1) IS NULL)
-            ORDER BY q.due_at, q.delivery_id
+            ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
             LIMIT room.total
             FOR UPDATE SKIP LOCKED) AS first
         UNION ALL
         SELECT again.delivery_id, again.due_at, again.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
-            WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
-            ORDER BY q.due_at, q.delivery_id
+            WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
+              AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+            ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
             LIMIT room.retries
             FOR UPDATE SKIP LOCKED) AS again
         LIMIT room.total
@@ -344,11 +346,13 @@ FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 const leftDue = `
 SELECT room.id AS subscription_id,
        (SELECT q.due_at FROM webhook_queue q
-        WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
-        ORDER BY q.due_at LIMIT 1) AS first,
+        WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
+          AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
+        ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS first,
        (SELECT q.due_at FROM webhook_queue q
-        WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
-        ORDER BY q.due_at LIMIT 1) AS retry
+        WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
+          AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+        ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS retry
 FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
 WHERE EXISTS (
     SELECT FROM webhook_subscription s LEFT JOIN workspace w ON w.id = s.workspace_id
