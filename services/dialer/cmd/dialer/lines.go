@@ -157,7 +157,7 @@ func openSIP(
 		},
 		Arrive: func(a *signal.Arrival) {
 			<-opened
-			if t, ok := door.Trunk(a.Source, a.Transport); ok {
+			if t, ok := door.CallFrom(context.Background(), a.Source, a.Transport); ok {
 				line.Arrive(a, t)
 				return
 			}

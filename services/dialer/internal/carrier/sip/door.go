@@ -171,6 +171,22 @@ func (d *Door) Trunk(source netip.AddrPort, transport string) (found trunk.Trunk
 	return found, ok
 }
 
+// CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
+// reads the trunks again: an address in a call is admitted, and its trunk can be newer than the last
+// reading.
+func (d *Door) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunk.Trunk, bool) {
+	if t, ok := d.Trunk(source, transport); ok {
+		return t, true
+	}
+	ctx, cancel := context.WithTimeout(ctx, probe)
+	defer cancel()
+	if err := d.look(ctx); err != nil {
+		slog.WarnContext(ctx, "cannot read the trunks for an inbound call", "source", source, "error", err)
+		return trunk.Trunk{}, false
+	}
+	return d.Trunk(source, transport)
+}
+
 // Peer is signal.Config.Peer.
 func (d *Door) Peer(source netip.AddrPort, transport string) (signal.Trunk, bool) {
 	t, ok := d.Trunk(source, transport)

@@ -143,6 +143,30 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	}
 }
 
+func TestDoor_FindsATrunkNewerThanTheLastReading(t *testing.T) {
+	t.Parallel()
+	added := trunk.New(uuid.New())
+	added.Host = "192.0.2.1"
+	known := &list{}
+	d := NewDoor(known)
+	if err := d.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	known.trunks = []trunk.Trunk{added}
+	source := netip.MustParseAddrPort("192.0.2.1:5060")
+	found, ok := d.CallFrom(t.Context(), source, line.UDP)
+	if !ok {
+		t.Errorf("CallFrom(%s) finds no trunk, want the added one", source)
+	}
+	if got, want := found.TrunkID, added.TrunkID; got != want {
+		t.Errorf("trunk = %s, want %s", got, want)
+	}
+	stranger := netip.MustParseAddrPort("192.0.2.2:5060")
+	if found, ok := d.CallFrom(t.Context(), stranger, line.UDP); ok {
+		t.Errorf("CallFrom(%s) = trunk %s, want none", stranger, found.TrunkID)
+	}
+}
+
 // Providers have one name for several transports: a call meets the settings of the trunk that it came over.
 func TestDoor_TransportAndPortDecideBetweenTrunksAtOneAddress(t *testing.T) {
 	t.Parallel()
