@@ -13,17 +13,17 @@ import (
 type Monitor struct {
 	lease time.Duration
 
-	mu          sync.Mutex
-	started     time.Time // of the last heartbeat that was stored
-	slow        bool      // the last heartbeat failed, or took more than a third of the lease
-	interrupted bool      // a heartbeat failed or was late at least once
-	// resumed is the start of the first heartbeat that was stored after the last interruption; zero:
-	// none was.
+	mu      sync.Mutex
+	started time.Time // of the last heartbeat that was stored
+	slow    bool      // the last heartbeat failed, or took more than a third of the lease
+	// resumed is the start of the first heartbeat that was stored since the last one that failed or was
+	// late; zero: none was.
 	resumed time.Time
 }
 
 // NewMonitor returns a monitor for processes that are dead after lease without a heartbeat. It is not
-// healthy before the first heartbeat.
+// healthy before the heartbeats have been in time for a whole lease: the process may have started
+// directly after an outage of the database.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
 // Observe takes the result of a heartbeat that was sent at start and has just ended. A heartbeat is late
@@ -34,7 +34,7 @@ func (m *Monitor) Observe(start time.Time, err error) {
 	late := !m.started.IsZero() && start.Sub(m.started) > m.lease*2/3
 	m.slow = err != nil || time.Since(start) > m.lease/3
 	if err != nil || late {
-		m.interrupted, m.resumed = true, time.Time{}
+		m.resumed = time.Time{}
 	}
 	if err != nil {
 		return
@@ -47,13 +47,14 @@ func (m *Monitor) Observe(start time.Time, err error) {
 
 // Healthy reports whether this process may take over the calls of others. The last heartbeat must have
 // taken at most a third of the lease, and must have been sent within two thirds of the lease: the next
-// one may be under way. After a failed or late heartbeat, the heartbeats must also have been in time for
-// a whole lease: within it, every process that is alive sends a heartbeat.
+// one may be under way. The heartbeats must have been in time for a whole lease, since the start of the
+// process or since a heartbeat that failed or was late: within it, every process that is alive sends a
+// heartbeat.
 func (m *Monitor) Healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.slow || m.started.IsZero() || time.Since(m.started) > m.lease*2/3 {
 		return false
 	}
-	return !m.interrupted || time.Since(m.resumed) >= m.lease
+	return !m.resumed.IsZero() && time.Since(m.resumed) >= m.lease
 }

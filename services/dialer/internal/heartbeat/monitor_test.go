@@ -27,21 +27,37 @@ func TestMonitor_Healthy(t *testing.T) {
 		want  bool
 	}{
 		{name: "no heartbeat yet"},
-		{name: "quick heartbeat", beats: []beat{{took: time.Millisecond}}, want: true},
-		{name: "a third of the lease", beats: []beat{{took: time.Second}}, want: true},
-		{name: "more than a third of the lease", beats: []beat{{took: time.Second + 1}}},
-		{name: "quick again", beats: []beat{{took: 2 * time.Second}, {took: time.Millisecond}}, want: true},
+		{name: "first heartbeat", beats: []beat{{took: time.Millisecond}}},
+		{
+			name:  "just less than a lease after the first heartbeat",
+			beats: slices.Concat(inTime(3), []beat{{after: time.Second - 1}}),
+		},
+		{name: "a lease after the first heartbeat", beats: inTime(4), want: true},
+		{
+			name:  "a third of the lease",
+			beats: slices.Concat(inTime(4), []beat{{took: time.Second}}),
+			want:  true,
+		},
+		{
+			name:  "more than a third of the lease",
+			beats: slices.Concat(inTime(4), []beat{{took: time.Second + 1}}),
+		},
+		{
+			name:  "quick again",
+			beats: slices.Concat(inTime(4), []beat{{took: 2 * time.Second}, {took: time.Millisecond}}),
+			want:  true,
+		},
 		{
 			name:  "failed heartbeat",
-			beats: []beat{{took: time.Millisecond}, {took: time.Millisecond, err: errors.New("away")}},
+			beats: slices.Concat(inTime(4), []beat{{took: time.Millisecond, err: errors.New("away")}}),
 		},
 		{
 			name:  "first heartbeat after a failure",
-			beats: []beat{{took: time.Millisecond}, {err: errors.New("away")}, {took: time.Millisecond}},
+			beats: slices.Concat(inTime(4), []beat{{err: errors.New("away")}, {took: time.Millisecond}}),
 		},
 		{
 			name:  "just less than a lease after a failure",
-			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(2), []beat{{after: time.Second - 1}}),
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{after: time.Second - 1}}),
 		},
 		{
 			name:  "a lease after a failure",
@@ -52,14 +68,14 @@ func TestMonitor_Healthy(t *testing.T) {
 			name:  "a failure within a lease after a failure",
 			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{err: errors.New("away")}}, inTime(3)),
 		},
-		{name: "late heartbeat", beats: []beat{{}, {after: 2*time.Second + 1}}},
+		{name: "late heartbeat", beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}})},
 		{
 			name:  "a lease after a late heartbeat",
-			beats: slices.Concat([]beat{{}, {after: 2*time.Second + 1}}, inTime(3)),
+			beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}}, inTime(3)),
 			want:  true,
 		},
-		{name: "next heartbeat hangs", beats: []beat{{took: time.Millisecond}}, since: 2 * time.Second},
-		{name: "next heartbeat is due", beats: []beat{{took: time.Millisecond}}, since: time.Second, want: true},
+		{name: "next heartbeat hangs", beats: inTime(4), since: 2*time.Second + 1},
+		{name: "next heartbeat is due", beats: inTime(4), since: time.Second, want: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -12,13 +12,18 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/migrations"
 )
 
-const lease = 5 * time.Minute // longer than any test takes
+const (
+	lease = 5 * time.Minute // longer than any test takes
+	// shortLease is the lease in tests that wait for its end.
+	shortLease = time.Second
+)
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
@@ -162,50 +167,58 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	dead, alive, silent := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease),
-		journal.New(pool, pool, uuid.New(), lease)
-	orphan := dial(t, dead)
-	for _, j := range []*journal.Journal{dead, alive} {
+// adopts sends heartbeats until the owner adopts calls: its heartbeats must have been in time for a
+// lease.
+func adopts(t *testing.T, j *journal.Journal) (calls []journal.Call) {
+	t.Helper()
+	polltest.Until(t, "calls are adopted", func() bool {
 		if _, err := j.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-	}
-	_ = dial(t, alive)
-	adopted := func(j *journal.Journal) []journal.Call {
-		t.Helper()
-		calls, err := j.Adopt(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return calls
-	}
-	if got := adopted(alive); len(got) != 0 {
-		t.Errorf("adopted %v, and everybody lives", got)
-	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '6 minutes'"); err != nil {
+		calls = adopted(t, j)
+		return len(calls) > 0
+	})
+	return calls
+}
+
+func adopted(t *testing.T, j *journal.Journal) []journal.Call {
+	t.Helper()
+	calls, err := j.Adopt(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := adopted(alive); len(got) != 0 {
-		t.Errorf("adopted %v by one who was silent as long", got)
-	}
-	if got := adopted(silent); len(got) != 0 {
-		t.Errorf("adopted %v by one who never gave a sign of life", got)
-	}
-	if _, err := alive.Beat(t.Context()); err != nil {
+	return calls
+}
+
+func TestAdopt_CallsOfDeadOwnersOnly(t *testing.T) {
+	t.Parallel()
+	pool, otherID, silentID := newPool(t), uuid.New(), uuid.New()
+	live := journal.New(pool, pool, uuid.New(), shortLease)
+	other, silent := journal.New(pool, pool, otherID, shortLease), journal.New(pool, pool, silentID, shortLease)
+	ofOther, ofSilent := dial(t, other), dial(t, silent)
+	if _, err := other.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := adopted(alive); len(got) != 1 {
-		t.Errorf("adopted: length of got = %d, want 1", len(got))
-	} else if got[0].CallID != orphan {
-		t.Errorf("adopted: got[0].CallID = %v, want %v", got[0].CallID, orphan)
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() + interval '1 hour'"); err != nil {
+		t.Fatal(err)
+	}
+	_ = dial(t, live)
+	if got := adopts(t, live); len(got) != 1 || got[0].CallID != ofSilent {
+		t.Fatalf("adopted calls = %v, want only %s of the owner without a heartbeat", got, ofSilent)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '1 hour'"); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(adopted(t, live)); got != 0 {
+		t.Errorf("calls adopted by an owner whose heartbeat is as old = %d, want 0", got)
+	}
+	if got := adopts(t, live); len(got) != 1 || got[0].CallID != ofOther {
+		t.Fatalf("adopted calls = %v, want only %s of the dead owner", got, ofOther)
 	}
 	wants(t, pool, "the end by the dead owner",
-		dead.EndGuard(orphan, journal.End{At: *instant(), Cause: call.NormalClearing}), store.ErrLost)
+		other.EndGuard(ofOther, journal.End{At: *instant(), Cause: call.NormalClearing}), store.ErrLost)
 	end := journal.End{At: *instant(), Cause: call.Unspecified, ByUs: true}
-	wants(t, pool, "the end", alive.EndGuard(orphan, end), nil)
+	wants(t, pool, "the end", live.EndGuard(ofOther, end), nil)
 }
 
 func TestPrune_OnlyLegsThatEndedLongAgo(t *testing.T) {

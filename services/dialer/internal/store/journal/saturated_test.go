@@ -60,9 +60,9 @@ func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// TestAdopt_OnlyAfterOwnHeartbeat covers a process that has not stored a heartbeat itself: it
-// adopts nothing, although its row is fresh.
-func TestAdopt_OnlyAfterOwnHeartbeat(t *testing.T) {
+// TestAdopt_OnlyAfterOwnHeartbeats covers a process that starts directly after an outage of the
+// database: the others look dead, and their next heartbeats have not been stored yet.
+func TestAdopt_OnlyAfterOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newPool(t), uuid.New()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
@@ -73,22 +73,17 @@ func TestAdopt_OnlyAfterOwnHeartbeat(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
 		t.Fatal(err)
 	}
-	j := journal.New(pool, pool, owner, time.Minute)
-	before, err := j.Adopt(t.Context())
-	if err != nil {
-		t.Fatalf("Adopt: %v", err)
-	}
-	if len(before) != 0 {
-		t.Errorf("calls adopted before the own heartbeat = %d, want 0", len(before))
+	j := journal.New(pool, pool, owner, shortLease)
+	if got := len(adopted(t, j)); got != 0 {
+		t.Errorf("calls adopted before the own heartbeat = %d, want 0", got)
 	}
 	if _, err := j.Beat(t.Context()); err != nil {
 		t.Fatalf("Beat: %v", err)
 	}
-	after, err := j.Adopt(t.Context())
-	if err != nil {
-		t.Fatalf("Adopt: %v", err)
+	if got := len(adopted(t, j)); got != 0 {
+		t.Fatalf("calls adopted after the first own heartbeat = %d, want 0", got)
 	}
-	if len(after) != 1 {
-		t.Errorf("calls adopted after the own heartbeat = %d, want 1", len(after))
+	if got := len(adopts(t, j)); got != 1 {
+		t.Errorf("calls adopted after heartbeats in time for a lease = %d, want 1", got)
 	}
 }
