@@ -155,6 +155,24 @@ func (w *world) alive(i store.Intent) {
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
+// dialedOver lets the request of an intent be dialing through another call, which a process fenced
+// before. The trunk has refused that call.
+func (w *world) dialedOver(i store.Intent, instance uuid.UUID) {
+	w.Helper()
+	w.enqueue(i)
+	refused := i
+	refused.CallID, refused.InstanceID = uuid.Must(uuid.NewV7()), instance
+	w.publish(refused, i)
+	w.withdraw(refused)
+	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
+		refused.CallID, refused.CallRequestID, instance)
+	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at, owner)
+		VALUES ($1, $2, $3, 'outbound', $4, $5, $6, 'fenced', 600, now() + interval '1 hour', $7)`,
+		refused.CallID, i.CallRequestID, i.WorkspaceID, i.From, i.To, i.AgentID, instance)
+	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
+}
+
 // outcome is what the database has of the request of an intent.
 type outcome struct {
 	State string
@@ -305,6 +323,21 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 			want: outcome{State: "queued", Fences: 1},
 		},
 		{
+			name:   "the database has the fence of the trunk before",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
+		},
+		{
+			name:   "the database has the fence of the trunk before, and the process is gone",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID) },
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
+		},
+		{
+			name:   "the database has the fence of another process",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
+			want:   outcome{State: "dialing", Fences: 1},
+		},
+		{
 			name: "the request has ended",
 			before: func(w *world, i store.Intent) {
 				w.enqueue(i)
@@ -343,6 +376,33 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				t.Errorf("request differs (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSettleIntents_SecondDialerChangesNothing covers two dialers that read the same open intents. The
+// second one settles them after the first.
+func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []store.Settled{{Failed: 1}, {}} {
+		settled, err := w.store.SettleIntents(t.Context(), state.Server, []store.Intent{i})
+		if err != nil {
+			t.Fatalf("SettleIntents = %v", err)
+		}
+		if settled != want {
+			t.Errorf("settled = %+v, want %+v", settled, want)
+		}
+		want := outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1}
+		if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
+			t.Errorf("request differs (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -174,6 +174,13 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
+// A trunk refused this call before a phone rang: its process had published the intent of another call
+// of the request. The database lost the fence of that call.
+const voidRefused = `
+UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
+WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
+	AND EXISTS (SELECT FROM fences f WHERE f.call_id = c.call_id AND f.instance_id = @instance_id)`
+
 const failRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at, ended_at)
@@ -195,7 +202,9 @@ type Settled struct {
 // fence and the call are inserted again. If the process that published the intent is alive, the call
 // may be live, and that process owns it. Otherwise the call is lost: recovery hangs it up and
 // publishes its end, which the carrier may know. If another call to the number is live, the request
-// ends with dial_state_unknown. A request that is not queued stays as it is.
+// ends with dial_state_unknown. If the request is dialing through a call that the same process fenced
+// over another trunk before, the call of the intent takes its place. Any other request that is not queued
+// stays as it is.
 //
 // It returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
@@ -247,7 +256,13 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		return fmt.Errorf("lock request: %w", err)
 	}
 	if err == nil && state != request.Queued {
-		return nil
+		voided, err := tx.Exec(ctx, voidRefused, args)
+		if err != nil {
+			return fmt.Errorf("void refused call: %w", err)
+		}
+		if voided.RowsAffected() == 0 {
+			return nil
+		}
 	}
 	var alive bool
 	if err := tx.QueryRow(ctx, mayLive, args).Scan(&alive); err != nil {
