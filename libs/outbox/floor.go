@@ -10,14 +10,16 @@ const sweepInterval = time.Minute
 // visits all of them, and takes longer and longer.
 //
 // A row with a lower id can be committed after a row with a higher one. The floor therefore rises only when
-// all transactions have ended that were running when the higher row was read. A sweep from the first row
-// once in a while covers a transaction that has its row's id but no transaction id yet.
+// all transactions have ended that were running when the higher row was read. Their ids are lower than that
+// of the transaction which deleted the row. (The xmax of a snapshot is no such bound: it is one more than
+// the highest id that has ended, and transactions with that id and higher ones can be running.) A sweep
+// from the first row once in a while covers a transaction that has its row's id but no transaction id yet.
 type floor struct {
 	// id is the floor.
 	id int64
-	// next becomes the floor when all transactions before xmax have ended. It is 0 if there is none.
-	next int64
-	xmax int64
+	// next becomes the floor when all transactions up to deletedBy have ended. It is 0 if there is none.
+	next      int64
+	deletedBy int64
 	// swept is the time of the last sweep.
 	swept time.Time
 }
@@ -30,13 +32,14 @@ func (f *floor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// published takes in a read whose rows were all deleted. last is the id of its last row, or 0 if it had no
-// rows; all reports that there were no further rows. xmin and xmax are of the snapshot of the read.
-func (f *floor) published(last int64, all bool, xmin, xmax int64) {
-	if f.next > 0 && xmin >= f.xmax && (all || last >= f.next) {
+// published takes in a read whose rows were all deleted. last is the id of its last row, and deletedBy the
+// id of the transaction that deleted the rows; both are 0 if it had no rows. all reports that there were no
+// further rows. Transactions with ids below xmin had ended before the read.
+func (f *floor) published(last int64, all bool, xmin, deletedBy int64) {
+	if f.next > 0 && xmin > f.deletedBy && (all || last >= f.next) {
 		f.id, f.next = max(f.id, f.next), 0
 	}
 	if f.next == 0 && last+1 > f.id && last > 0 {
-		f.next, f.xmax = last+1, xmax
+		f.next, f.deletedBy = last+1, deletedBy
 	}
 }

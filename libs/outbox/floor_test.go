@@ -15,37 +15,37 @@ import (
 func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
 	t.Parallel()
 	type read struct {
-		last       int64
-		all        bool
-		xmin, xmax int64
+		last            int64
+		all             bool
+		xmin, deletedBy int64
 	}
 	tests := []struct {
 		name  string
 		reads []read
 		want  int64
 	}{
-		{name: "rows were read once", reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}}, want: 0},
+		{name: "rows were read once", reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}}, want: 0},
 		{
 			name:  "a transaction that was running has not ended",
-			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {all: true, xmin: 104, xmax: 110}},
+			reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}, {all: true, xmin: 105}},
 			want:  0,
 		},
 		{
 			name:  "all transactions that were running have ended",
-			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {all: true, xmin: 105, xmax: 110}},
+			reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}, {all: true, xmin: 106}},
 			want:  11,
 		},
 		{
 			name:  "the second read stopped below the first one's last row",
-			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {last: 9, all: false, xmin: 105, xmax: 110}},
+			reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}, {last: 9, all: false, xmin: 106, deletedBy: 110}},
 			want:  0,
 		},
 		{
 			name:  "the second read passed the first one's last row",
-			reads: []read{{last: 10, all: true, xmin: 100, xmax: 105}, {last: 2000, all: false, xmin: 105, xmax: 110}},
+			reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}, {last: 2000, all: false, xmin: 106, deletedBy: 110}},
 			want:  11,
 		},
-		{name: "nothing was ever read", reads: []read{{all: true, xmin: 1, xmax: 1}, {all: true, xmin: 2, xmax: 2}}, want: 0},
+		{name: "nothing was ever read", reads: []read{{all: true, xmin: 1}, {all: true, xmin: 2}}, want: 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
 			now := time.Now()
 			f := floor{swept: now}
 			for _, r := range test.reads {
-				f.published(r.last, r.all, r.xmin, r.xmax)
+				f.published(r.last, r.all, r.xmin, r.deletedBy)
 			}
 			if got, _ := f.from(now); got != test.want {
 				t.Errorf("floor = %d, want %d", got, test.want)

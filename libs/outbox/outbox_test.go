@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -217,5 +218,52 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 	}
 	if got := len(collect(t, cfg, kafka.CallRequests.Name, atLeast(4*rounds))); got != 4*rounds {
 		t.Errorf("published events = %d, want %d", got, 4*rounds)
+	}
+}
+
+// TestRelay_KeepsTheOrderOfARowThatCommitsLate gives the transaction that commits late a higher id than the
+// transactions that ended when the relay read the outbox.
+func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	startRelay(t, pool, cfg)
+	begin := func() pgx.Tx {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	end := func(tx pgx.Tx, event outbox.Event) {
+		if err := outbox.Put(t.Context(), tx, event); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := func(left int) {
+		polltest.Until(t, "the committed rows are published", func() bool { return countRows(t, pool) == left })
+	}
+	early, late := begin(), begin()
+	if err := outbox.Put(t.Context(), late, fact("late", 1)); err != nil {
+		t.Fatal(err)
+	}
+	end(early, fact("early", 1))
+	published(0)
+	end(begin(), fact("early", 2)) // a second read, after which the floor may rise
+	published(0)
+	end(begin(), fact("early", 3))
+	published(0)
+	end(late, fact("other", 1))
+	end(begin(), fact("late", 2))
+	published(0)
+
+	byKey, _ := firsts(t, collect(t, cfg, kafka.CallRequests.Name, atLeast(6)))
+	if diff := cmp.Diff([]int{1, 2}, byKey["late"]); diff != "" {
+		t.Errorf("events of the late key in the order of the topic (-want +got):\n%s", diff)
 	}
 }

@@ -33,16 +33,12 @@ type row struct {
 	CreatedAt time.Time
 }
 
-// snapshot is what a read of the outbox saw: transactions below xmin have ended, those from xmax on had not
-// started.
-type snapshot struct{ xmin, xmax int64 }
-
-// oldestRows returns the rows from the floor on, and the snapshot in which they were read. Reading
+// oldestRows returns the rows from the floor on, and the id below which all transactions had ended. Reading
 // from the last published row instead would miss a row with a lower id that commits later.
 // bytes_before bounds the memory: the batch ends with the row that reaches 16 MiB. If there are no
-// rows, one row with NULL columns contains the snapshot.
+// rows, one row with NULL columns contains that id.
 const oldestRows = `
-SELECT pg_snapshot_xmin(snapshot)::text::bigint, pg_snapshot_xmax(snapshot)::text::bigint,
+SELECT pg_snapshot_xmin(snapshot)::text::bigint,
        oldest.id, oldest.event_id, oldest.topic, oldest.key, oldest.headers, oldest.payload, oldest.created_at
 FROM (SELECT pg_current_snapshot() AS snapshot) AS taken
 LEFT JOIN (
@@ -55,7 +51,7 @@ LEFT JOIN (
 ) AS oldest ON coalesce(bytes_before, 0) < 16777216
 ORDER BY oldest.id`
 
-const deleteRows = `DELETE FROM outbox WHERE id = ANY($1)`
+const deleteRows = `DELETE FROM outbox WHERE id = ANY($1) RETURNING pg_current_xact_id()::text::bigint`
 
 // maxBytes is where oldestRows stops.
 const maxBytes = 16 << 20
@@ -68,7 +64,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	}
 	started := time.Now()
 	from, sweep := s.floor.from(started)
-	rows, seen, err := s.read(from)
+	rows, xmin, err := s.read(from)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the outbox: %w", err)
 	}
@@ -77,7 +73,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		s.floor.swept = started
 	}
 	if len(rows) == 0 {
-		s.floor.published(0, all, seen.xmin, seen.xmax)
+		s.floor.published(0, all, xmin, 0)
 		s.relay.age.Store(&ageSample{at: started})
 		return 0, all, nil
 	}
@@ -87,7 +83,8 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		return 0, false, stopped
 	}
 	crash.Point("outbox: after ack")
-	if err := s.exec(deleteRows, acknowledged(rows, faults)); err != nil {
+	deletedBy, err := s.delete(acknowledged(rows, faults))
+	if err != nil {
 		return 0, false, fmt.Errorf("delete published rows: %w", err)
 	}
 	s.relay.metrics.published(rows, faults, time.Since(published))
@@ -97,7 +94,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	if err := errors.Join(faults...); err != nil {
 		return 0, false, s.relay.mend(ctx, rows, faults)
 	}
-	s.floor.published(rows[len(rows)-1].ID, all, seen.xmin, seen.xmax)
+	s.floor.published(rows[len(rows)-1].ID, all, xmin, deletedBy)
 	if all {
 		s.relay.age.Store(&ageSample{at: started}) // rows that wait now were committed later
 	}
@@ -111,13 +108,22 @@ func weight(rows []row) (bytes int) {
 	return bytes
 }
 
-// read returns the oldest rows with at least the id from.
-func (s *session) read(from int64) (rows []row, seen snapshot, err error) {
+// delete deletes rows and returns the id of its transaction, or 0 if there was nothing to delete.
+func (s *session) delete(ids []int64) (transaction int64, err error) {
+	err = s.row(deleteRows, &transaction, ids)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return transaction, err
+}
+
+// read returns the oldest rows with at least the id from, and the id below which all transactions had ended.
+func (s *session) read(from int64) (rows []row, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	found, err := s.conn.Query(ctx, oldestRows, pg.Args{"floor": from, "most": batchRows})
 	if err != nil {
-		return nil, seen, err
+		return nil, 0, err
 	}
 	var id *int64
 	var eventID *uuid.UUID
@@ -125,7 +131,7 @@ func (s *session) read(from int64) (rows []row, seen snapshot, err error) {
 	var createdAt *time.Time
 	var key, payload []byte
 	var headers map[string]string
-	columns := []any{&seen.xmin, &seen.xmax, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}
+	columns := []any{&xmin, &id, &eventID, &topic, &key, &headers, &payload, &createdAt}
 	_, err = pgx.ForEachRow(found, columns, func() error {
 		if id != nil {
 			rows = append(rows, row{*id, *eventID, *topic, key, headers, payload, *createdAt})
@@ -133,7 +139,7 @@ func (s *session) read(from int64) (rows []row, seen snapshot, err error) {
 		key, payload, headers = nil, nil, nil // the next row gets its own
 		return nil
 	})
-	return rows, seen, err
+	return rows, xmin, err
 }
 
 var (

@@ -272,10 +272,10 @@ func (s *session) exec(statement string, args ...any) error {
 	return err
 }
 
-func (s *session) row(statement string, into any) error {
+func (s *session) row(statement string, into any, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	return s.conn.QueryRow(ctx, statement).Scan(into)
+	return s.conn.QueryRow(ctx, statement, args...).Scan(into)
 }
 
 func (r *Relay) lead(leads bool) {
