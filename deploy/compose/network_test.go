@@ -323,7 +323,8 @@ func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
 	}
 }
 
-// TestCharts_NobodyIsNotEverybody: a rule without peers allows all, so a list that was emptied must leave no rule; and what stays open to the world is said in helm/README.md.
+// TestCharts_NobodyIsNotEverybody checks that an empty list of peers leaves no rule, because Kubernetes reads a rule
+// without peers as a rule for all peers. docs/deploy/helm.md must list what stays open.
 func TestCharts_NobodyIsNotEverybody(t *testing.T) {
 	t.Parallel()
 	var none []string
@@ -352,14 +353,14 @@ func TestCharts_NobodyIsNotEverybody(t *testing.T) {
 		slices.Sort(names) // a service and its migration are one here
 		same(t, what+" is open for", slices.Compact(names), want[what])
 	}
-	page := strings.Join(strings.Fields(strings.Join(lines(t, "helm/README.md"), " ")), " ")
+	page := strings.Join(strings.Fields(strings.Join(lines(t, "docs/deploy/helm.md"), " ")), " ")
 	for _, words := range []string{
-		"webhook-dispatcher and dialer reach the internet as well, and no private network and none of `global.nodes` through it",
-		"Postgres and Kafka may be anywhere at their ports until `network.postgres.to` and `network.kafka.to` say where",
-		"The gateway's `http` is open to everybody until `network.clients` says to whom",
+		"webhook-dispatcher and dialer reach the internet as well, but no private network and none of `global.nodes`.",
+		"Postgres and Kafka are permitted at every address until `network.postgres.to` and `network.kafka.to` restrict them",
+		"The gateway's `http` accepts every client until `network.clients` restricts it",
 	} {
 		if !strings.Contains(page, words) {
-			t.Errorf("helm/README.md does not say: %s", words)
+			t.Errorf("docs/deploy/helm.md does not contain: %s", words)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	wantContains(t, "_refuse.tpl", text, `"`+drain[1]+`s" }}`)
 }
 
-// helm/README.md says that the charts do not render without values, and that the examples need the operator's keys.
+// The charts do not render without values, and the examples need the operator's keys (docs/deploy/helm.md, Install).
 func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

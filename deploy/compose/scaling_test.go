@@ -17,13 +17,13 @@ import (
 // lag is what consumers scale on (libs/kafka): records of a partition that the group has not settled.
 const lag = "kafka_consumer_lag_records"
 
-// TestCharts_ScaleOnTheirOwnRecords: whoever reads topics scales on what its own group has not read of the widest of them, knows how many partitions those have, and gives a replica ten
-// seconds of the rate that helm/README.md says was measured. Compacted topics carry settings, which
-// change rarely: no service scales on them. That the binaries tell these series, TestCharts_ComeUp
-// sees.
+// TestCharts_ScaleOnTheirOwnRecords checks that each consumer scales on the lag of its group in the topics with the
+// most partitions, states the number of partitions, and gives a replica ten seconds of the rate in docs/deploy/helm.md.
+// No service scales on compacted topics, because settings change rarely. TestCharts_ComeUp checks that the binaries
+// export these series.
 func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 	t.Parallel()
-	table := strings.Join(lines(t, "helm/README.md"), "\n")
+	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
 	for _, name := range services {
 		var want, got []string
 		widest := int32(0)
@@ -51,7 +51,7 @@ func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 			wantEqual(t, name+": partitions of "+topic.Name, by.Partitions, int(topic.Partitions))
 			wantEqual(t, name+": rest of each divided by ten", by.Each%10, 0)
 			if row := fmt.Sprintf("| %s | `%s` | %d |", name, topic.Name, by.Each/10); !strings.Contains(table, row) {
-				t.Errorf("helm/README.md has no row %q", row)
+				t.Errorf("docs/deploy/helm.md has no row %q", row)
 			}
 		}
 		same(t, name+" scales on the records of", got, want)

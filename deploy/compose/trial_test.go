@@ -18,8 +18,9 @@ import (
 	"ringfence.dev/libs/loopback"
 )
 
-// TestCharts_ComeUp runs the six binaries as a cluster would: with the settings of the golden of environments/small.yaml, in a database that postgres.sql and the passwords of
-// environments/secrets.sh make, with the Secrets of the latter, migrated by the owning role, which no serving process knows. Then README.md's first call is placed, every HPA finds its metrics, and all end in order.
+// TestCharts_ComeUp runs the six binaries with the settings of the golden of environments/small.yaml. The database and
+// the Secrets are those that postgres.sql and environments/secrets.sh create, and the owning roles migrate. The test
+// places the first call of docs/deploy/compose.md, looks for the metrics of every HPA, and stops all processes.
 func TestCharts_ComeUp(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -59,9 +60,9 @@ func TestCharts_ComeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, token, _ := strings.Cut(c.secret["gateway"]["OPERATOR_TOKENS"], "=")
-	said, err := rig.FirstCall(t.Context(), filepath.Join(root, "README.md"), base, admin, token)
+	output, err := rig.FirstCall(t.Context(), filepath.Join(root, "docs/deploy/compose.md"), base, admin, token)
 	if err != nil && (!errors.Is(err, rig.ErrNoShell) || os.Getenv("CI") == "true") {
-		t.Errorf("%v:\n%s", err, said)
+		t.Errorf("%v:\n%s", err, output)
 	}
 	c.scales()
 	c.end()

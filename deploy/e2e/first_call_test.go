@@ -9,7 +9,8 @@ import (
 )
 
 // TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
-// each event per subscription, and one trace through all six services. The first call of README.md is placed as it stands there.
+// each event per subscription, and one trace through all six services. It also runs the
+// first call of docs/deploy/compose.md.
 func TestFirstCall_OneOfEverything(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -53,7 +54,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 		}
 	}
 	assertOneTrace(t, world.traces, req.ID)
-	placesTheREADMEsCall(t, s)
+	placesTheDocumentedCall(t, s)
 }
 
 // receiverPath subscribes the workspace a second time, to another path of the same receiver.

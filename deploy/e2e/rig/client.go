@@ -160,30 +160,31 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 	}
 }
 
-// ErrNoShell says that what README.md has one type needs a program that is not here.
-var ErrNoShell = errors.New("README.md's first call needs curl and jq")
+// ErrNoShell is returned if curl or jq is not installed.
+var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall types what README.md has one type beside docker compose, at other addresses, and waits until the call's request is completed. said is all that was answered.
-func FirstCall(ctx context.Context, readme, base, admin, token string) (said string, err error) {
+// FirstCall runs the commands of the section "Place the first call" of page (docs/deploy/compose.md) against other
+// addresses and waits until the call request is completed. It returns the output of the commands.
+func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", ErrNoShell
 		}
 	}
-	text, err := os.ReadFile(readme)
+	text, err := os.ReadFile(page)
 	if err != nil {
-		return "", fmt.Errorf("read the README: %w", err)
+		return "", fmt.Errorf("read the page of the first call: %w", err)
 	}
-	_, section, _ := strings.Cut(string(text), "### On docker compose\n")
+	_, section, _ := strings.Cut(string(text), "## Place the first call\n")
 	_, block, opened := strings.Cut(section, "```sh\ndocker compose up --wait\n")
 	block, _, closed := strings.Cut(block, "```\n")
 	const asks = "ask $key $url/v1/call-requests\n"
 	if !opened || !closed || !strings.HasSuffix(block, asks) {
-		return "", errors.New("README.md has no first call on docker compose that ends with " + asks)
+		return "", fmt.Errorf("%s has no first call that ends with %s", page, asks)
 	}
 	for _, place := range []struct{ from, to string }{{"http://localhost:8081", admin}, {"http://localhost:8080", base}, {"example-operator-token", token}} {
 		if !strings.Contains(block, place.from) {
-			return "", fmt.Errorf("README.md's first call does not name %s", place.from)
+			return "", fmt.Errorf("the first call in %s does not name %s", page, place.from)
 		}
 		block = strings.ReplaceAll(block, place.from, place.to)
 	}

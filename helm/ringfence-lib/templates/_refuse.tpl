@@ -4,7 +4,7 @@
 {{- /* Like a container runtime: the first part of an image's name is a registry if it has a dot or a port, or is localhost. */}}
 {{- $first := splitList "/" (include "ringfence-lib.image" .) | first }}
 {{- if not (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
-{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the one that holds your images (README.md, step 1)" (include "ringfence-lib.image" .)) }}
+{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the one that holds your images (docs/deploy/helm.md, Install)" (include "ringfence-lib.image" .)) }}
 {{- end }}
 {{- range splitList "," (.Values.env.TRUSTED_KEYS | default "") }}
 {{- $key := splitn "=" 2 (trim .) }}

@@ -12,7 +12,7 @@ spec:
 {{- end }}
 
 {{/* Replicas by what waits: above is what the metric may come to whatever their number, each what every replica may have before it. The metrics are the service's own, made known to the cluster
-by an adapter: helm/README.md, Scaling. */}}
+by an adapter: docs/deploy/helm.md, Scaling. */}}
 {{- define "ringfence-lib.autoscaler" -}}
 {{- with .Values.autoscaling }}
 {{- if .enabled }}
