@@ -136,7 +136,7 @@ func (s Security) remedy(err error) string {
 	case errors.Is(err, kerr.UnsupportedVersion), strings.Contains(text, "broker is too old"):
 		return "the brokers in KAFKA_BROKERS are too old to be asked this: have Kafka 2.4 or newer"
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return "KAFKA_USER may not do this: give it the right (libs/kafka/README.md lists them)"
+		return "KAFKA_USER may not do this: give it the right (docs/kafka.md lists them)"
 	case !s.TLS && (hungUp(text) || strings.Contains(text, "invalid large response size")):
 		return "the brokers hang up on us; unless they are only starting: if this is their TLS port, set KAFKA_TLS=true; if they ask for a password, set KAFKA_SASL_MECHANISM"
 	case s.Mechanism == "" && hungUp(text):

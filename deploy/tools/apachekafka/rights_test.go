@@ -46,8 +46,9 @@ func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	return fmt.Sprintf("127.0.0.1:%d", outer), fmt.Sprintf("127.0.0.1:%d", inner)
 }
 
-// TestApacheKafka_TheRightsOfTheREADMESuffice: with the rights that libs/kafka/README.md lists for a reader it finds all that it looks for at its start.
-func TestApacheKafka_TheRightsOfTheREADMESuffice(t *testing.T) {
+// TestApacheKafka_DocumentedRightsSuffice checks that a reader with the rights that docs/kafka.md lists finds its topics
+// at start.
+func TestApacheKafka_DocumentedRightsSuffice(t *testing.T) {
 	const user = "calls"
 	forUsers, forAdmin := guarded(t, user)
 	wire, err := kafka.NewClient(kafka.Config{Brokers: []string{forAdmin}}, "admin", nil)
