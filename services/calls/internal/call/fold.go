@@ -7,10 +7,12 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Take folds the dialer's newest account of this call into it and says whether anything changed. A
-// version already seen, a step back and another end than the first change nothing; a skipped state is no fault.
+// Take applies the call of a dial event and returns whether anything changed. A version that was seen, an
+// earlier status and a second end change nothing. Statuses may be skipped. The first end counts with any
+// version: a dialer whose database lost its last commits counts again from an earlier version.
 func (c *Call) Take(news Call) bool {
-	if news.Version <= c.Version || news.Status.rank() < c.Status.rank() {
+	ends := news.Status.Terminal() && !c.Status.Terminal()
+	if !ends && (news.Version <= c.Version || news.Status.rank() < c.Status.rank()) {
 		return false
 	}
 	if c.Status.Terminal() && news.Status != c.Status {

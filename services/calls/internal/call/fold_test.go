@@ -64,6 +64,8 @@ func TestTake_MovesForwardOnly(t *testing.T) {
 		{"a late dialing after the end is history", whole[3], whole[0], Completed},
 		{"a higher version cannot take a call back", whole[2], withVersion(whole[1], 9), InProgress},
 		{"the first end counts", whole[3], withVersion(story(Failed)[2], 9), Completed},
+		{"an end with a version that was seen", whole[2], withVersion(story(Failed)[2], 3), Failed},
+		{"an end with an earlier version", withVersion(whole[2], 1003), story(Failed)[2], Failed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

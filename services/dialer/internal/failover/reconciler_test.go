@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -22,6 +23,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/polltest"
+	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
@@ -155,6 +157,14 @@ func (w *world) alive(i store.Intent) {
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
+// inAnotherCall lets the number of an intent be in a live call of another request.
+func (w *world) inAnotherCall(i store.Intent) {
+	w.Helper()
+	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
+		uuid.Must(uuid.NewV7()), w.workspace, i.To)
+}
+
 // dialedOver lets the request of an intent be dialing through another call, which a process fenced
 // before. The trunk has refused that call.
 func (w *world) dialedOver(i store.Intent, instance uuid.UUID) {
@@ -252,10 +262,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 				w.enqueue(i)
 				w.publish(i)
 				w.alive(i)
-				w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
-					status,
-					max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
-					uuid.Must(uuid.NewV7()), w.workspace, i.To)
+				w.inAnotherCall(i)
 			},
 			want: outcome{State: "failed", Failed: 1},
 		},
@@ -452,6 +459,37 @@ func TestReconcile_TheEndOfALostCallIsPublished(t *testing.T) {
 	want := outcome{State: "ended", Call: "failed", Ending: "lost", Fences: 1, Failed: 1}
 	if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
 		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+// A lost call whose number is in another call is not inserted again. The readers get its end as well.
+func TestReconcile_TheEndOfACallThatIsNotInsertedIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.inAnotherCall(i)
+	w.moveTo("b")
+	w.reconcile()
+	var payload []byte
+	const query = `SELECT payload FROM outbox WHERE key = convert_to($1::text, 'UTF8')`
+	if err := w.pool.QueryRow(t.Context(), query, i.CallRequestID).Scan(&payload); err != nil {
+		t.Fatalf("read the event of the request: %v", err)
+	}
+	var event eventv1.DialEvent
+	if err := proto.Unmarshal(payload, &event); err != nil {
+		t.Fatal(err)
+	}
+	if event.GetEnded() == nil {
+		t.Errorf("event = %v, want ended", &event)
+	}
+	if got := event.GetCall().GetCallId(); got != i.CallID.String() {
+		t.Errorf("call of the event = %q, want %q", got, i.CallID)
+	}
+	if got, want := event.GetCall().GetErrorCode(), call.CodeDialStateUnknown; got != want {
+		t.Errorf("error code = %q, want %q", got, want)
 	}
 }
 

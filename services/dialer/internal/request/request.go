@@ -137,12 +137,6 @@ func NoNumber() Refusal {
 		"Then ask for the call again."}
 }
 
-// DialStateUnknown is the refusal of a request that was about to be dialed when the database lost its last commits.
-func DialStateUnknown() Refusal {
-	return Refusal{CodeDialUnknown, "The database lost its last changes while this request was being dialed. " +
-		"It is not known whether the phone rang."}
-}
-
 // Erased is why a request ends whose person was erased while it waited.
 func Erased() Refusal {
 	return Refusal{CodeWithdrawn, "The person's data was erased, and their consent with it; ask for no further calls unless they agree anew."}

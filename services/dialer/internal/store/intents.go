@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
 )
 
@@ -161,8 +162,11 @@ INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
 VALUES (@call_id, @call_request_id,
 	(SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance_id)`
 
-// Nothing is inserted if another call to the number is live in this database. The version is higher
-// than that of the events that the lost call had published: readers ignore lower versions.
+// restoredVersion is the version at which a restored call begins. It is higher than that of the events
+// that the lost call had published: readers ignore lower versions.
+const restoredVersion = 1000
+
+// Nothing is inserted if another call to the number is live in this database.
 const restoreCall = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id,
 	variables, status, queued_at, max_call_seconds, deadline_at, owner, time_zone, ending, hangup_at, version)
@@ -170,7 +174,7 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	q.variables, 'fenced', q.queued_at, q.max_call_seconds,
 	now() + make_interval(secs => q.max_call_seconds) + @grace::interval,
 	CASE WHEN @alive::boolean THEN @instance_id::uuid END, @time_zone,
-	CASE WHEN @alive::boolean THEN '' ELSE 'lost' END, CASE WHEN NOT @alive::boolean THEN now() END, 1000
+	CASE WHEN @alive::boolean THEN '' ELSE 'lost' END, CASE WHEN NOT @alive::boolean THEN now() END, @version
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
@@ -247,8 +251,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		"call_request_id": i.CallRequestID, "workspace_id": i.WorkspaceID, "call_id": i.CallID, "to": i.To, "from": i.From,
 		"agent_id": i.AgentID, "contact_id": i.ContactID, "max_call_seconds": i.MaxCallSeconds, "queued_at": i.QueuedAt,
 		"trunk": i.Trunk, "instance_id": i.InstanceID, "time_zone": i.TimeZone, "at": i.At, "lease": s.timing.InstanceLease,
-		"claim_lease": s.timing.ClaimLease,
-		"grace":       s.timing.RingLimit + s.timing.WatchdogGrace,
+		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
 	var state request.State
 	err := tx.QueryRow(ctx, lockRequest, args).Scan(&state)
@@ -285,8 +289,13 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	failed := request.NewFailed(i.CallRequestID, i.WorkspaceID, request.DialStateUnknown(), at)
-	return outbox.Put(ctx, tx, outgoing(failed)...)
+	lost := &call.Call{ // it is not stored: readers that know it as live get its end
+		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: call.Outbound,
+		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: call.Fenced,
+		Ending: call.EndingLost, Version: restoredVersion,
+	}
+	lost.End(call.EndingLost.Unheard(at))
+	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 
 // restore inserts the call of an intent and its fence. It reports false if another call to the
