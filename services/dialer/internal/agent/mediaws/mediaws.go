@@ -1,5 +1,6 @@
-// Package mediaws owns the conversation with an agent of the customer's own, over a WebSocket in the shape of Media Streams: we connect to the customer's URL, signed,
-// send what the person says, and play what comes back. README.md tells a customer's developer what is sent and what may be.
+// Package mediaws holds conversations with a customer's own agent over a WebSocket in the format of
+// Media Streams. It connects to the customer's URL with a signed request, sends the person's audio
+// and plays the audio that it receives. docs/media-stream-agents.md describes the protocol.
 package mediaws
 
 import (
