@@ -86,7 +86,10 @@ func (c Cause) code() (code, detail string) {
 	switch c {
 	case UnallocatedNumber, InvalidNumberFormat, NumberChanged, NoRouteDestination:
 		return CodeInvalidNumber, "The number does not exist or cannot be reached; check it before asking for another call."
-	case CallRejected, FacilityRejected, IncompatibleDest, ProviderAuthFailed, SpamBlocked:
+	case ProviderAuthFailed:
+		return CodeProviderRejected, "The operator's trunk refused the operator's account; the callee had no part in it. " +
+			"Ask your operator to repair the trunk, then ask for the call again."
+	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
 		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
 	case AgentError:
 		return CodeAgentUnavailable, "The agent failed during the call, which is not charged; ask for the call again."

@@ -18,7 +18,7 @@ import (
 // Carrier places and ends calls. All methods are safe for concurrent use, in every replica and in
 // any order, also for calls that another replica began: a carrier stores what it needs besides the
 // call's id before the first event of the call. Every method ends within 10 s, and immediately when
-// ctx ends.
+// ctx ends. Originate can take longer if Originate.Waiting is set.
 //
 // What happens to a call reaches its row through package calls. A carrier that runs in the dialer
 // (SIP) applies the events of its legs. A carrier that outlives the dialer is a Feed, which
@@ -116,6 +116,10 @@ type Originate struct {
 	// that takes time: over SIP before each INVITE transaction, but not before a retransmission. If
 	// it returns false, the request does not leave. nil permits each request.
 	Permit func(context.Context) bool
+	// Waiting is called at most once: if the trunk has answered with nothing but 100 for a time.
+	// Originate then waits for the next response, or until the returned channel is closed. nil:
+	// Originate does not wait, and the trunk has the call.
+	Waiting func() (stop <-chan struct{})
 }
 
 // Permitted reports whether a request may leave now.

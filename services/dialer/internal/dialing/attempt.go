@@ -42,9 +42,9 @@ const (
 	lastPatience = 15 * time.Second
 )
 
-// attempt takes one claimed request as far as it goes. ctx ending means that nothing new is begun; what has passed its fence is
-// brought to its end.
-func (d *Dialer) attempt(stopping context.Context, r request.Request) {
+// attempt dials one claimed request. When stopping ends, nothing new begins; a request that has its fence is
+// dialed. free can be called early, if the attempt only waits for a trunk.
+func (d *Dialer) attempt(stopping context.Context, r request.Request, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
 		waited = time.Since(*r.QueuedAt)
@@ -52,7 +52,7 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 	ctx, span := telemetry.Continue(context.WithoutCancel(stopping), "dial", r.Traceparent, waited, telemetry.CallRequestID(r.CallRequestID.String()))
 	defer span.End()
 	crash.Point("dialer: after claim")
-	result, err := d.try(ctx, stopping, r)
+	result, err := d.try(ctx, stopping, r, free)
 	d.dials.WithLabelValues(result).Inc()
 	if notDialed(result) {
 		d.unused.add(r)
@@ -77,7 +77,7 @@ func notDialed(result string) bool {
 
 // try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs
 // out.
-func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result string, err error) {
+func (d *Dialer) try(ctx, stopping context.Context, r request.Request, free func()) (result string, err error) {
 	read := time.Now()
 	known, err := d.store.Circumstances(ctx, r)
 	if err != nil {
@@ -134,6 +134,10 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	defer done()
 	life, order := d.heart.Life(), carrier.Originate{
 		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), Over: chosen,
+		Waiting: func() <-chan struct{} {
+			free()
+			return stopping.Done()
+		},
 	}
 	defer d.underway.add(callID)()
 	if err := d.intend(ctx, r, order); err != nil {

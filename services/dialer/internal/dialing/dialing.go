@@ -201,9 +201,12 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	for _, r := range claimed.Requests {
 		d.busy.add(r.WorkspaceID, 1)
 		d.attempts.Go(func() {
-			defer d.Wake()
-			defer d.busy.add(r.WorkspaceID, -1)
-			d.attempt(ctx, r)
+			free := sync.OnceFunc(func() {
+				d.busy.add(r.WorkspaceID, -1)
+				d.Wake()
+			})
+			defer free()
+			d.attempt(ctx, r, free)
 		})
 	}
 	if rest = d.after(claimed); rest > 0 && ofTrunk.Live == 0 {

@@ -1,6 +1,7 @@
 package dialing_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -132,6 +133,8 @@ type desk struct {
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// trunkDown: no trunk can take a call.
 	trunkDown bool
+	// attempts is the dialer's limit of that name; 0: 5.
+	attempts int
 }
 
 func (d *desk) store() *store.Store {
@@ -237,7 +240,8 @@ func (d *desk) start(
 		failures = 0
 	}
 	dialer := dialing.New(st, contacts, over, nil, heart, d.intents, dialing.Limits{
-		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
+		Attempts: cmp.Or(d.attempts, 5), Overall: limit,
+		OfTrunk:  func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
 		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial, Reconciled: d.reconciled,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())

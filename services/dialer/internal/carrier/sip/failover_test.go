@@ -95,6 +95,95 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 	}
 }
 
+// TestOriginate_ATrunkThatAnswersLate has a trunk that sends more than a 100 only after Originate has begun to wait.
+// Only a refusal of our account is then still a refusal: no phone rang.
+func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		answer int // 0: the trunk sends nothing more
+		spare  bool
+		// refused: the operator must repair something; otherwise the trunk has the call.
+		refused bool
+	}{
+		{name: "401", answer: 401, refused: true},
+		{name: "407", answer: 407, refused: true},
+		{name: "403 from a trunk that has not taken a call", answer: 403, refused: true},
+		{name: "401 where another trunk is left", answer: 401, spare: true, refused: true},
+		{name: "503 where another trunk is left", answer: 503, spare: true},
+		{name: "486", answer: 486},
+		{name: "180", answer: 180},
+		{name: "nothing until the process stops"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			waiting, stop := make(chan struct{}), make(chan struct{})
+			port, dials := hears(t, func(c *signaltest.Call) {
+				c.Respond(100, "")
+				<-waiting
+				if tt.answer == 0 {
+					close(stop)
+					return
+				}
+				c.Respond(tt.answer, "")
+			})
+			var one trunk.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunk.Trunk) trunks {
+				one = good
+				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
+				if good.Priority = 2; tt.spare {
+					return several{one, good}
+				}
+				return several{one}
+			})
+			p.awaitAnswers(t, one)
+			waits := 0
+			_, err := p.Originate(t.Context(), carrier.Originate{
+				CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+				Waiting: func() <-chan struct{} {
+					waits++
+					close(waiting)
+					return stop
+				},
+			})
+			by := ""
+			if tt.spare {
+				by = one.TrunkID.String()
+			}
+			wantAccountRefused(t, err, tt.refused, by)
+			if waits != 1 {
+				t.Errorf("calls of Waiting = %d, want 1", waits)
+			}
+			if got := dials(); got != 1 {
+				t.Errorf("INVITEs = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// wantAccountRefused checks whether an originate returned that a trunk refused our account, and whether another trunk
+// may be tried.
+func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
+	t.Helper()
+	if !refused {
+		if err != nil {
+			t.Errorf("Originate = %v, want nil", err)
+		}
+		return
+	}
+	var got *carrier.Refused
+	if !errors.As(err, &got) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if !got.OperatorFault {
+		t.Error("OperatorFault = false, want true")
+	}
+	if got.By != by {
+		t.Errorf("By = %q, want %q", got.By, by)
+	}
+}
+
 // The trunks are probed in parallel: in series, the five silent trunks would use all the time that
 // a probe may take.
 func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {

@@ -71,15 +71,6 @@ func (o *care) operatorFault(end signal.End, order carrier.Originate) bool {
 	return false
 }
 
-func (o *care) hasAccepted() bool {
-	if o == nil {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.accepted
-}
-
 // channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
 // trunk does not answer OPTIONS or its circuit is open, and one more while the circuit is half-open.
 func (o *care) channels(t trunk.Trunk, live int, now time.Time) (most int, usable bool) {
@@ -185,22 +176,6 @@ func (o *care) heard(said error) {
 	}
 	if o.circuit.Succeeded() {
 		slog.Info("trunk circuit closed", "trunk", o.name)
-	}
-}
-
-// refusedLate opens the circuit if a call that the trunk seemed to have taken ends with 401 or 407:
-// the trunk needs longer than newHesitation to check our account. This call has ended, but the next
-// ones stay queued.
-func (o *care) refusedLate(end signal.End) {
-	if o == nil || !end.Elsewhere {
-		return
-	}
-	switch end.Status {
-	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.accepted = false
-		o.failed(&Response{Trunk: o.name, Status: end.Status, Reason: end.Reason}, true)
 	}
 }
 

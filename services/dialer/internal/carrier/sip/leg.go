@@ -40,9 +40,13 @@ type leg struct {
 	wished call.Cause // somebody wanted the end before there was a dialog
 	said   chan error // what the originate waits for; nil once it has been told, or has left
 	taken  bool
-	tried  bool // the trunk said that it tries
+	tried  bool // the trunk has sent a provisional response
 	over   bool
-	// refusable names the trunk when it may still refuse, since another could be asked.
+	// hesitated is closed when the trunk has answered with nothing but 100 for a time and Originate
+	// waits for the next response; late is then true.
+	hesitated chan struct{}
+	late      bool
+	// refusable is the id of the trunk if another trunk could be tried.
 	refusable string
 	offer     []byte        // of a call that came in
 	picked    chan struct{} // made when it is picked up, closed when that has been told, or has failed
@@ -128,6 +132,11 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 func (l *leg) answerOriginate(said error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.endOriginate(said)
+}
+
+// endOriginate is answerOriginate with the lock held.
+func (l *leg) endOriginate(said error) {
 	if l.said != nil {
 		l.said <- said
 		l.said = nil
@@ -146,6 +155,21 @@ func (l *leg) take(at time.Time) {
 	l.mu.Unlock()
 	if first {
 		l.answerOriginate(nil)
+	}
+}
+
+// hesitate is called when the trunk has answered with 100 for a time. Unless the trunk has sent more,
+// Originate waits for the next response, or the trunk has the call.
+func (l *leg) hesitate(at time.Time) {
+	if l.order.Waiting == nil {
+		l.take(at)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.taken && !l.over {
+		l.late = true
+		close(l.hesitated)
 	}
 }
 
@@ -317,7 +341,8 @@ func (l *leg) dialed() (at time.Time, live bool) {
 	return l.dialedAt, l.stored && !l.over && !l.lost && !l.dialedAt.IsZero()
 }
 
-// refresh applies the events of the leg again if it is live and has had a row in the journal.
+// refresh applies the events of the leg again if it is live and has had a row in the journal. If
+// Originate still waits, the trunk has the call from now on.
 func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -326,7 +351,9 @@ func (l *leg) refresh() {
 	case l.record.Inbound:
 		l.put(entry{event: l.event(carrier.Ringing, l.ringingAt)})
 	case !l.dialedAt.IsZero():
+		l.taken = true
 		l.put(entry{event: l.event(carrier.Taken, l.dialedAt)})
+		l.endOriginate(nil)
 	}
 }
 
@@ -362,17 +389,14 @@ func (l *leg) observer() signal.Observer {
 			l.dialedAt = at.UTC().Truncate(time.Microsecond)
 		},
 		Taken: func(at time.Time) {
+			wait := shortHesitation
 			l.mu.Lock()
 			l.tried = true
-			l.mu.Unlock()
-			wait := shortHesitation
-			switch {
-			case !l.known.hasAccepted():
-				wait = newHesitation
-			case l.refusable != "":
+			if l.refusable != "" {
 				wait = hesitation
 			}
-			time.AfterFunc(wait, func() { l.take(at) })
+			l.mu.Unlock()
+			time.AfterFunc(wait, func() { l.hesitate(at) })
 		},
 		Rang: func(at time.Time, _ []byte) {
 			l.take(at)
@@ -438,13 +462,13 @@ func (l *leg) optedOut(quote string, at time.Time) {
 }
 
 // ended takes the end of the leg. A trunk whose first response is a refusal has refused the call. A
-// trunk that refused after a 100 has refused it too, if another trunk can be tried. Originate
-// returns the refusal then, and the call has no event. A trunk that sent no response has not
-// refused: the phone can ring.
+// trunk that refused after a 100 has refused it too, if it refused our account or if another trunk
+// can be tried. Originate returns the refusal then, and the call has no event. A trunk that sent no
+// response has not refused: the phone can ring.
 func (l *leg) ended(e signal.End) {
 	talked, j := l.talk.End(), l.carrier.journal
 	l.mu.Lock()
-	picked := l.picked
+	picked, late := l.picked, l.late
 	l.mu.Unlock()
 	if picked != nil { // the caller may hang up in the moment of the answer, which comes first
 		<-picked
@@ -461,10 +485,9 @@ func (l *leg) ended(e signal.End) {
 		}})
 		return
 	}
-	if e.Status != 0 { // it had it
+	if e.Status != 0 || late { // it had it
 		l.answerOriginate(nil)
 	}
-	l.known.refusedLate(e)
 	l.end(e, talked)
 	l.answerOriginate(errSilence)
 }
@@ -516,11 +539,12 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 		err := fmt.Errorf("send the INVITE again after %d %s: the database or the dialer failed", e.Status, e.Reason)
 		return &carrier.Refused{Cause: call.NormalTemporaryFailure, Unsent: true, OperatorFault: true, Err: err}
 	}
-	elsewhere := e.Elsewhere && l.refusable != ""
+	elsewhere := e.Elsewhere && l.refusable != "" && !l.late
 	if offered && e.NotPermitted {
 		return l.notPermitted(e, elsewhere)
 	}
 	ours := offered && l.known.operatorFault(e, l.order)
+	elsewhere = elsewhere || ours && l.refusable != ""
 	if offered && (elsewhere || ours || !l.tried) {
 		refused := &carrier.Refused{
 			Cause: e.Cause, OperatorFault: ours, Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},

@@ -22,11 +22,10 @@ const (
 	firstWord = 5 * time.Second
 	// sessionOpen bounds the opening of the agent's session before the INVITE.
 	sessionOpen = 4 * time.Second
-	// A trunk that has sent only a 100 response may still refuse for a time. After it the trunk has the call.
-	// newHesitation is the time of a trunk whose credentials are not known to be good, hesitation if another trunk
-	// could be tried, and shortHesitation otherwise. newHesitation and firstWord together end within 10 s, as every
-	// Originate must.
-	newHesitation, hesitation, shortHesitation = 4 * time.Second, 2 * time.Second, 500 * time.Millisecond
+	// A trunk that has answered with nothing but 100 may still refuse. hesitation is how long another trunk is tried
+	// after a 502 or 503, and shortHesitation the time if there is no other trunk. After this time the trunk has the
+	// call, unless it refuses our account.
+	hesitation, shortHesitation = 2 * time.Second, 500 * time.Millisecond
 )
 
 func transports() map[trunk.Transport]string {
@@ -150,7 +149,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	}
 	l := &leg{
 		carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID),
-		record: record, order: o,
+		record: record, order: o, hesitated: make(chan struct{}),
 	}
 	if followed {
 		l.refusable = over.TrunkID.String()
@@ -167,25 +166,37 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	return first{l, said}, nil
 }
 
-// await waits for the trunk's first word.
+// await waits until the trunk has taken or refused the call.
 func (c *Carrier) await(ctx context.Context, o carrier.Originate, f first) error {
-	var err error
-	select {
-	case err = <-f.said:
-	case <-ctx.Done():
-		f.leg.mu.Lock()
-		f.leg.said = nil
-		f.leg.mu.Unlock()
-		select {
-		case err = <-f.said: // in this very instant
-		default:
-			err = ctx.Err()
-		}
-	}
-	if err != nil {
+	if err := f.result(ctx, o); err != nil {
 		return fmt.Errorf("originate %s: %w", o.CallID, err)
 	}
 	return nil
+}
+
+func (f first) result(ctx context.Context, o carrier.Originate) error {
+	hesitated, stop := f.leg.hesitated, (<-chan struct{})(nil)
+	for {
+		select {
+		case err := <-f.said:
+			return err
+		case <-hesitated:
+			hesitated, stop = nil, o.Waiting()
+		case <-stop:
+			stop = nil
+			f.leg.take(time.Now())
+		case <-ctx.Done():
+			f.leg.mu.Lock()
+			f.leg.said = nil
+			f.leg.mu.Unlock()
+			select {
+			case err := <-f.said: // in this very instant
+				return err
+			default:
+				return ctx.Err()
+			}
+		}
+	}
 }
 
 // nothingLeft ends a call whose INVITE was never sent.
