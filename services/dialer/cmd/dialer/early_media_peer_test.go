@@ -13,6 +13,7 @@ import (
 
 	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/call"
 )
 
 // asteriskTrunk is the configuration of an Asterisk at the first address that takes calls from the second one.
@@ -41,24 +42,31 @@ endpoint=ringfence
 match=%[2]s
 `
 
-// TestTrunk_EarlyMediaOfAsterisk calls an Asterisk that plays an announcement before it answers, and then sends the
-// agent's audio back. The announcement is not an answer: the model does not hear it, and the call is answered later.
-func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
-	t.Parallel()
+// asteriskSetup describes an Asterisk and the trunk to it.
+type asteriskSetup struct {
+	// dialplan are the steps of every call; %s in it is the file of the announcement.
+	dialplan     string
+	announcement time.Duration
+	// rtp are more lines of rtp.conf, and trunk more settings of the trunk.
+	rtp, trunk string
+}
+
+// asteriskRig starts an Asterisk, and a dialer with a trunk to it. Every agent runs on the model.
+func asteriskRig(t *testing.T, model *realtimetest.Server, setup asteriskSetup) *rig {
+	t.Helper()
 	peertest.AsteriskInstalled(t)
-	const announcement = 2 * time.Second
 	dir, network := t.TempDir(), fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
 	ours, theirs := network+"10", network+"20"
 	file := filepath.Join(dir, "announcement")
-	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, int(announcement.Milliseconds()))
+	samples := int(setup.announcement.Milliseconds()) // 8 a millisecond
+	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, samples)
 	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	asterisk, err := peertest.StartAsterisk(dir, map[string]string{
-		"pjsip.conf": fmt.Sprintf(asteriskTrunk, theirs, ours),
-		"rtp.conf":   "[general]\nrtpstart=20000\nrtpend=20199\n",
-		"extensions.conf": "[from-ringfence]\nexten => _+X.,1,Progress()\n same => n,Playback(" + file +
-			",noanswer)\n same => n,Answer()\n same => n,Echo()\n",
+		"pjsip.conf":      fmt.Sprintf(asteriskTrunk, theirs, ours),
+		"rtp.conf":        "[general]\nrtpstart=20000\nrtpend=20199\n" + setup.rtp,
+		"extensions.conf": "[from-ringfence]\nexten => _+X.,1," + fmt.Sprintf(setup.dialplan, file),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,13 +77,72 @@ func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
 			t.Logf("log of Asterisk:\n%s", asterisk.Said())
 		}
 	})
-	r, model := newRig(t, "0"), echoedModel(t)
+	r := newRig(t, "0")
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+ours+":5060", "SIP_ADVERTISED_ADDR="+ours, "RTP_ADDR="+ours,
 		"REALTIME_URL="+model.URL, "REALTIME_KEY=x")
-	trunk := `{"name":"asterisk","host":"` + theirs + `"}`
+	trunk := `{"name":"asterisk","host":"` + theirs + `"` + setup.trunk + `}`
 	if status, body := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk); status != 201 {
 		t.Fatalf("POST trunk = %d %v, want 201", status, body)
 	}
+	return r
+}
+
+// TestTrunk_AsteriskThatWaits calls an Asterisk that plays an announcement and then waits. While it waits, it sends no
+// RTP. The call goes on if RTCP arrives within the media timeout, or without a media timeout. Otherwise it ends.
+func TestTrunk_AsteriskThatWaits(t *testing.T) {
+	t.Parallel()
+	const dialplan = "Answer()\n same => n,Playback(%%s)\n same => n,Wait(%d)\n same => n,Hangup()\n"
+	tests := []struct {
+		name string
+		// rtcp is the time between two RTCP packets of Asterisk. Its default is 5 s.
+		rtcp time.Duration
+		// timeout is media_timeout_seconds, and wait how many seconds Asterisk waits.
+		timeout, wait int
+		cause         call.Cause
+		status        string
+	}{
+		{name: "RTCP", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: call.NormalClearing, status: "completed"},
+		{name: "neither RTCP nor a timeout", rtcp: time.Minute, wait: 8, cause: call.NormalClearing, status: "completed"},
+		{name: "no RTCP", rtcp: time.Minute, timeout: 5, wait: 60, cause: call.MediaTimeout, status: "failed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			model := realtimetest.New(realtimetest.Options{Reply: func(heard, asked string, _ int) realtimetest.Reply {
+				if heard != "" {
+					return realtimetest.Reply{}
+				}
+				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+			}})
+			t.Cleanup(model.Close)
+			r := asteriskRig(t, model, asteriskSetup{
+				dialplan: fmt.Sprintf(dialplan, tt.wait), announcement: 500 * time.Millisecond,
+				rtp:   fmt.Sprintf("rtcpinterval=%d\n", tt.rtcp.Milliseconds()),
+				trunk: fmt.Sprintf(`,"media_timeout_seconds":%d`, tt.timeout),
+			})
+			r.setAgent(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.",` +
+				`"silence_seconds":60}`)
+			end := last(r.ends(r.request("+14155551703"))).GetCall()
+			if got, want := end.GetHangupCause(), string(tt.cause); got != want {
+				t.Errorf("hangup cause = %q, want %q", got, want)
+			}
+			if got := end.GetStatus(); got != tt.status {
+				t.Errorf("status = %q, want %q", got, tt.status)
+			}
+		})
+	}
+}
+
+// TestTrunk_EarlyMediaOfAsterisk calls an Asterisk that plays an announcement before it answers, and then sends the
+// agent's audio back. The announcement is not an answer: the model does not hear it, and the call is answered later.
+func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
+	t.Parallel()
+	const announcement = 2 * time.Second
+	model := echoedModel(t)
+	r := asteriskRig(t, model, asteriskSetup{
+		announcement: announcement,
+		dialplan:     "Progress()\n same => n,Playback(%s,noanswer)\n same => n,Answer()\n same => n,Echo()\n",
+	})
 	r.setAgent(quietAgent)
 	facts := r.ends(r.request("+14155551701"))
 	wantEchoedCall(t, facts, model)

@@ -91,12 +91,18 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 }
 
 // TestInbound_TransportAndPortDecideTheTrunk calls from an address that two trunks have. The settings of the first
-// trunk would refuse the call with 488. The call must be answered with the settings of the second one.
+// trunk would refuse the call with 488. The call must be answered with the settings of the second one. A disabled trunk
+// does not count.
 func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, first string }{
+	tests := []struct {
+		name, first string
+		// disabled: the first trunk has the transport and the port of the call, and is disabled.
+		disabled bool
+	}{
 		{name: "other transport", first: `,"transport":"tls","srtp":"required"`},
 		{name: "other port", first: `,"codecs":["pcma"]`},
+		{name: "disabled trunk", first: `,"codecs":["pcma"]`, disabled: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,14 +110,18 @@ func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
 			peertest.Installed(t, "sipp")
 			r, address, port := newRig(t, "0"), freeAddr(t), peertest.Port(t)
 			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address)
+			first := peertest.Port(t)
+			if test.disabled {
+				first = port
+			}
+			path := r.addTrunk(p, first, `,"priority":1`+test.first)
+			if test.disabled {
+				r.patchTrunk(path, `{"status":"disabled"}`)
+			}
+			second := `{"name":"second","priority":2,"host":"127.0.0.1","port":%d,"inbound_sources":["127.0.0.66"]}`
 			url := "http://" + p.addr + "/admin/v1/trunks"
-			for _, trunk := range []string{
-				fmt.Sprintf(`{"name":"first","priority":1,"host":"127.0.0.1","port":%d%s}`, peertest.Port(t), test.first),
-				fmt.Sprintf(`{"name":"second","priority":2,"host":"127.0.0.1","port":%d,"inbound_sources":["127.0.0.66"]}`, port),
-			} {
-				if status, answer := r.asOperator("POST", url, trunk); status != 201 {
-					t.Fatalf("POST trunk = %d %v, want 201", status, answer)
-				}
+			if status, answer := r.asOperator("POST", url, fmt.Sprintf(second, port)); status != 201 {
+				t.Fatalf("POST trunk = %d %v, want 201", status, answer)
 			}
 			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
 			r.assignNumber(p)
