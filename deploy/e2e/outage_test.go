@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,4 +73,51 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 		t.Error(err)
 	}
 	t.Log(v)
+}
+
+const firstWithoutKafka = 9_000_000
+
+// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP): /readyz of the dialers becomes 503 without any dial. A
+// request that is accepted meanwhile is dialed after the broker has continued, and /readyz is 200 again.
+func TestKafkaAway_DialersAreNotReady(t *testing.T) {
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
+	w := tenant(t, s, hooks, "1000")
+	dialers, err := s.Privates("dialer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(dialers); got != 2 {
+		t.Fatalf("dialers = %d, want 2", got)
+	}
+	awaitStatus := func(want int) {
+		t.Helper()
+		for _, address := range dialers {
+			until(t, fmt.Sprintf("GET /readyz of the dialer at %s is %d", address, want), func() bool {
+				status, _, err := rig.NewClient("http://"+address, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
+				return err == nil && status == want
+			})
+		}
+	}
+	brokers := s.Processes()["broker"]
+	if got := len(brokers); got != 1 {
+		t.Fatalf("brokers = %d, want 1", got)
+	}
+	signal := func(sig syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(brokers[0], sig); err != nil {
+			t.Errorf("send %s to the broker: %v", sig, err)
+		}
+	}
+	awaitStatus(http.StatusOK)
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { signal(syscall.SIGCONT) })
+	awaitStatus(http.StatusServiceUnavailable)
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
+	posting.place(t.Context(), number(firstWithoutKafka))
+	signal(syscall.SIGCONT)
+	awaitStatus(http.StatusOK)
+	until(t, "the call ends", func() bool { return told(hooks, w) == 1 })
+	posting.check(t)
+	judge(t, s, w, hooks, posting.accepted)
 }
