@@ -60,7 +60,7 @@ func hanging() []fault {
 			})
 		}},
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
-		{"the broker hangs", false, []string{"OutboxStuck"}, stopped("broker")},
+		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
 		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *world, until func()) {
 			if err := w.proxy.Slow(300); err != nil {
 				t.Fatal(err)
