@@ -16,6 +16,10 @@ import (
 // Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a vacuum
 // removes nothing as long as another transaction holds an old snapshot. A statement that began at
 // the oldest entry would read all of them.
+//
+// Conditions on the subscription, the kind and the due time are row comparisons, and the order names all
+// three columns. Only the index webhook_queue_subscription fits them. With single comparisons, new
+// statistics can make the planner read another index.
 
 // Position is a place in the queue in the order of the due times.
 type Position struct {
@@ -171,11 +175,13 @@ type listRow struct {
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM webhook_queue q
-                 WHERE q.subscription_id = s.id AND NOT q.is_retry AND q.due_at <= now() AND NOT s.held
-                 ORDER BY q.due_at LIMIT 1), false) AS first,
+                 WHERE (q.subscription_id, q.is_retry) >= (s.id, false)
+                   AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, false, now()) AND NOT s.held
+                 ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS first,
        coalesce((SELECT true FROM webhook_queue q
-                 WHERE q.subscription_id = s.id AND q.is_retry AND q.due_at <= now() AND NOT s.held
-                 ORDER BY q.due_at LIMIT 1), false) AS retry
+                 WHERE (q.subscription_id, q.is_retry) >= (s.id, true)
+                   AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, true, now()) AND NOT s.held
+                 ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS retry
 FROM (
     SELECT s.id, s.url, s.resumed_at,
            coalesce((SELECT w.deliveries_held FROM workspace w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
@@ -430,11 +436,13 @@ FROM (
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         (SELECT q.due_at FROM webhook_queue q
-         WHERE q.subscription_id = room.id AND NOT q.is_retry AND q.due_at >= room.first_from AND q.due_at <= now()
-         ORDER BY q.due_at LIMIT @limit)
+         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
+           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
+         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
         UNION ALL
         (SELECT q.due_at FROM webhook_queue q
-         WHERE q.subscription_id = room.id AND q.is_retry AND q.due_at >= room.retry_from AND q.due_at <= now()
-         ORDER BY q.due_at LIMIT @limit)
+         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
+           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
     ) AS q
     LIMIT @limit) AS counted`

@@ -430,6 +430,49 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 	}
 }
 
+// At the time of the statistics the queue had retries of one subscription only. The planner then expects one
+// of them at the beginning of the index that polls use. That index now begins with 4,000 retries of others.
+func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	owner := pgtest.Owner(t, r.pool, schema)
+	const retries = `
+		INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
+		                           is_retry, due_at)
+		SELECT gen_random_uuid(), now(), gen_random_uuid(), $1, gen_random_uuid(), 'call.completed', 1, true,
+		       now() - interval '2 hours' + n * interval '1 second'
+		FROM generate_series(1, $2::int) n`
+	for _, step := range []struct {
+		sql  string
+		args []any
+	}{
+		{sql: retries, args: []any{sub, 100}},
+		{sql: `ANALYZE webhook_queue`},
+		{sql: `DELETE FROM webhook_queue`},
+		{sql: retries, args: []any{uuid.New(), 4000}},
+		{sql: retries, args: []any{sub, 10}},
+		{sql: `UPDATE webhook_queue SET due_at = now() WHERE subscription_id = $1`, args: []any{sub}},
+	} {
+		if _, err := owner.Exec(t.Context(), step.sql, step.args...); err != nil {
+			t.Fatalf("%s: %v", step.sql, err)
+		}
+	}
+	m := newMeteredStore(t, r.pool)
+	before := m.read(entriesRead)
+	due := m.listDue(uuid.Nil, 256)
+	wantAtMost(t, "index entries read by ListDue", m.read(entriesRead)-before, 400)
+	wantEqual(t, "listed kinds of due deliveries", len(due), 1)
+
+	before = m.read(entriesRead)
+	backlog, err := m.CountBacklog(t.Context(), []store.Room{{SubscriptionID: sub}}, 1000)
+	if err != nil {
+		t.Fatalf("CountBacklog: %v", err)
+	}
+	wantAtMost(t, "index entries read by CountBacklog", m.read(entriesRead)-before, 400)
+	wantEqual(t, "counted deliveries", backlog.Rows, 10)
+}
+
 func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
