@@ -81,21 +81,36 @@ func (c *Consumer) committed(chunks []*chunk) {
 }
 
 func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
+	// last is the only record whose handler left statements for the commit; nil if there are others.
+	var last *incoming
 	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
+		last = nil
 		found, err := c.begin(ctx, tx, chunks)
 		if err != nil {
 			return err
 		}
 		fresh, toPark := found.sort(chunks)
-		if onCommit, err = c.handle(ctx, tx, fresh); err != nil {
+		outcome, err := c.handle(ctx, tx, fresh)
+		if err != nil {
 			return err
 		}
 		if err := c.park(ctx, tx, toPark); err != nil {
 			return err
 		}
+		onCommit = outcome.OnCommit
+		if outcome.Last != nil {
+			tx.LaterAll(outcome.Last)
+			if len(fresh) == 1 {
+				last = fresh[0]
+			}
+		}
 		crash.Point("inbox: before commit")
 		return nil
 	})
+	if err != nil && last != nil && isPermanent(err) {
+		last.fault = err
+		return nil, &parkError{last, err}
+	}
 	return onCommit, err
 }
 
@@ -128,28 +143,28 @@ func (b *lookup) sort(chunks []*chunk) (fresh, toPark []*incoming) {
 
 // handle calls the handler for records of one topic. If records are to be parked, it sets their fault and
 // returns a parkError for the first one.
-func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (onCommit func(), err error) {
+func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (outcome Outcome, err error) {
 	if len(records) == 0 {
-		return nil, nil
+		return outcome, nil
 	}
 	batch := make([]Record, len(records))
 	for i, rec := range records {
 		batch[i] = c.traced(ctx, rec)
 		defer batch[i].Span.End()
 	}
-	outcome, err := c.callHandler(ctx, tx, batch)
+	outcome, err = c.callHandler(ctx, tx, batch)
 	if err != nil {
 		for _, rec := range batch {
 			rec.Span.SetStatus(codes.Error, err.Error())
 		}
 		if len(records) == 1 && isPermanent(err) {
 			records[0].fault = err
-			return nil, &parkError{records[0], err}
+			return outcome, &parkError{records[0], err}
 		}
-		return nil, err
+		return outcome, err
 	}
 	if len(outcome.Results) != len(records) {
-		return nil, fmt.Errorf("the handler of %s returned %d results for %d records",
+		return outcome, fmt.Errorf("the handler of %s returned %d results for %d records",
 			records[0].Topic, len(outcome.Results), len(records))
 	}
 	var park *parkError
@@ -166,9 +181,9 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (
 		}
 	}
 	if park != nil {
-		return nil, park
+		return outcome, park
 	}
-	return outcome.OnCommit, nil
+	return outcome, nil
 }
 
 // traced starts the span of a record.

@@ -53,6 +53,8 @@ type applyBench struct {
 	commits int      // calls of OnCommit
 	// respond, if not nil, decides the outcome after the effects were written.
 	respond func(values []string) (Outcome, error)
+	// last: the effects are written by Outcome.Last.
+	last bool
 }
 
 func newApplyBench(t *testing.T, respond func(values []string) (Outcome, error)) *applyBench {
@@ -80,9 +82,12 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 	b.mu.Lock()
 	b.calls = append(b.calls, strings.Join(values, " "))
 	b.mu.Unlock()
+	const insert = "INSERT INTO effect (value) SELECT unnest(@values::text[])"
 	args := pg.Args{"values": values}
-	if _, err := tx.Exec(ctx, "INSERT INTO effect (value) SELECT unnest(@values::text[])", args); err != nil {
-		return Outcome{}, err
+	if !b.last {
+		if _, err := tx.Exec(ctx, insert, args); err != nil {
+			return Outcome{}, err
+		}
 	}
 	outcome := Outcome{Results: make([]Result, len(values))}
 	if b.respond != nil {
@@ -90,6 +95,10 @@ func (b *applyBench) handleBatch(ctx context.Context, tx pgx.Tx, batch []Record)
 		if outcome, err = b.respond(values); err != nil {
 			return Outcome{}, err
 		}
+	}
+	if b.last {
+		outcome.Last = &pgx.Batch{}
+		outcome.Last.Queue(insert, args)
 	}
 	outcome.OnCommit = func() {
 		b.mu.Lock()
@@ -321,33 +330,45 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 // database or the handler can never take.
 func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
-	b := newApplyBench(t, func(values []string) (Outcome, error) {
-		for _, value := range values {
-			if value == "a-2" {
-				panic("unlucky")
+	for _, test := range []struct {
+		name string
+		last bool
+	}{
+		{name: "statements of the handler"},
+		{name: "statements sent with COMMIT", last: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newApplyBench(t, func(values []string) (Outcome, error) {
+				for _, value := range values {
+					if value == "a-2" {
+						panic("unlucky")
+					}
+				}
+				return Outcome{Results: make([]Result, len(values))}, nil
+			})
+			b.last = test.last
+			w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(),
+				partition: partition{testTopic, 0}}
+			w.position = startAt(t, b.Consumer, w.partition)
+			records := b.records("a-1", "a-2", "b-1", "a-3", "c-1", "unfit", "d-1")
+			for i, rec := range records {
+				rec.Offset = int64(i)
 			}
-		}
-		return Outcome{Results: make([]Result, len(values))}, nil
-	})
-	w := &worker{group: &group{consumer: b.Consumer}, stopping: make(chan struct{}), ctx: t.Context(),
-		partition: partition{testTopic, 0}}
-	w.position = startAt(t, b.Consumer, w.partition)
-	records := b.records("a-1", "a-2", "b-1", "a-3", "c-1", "unfit", "d-1")
-	for i, rec := range records {
-		rec.Offset = int64(i)
-	}
-	if err := w.applyShared(records); err == nil {
-		t.Error("applyShared = nil, want an error")
-	}
-	for _, rec := range records { // as applyPart does
-		if err := w.applySingle(rec); err != nil {
-			t.Fatalf("applySingle %s: %v", rec.Value, err)
-		}
-	}
-	b.wantEffects("a-1 b-1 c-1 d-1")
-	b.wantPosition(0, 7)
-	if got := countRows(t, b.pool, "parked"); got != 3 {
-		t.Errorf("parked records = %d, want 3 (a-2, a-3 and unfit)", got)
+			if err := w.applyShared(records); err == nil {
+				t.Error("applyShared = nil, want an error")
+			}
+			for _, rec := range records { // as applyPart does
+				if err := w.applySingle(rec); err != nil {
+					t.Fatalf("applySingle %s: %v", rec.Value, err)
+				}
+			}
+			b.wantEffects("a-1 b-1 c-1 d-1")
+			b.wantPosition(0, 7)
+			if got := countRows(t, b.pool, "parked"); got != 3 {
+				t.Errorf("parked records = %d, want 3 (a-2, a-3 and unfit)", got)
+			}
+		})
 	}
 }
 

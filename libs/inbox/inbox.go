@@ -83,6 +83,9 @@ func ResultOf(err error) (Result, error) {
 type Outcome struct {
 	// Results has one element per record of the batch.
 	Results []Result
+	// Last, if not nil, has the last statements of the handler. They are sent together with COMMIT, which
+	// saves a round trip. If one fails, that is an error of the handler.
+	Last *pgx.Batch
 	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if the
 	// transaction was rolled back or if it is unknown whether it committed. It must not block.
 	OnCommit func()

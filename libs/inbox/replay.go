@@ -213,7 +213,19 @@ func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onC
 	if err != nil {
 		return nil, &parkError{&incoming{Record: letter}, err}
 	}
-	return c.handle(ctx, tx, []*incoming{{Record: rec}})
+	replayed := &incoming{Record: rec}
+	outcome, err := c.handle(ctx, tx, []*incoming{replayed})
+	if err != nil {
+		return nil, err
+	}
+	if outcome.Last != nil {
+		if err := tx.SendBatch(ctx, outcome.Last).Close(); isPermanent(err) {
+			return nil, &parkError{replayed, err}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return outcome.OnCommit, nil
 }
 
 // PutBack is the command `replay` of a service. It writes to out how many parked records of the topic were

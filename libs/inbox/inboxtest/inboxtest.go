@@ -42,5 +42,10 @@ func apply(ctx context.Context, tx pgx.Tx, handler inbox.Handler, rec kafka.Reco
 	if len(outcome.Results) != 1 {
 		return nil, fmt.Errorf("the handler returned %d results for one record", len(outcome.Results))
 	}
+	if outcome.Last != nil {
+		if err := tx.SendBatch(ctx, outcome.Last).Close(); err != nil {
+			return nil, fmt.Errorf("send the last statements: %w", err)
+		}
+	}
 	return outcome.OnCommit, outcome.Results[0].Reason()
 }

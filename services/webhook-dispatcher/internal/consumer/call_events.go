@@ -41,9 +41,14 @@ func (c *Consumer) onCallEvents(
 	}
 	var done store.Ingested
 	if len(events) > 0 {
-		if done, err = c.store.Ingest(ctx, tx, events...); err != nil {
+		ingest := c.store.Match
+		if len(erasures) > 0 {
+			ingest = c.store.Ingest // an erasure reads the events of its call
+		}
+		if done, err = ingest(ctx, tx, events...); err != nil {
 			return outcome, err
 		}
+		outcome.Last = done.Insert
 	}
 	for _, erasure := range erasures {
 		if err := c.store.EraseCall(ctx, tx, erasure); err != nil {

@@ -51,7 +51,9 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 		}
 		if err == nil {
 			poll, tick = false, false
-			err = d.claimReady(ctx)
+			var claimed bool
+			claimed, err = d.claimReady(ctx)
+			poller.busy = poller.busy || claimed
 		}
 		if err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "claim of due deliveries failed", "error", err)
@@ -81,6 +83,8 @@ type poller struct {
 	// polledTo is the end of the last poll; zero before the first.
 	polledTo         time.Time
 	longAt, listedAt time.Time
+	// busy is true if there was a claim since the last poll.
+	busy bool
 }
 
 // poll adds the endpoints whose deliveries became due since the last poll. The first one, and one in
@@ -97,8 +101,10 @@ func (p *poller) poll(ctx context.Context, tick bool) error {
 		overlap = pollOverlap
 	}
 	from := p.polledTo.Add(-overlap)
+	idle := tick && !p.busy
+	p.busy = false
 	for position, more := (store.Position{DueAt: from}), true; more; {
-		found, err := p.store.PollDue(ctx, store.Poll{After: position, ChangedSince: from, Limit: pollRows, Idle: tick})
+		found, err := p.store.PollDue(ctx, store.Poll{After: position, ChangedSince: from, Limit: pollRows, Idle: idle})
 		if err != nil {
 			return err
 		}
@@ -125,36 +131,45 @@ func (p *poller) list(ctx context.Context) error {
 	return nil
 }
 
-// claimReady claims until no endpoint with due deliveries has room.
-func (d *Dispatcher) claimReady(ctx context.Context) error {
+// claimReady claims until no endpoint with due deliveries has room. It reports whether it sent a claim.
+func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
 		rooms := d.limits.reserve()
 		if len(rooms) == 0 {
-			return nil
+			return claimed, nil
 		}
-		started := time.Now()
-		// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
-		// if ctx ends meanwhile.
-		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTime, store.StartLimit(d.cfg.Lease)))
-		claimed, err := d.store.ClaimDue(claiming, store.Claim{
-			Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
-		})
-		cancel()
-		if err != nil {
-			d.limits.cancel(rooms)
-			return err
+		claimed = true
+		if err := d.claim(ctx, rooms); err != nil {
+			return claimed, err
 		}
-		d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
-		if len(claimed.Work) > 0 {
-			crash.Point("webhook-dispatcher: after claim")
-		}
-		requests, work, back := d.limits.start(rooms, claimed)
-		for i, w := range work {
-			d.start(ctx, requests[i], w)
-		}
-		if len(back) > 0 {
-			d.release(ctx, back)
-		}
+	}
+	return claimed, nil
+}
+
+// claim claims deliveries of the given endpoints and starts their requests.
+func (d *Dispatcher) claim(ctx context.Context, rooms []store.Room) error {
+	started := time.Now()
+	// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
+	// if ctx ends meanwhile.
+	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTime, store.StartLimit(d.cfg.Lease)))
+	claimed, err := d.store.ClaimDue(claiming, store.Claim{
+		Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+	})
+	cancel()
+	if err != nil {
+		d.limits.cancel(rooms)
+		return err
+	}
+	d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
+	if len(claimed.Work) > 0 {
+		crash.Point("webhook-dispatcher: after claim")
+	}
+	requests, work, back := d.limits.start(rooms, claimed)
+	for i, w := range work {
+		d.start(ctx, requests[i], w)
+	}
+	if len(back) > 0 {
+		d.release(ctx, back)
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ type Ingested struct {
 	// Due has the subscriptions with deliveries that are due when tx commits. Deliveries that are
 	// stored already are included.
 	Due []Due
+	// Insert stores the events and their deliveries; nil if there are none. Only Match sets it.
+	Insert *pgx.Batch
 }
 
 // Ingest stores each event once, and one delivery for every subscription of its workspace that lists
@@ -30,7 +32,20 @@ type Ingested struct {
 // one. It is skipped if the workspace has lost the webhooks feature. An event that is stored already
 // changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
-	workspaces, err := match(ctx, tx, events)
+	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
+		return done, err
+	}
+	if err := tx.SendBatch(ctx, done.Insert).Close(); err != nil {
+		return done, fmt.Errorf("insert deliveries of %d events: %w", len(events), err)
+	}
+	done.Insert = nil
+	return done, nil
+}
+
+// Match is Ingest without the statements that store events and deliveries. It returns them in Insert, and
+// the caller sends them together with COMMIT.
+func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
+	subscriptions, err := match(ctx, tx, events)
 	if err != nil {
 		return done, fmt.Errorf("match subscriptions of %d events: %w", len(events), err)
 	}
@@ -38,19 +53,14 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 	var rows []row
 	seen := make(map[uuid.UUID]bool, len(events)) // one event may be two records
 	for i := range events {
-		ev, workspace := &events[i], workspaces[events[i].WorkspaceID]
-		if workspace == nil {
-			continue
-		}
-		for _, sub := range workspace.subs {
+		ev := &events[i]
+		for _, sub := range subscriptions[ev.WorkspaceID] {
 			if !slices.Contains(sub.Events, ev.Type) {
 				continue
 			}
 			done.Matched[i]++
 			if !seen[ev.ID] {
-				rows = append(rows, row{
-					id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub, noWebhooks: !workspace.webhooks,
-				})
+				rows = append(rows, row{id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub})
 			}
 		}
 		seen[ev.ID] = true
@@ -62,15 +72,11 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 			done.Due = append(done.Due, Due{SubscriptionID: r.sub.ID, URL: r.sub.URL, From: r.sub.MatchedAt})
 		}
 	}
-	return done, put(ctx, tx, rows)
+	done.Insert = insert(rows)
+	return done, nil
 }
 
-// workspaceRow is a workspace as its events meet it.
-type workspaceRow struct {
-	webhooks bool // true also if the dispatcher has not received the workspace yet
-	subs     []*matchRow
-}
-
+// matchRow is a subscription that lists one of the types.
 type matchRow struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -79,53 +85,46 @@ type matchRow struct {
 	URL         string
 	// MatchedAt is before the due time of every delivery that is inserted after the match.
 	MatchedAt time.Time
+	// Webhooks is false if the workspace has lost the webhooks feature. It is true if the dispatcher has
+	// not received the workspace yet.
+	Webhooks bool
 }
 
-// match reads the workspaces of the events and locks the subscriptions that list their types. A
+// match locks the subscriptions that list the types of the events, and reads their workspaces. A
 // change or deletion of a subscription waits until the deliveries are committed. After a DELETE was
 // answered, no delivery of the subscription is inserted. The subscriptions are locked in the order of
 // their ids.
-func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UUID]*workspaceRow, error) {
-	found := map[uuid.UUID]*workspaceRow{}
+func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UUID][]*matchRow, error) {
+	found := map[uuid.UUID][]*matchRow{} // by workspace
 	var ids []uuid.UUID
 	var types []string
 	for _, ev := range events {
-		if found[ev.WorkspaceID] == nil {
-			found[ev.WorkspaceID], ids = &workspaceRow{webhooks: true}, append(ids, ev.WorkspaceID)
+		if !slices.Contains(ids, ev.WorkspaceID) {
+			ids = append(ids, ev.WorkspaceID)
 		}
 		if !slices.Contains(types, ev.Type) {
 			types = append(types, ev.Type)
 		}
 	}
-	args := pg.Args{"workspaces": ids, "types": types}
 	var asked pgx.Batch
-	asked.Queue(matchWorkspaces, args).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		var webhooks bool
-		_, err := pgx.ForEachRow(rows, []any{&id, &webhooks}, func() error {
-			found[id].webhooks = webhooks
-			return nil
-		})
-		return err
-	})
-	asked.Queue(matchSubscriptions, args).Query(func(rows pgx.Rows) error {
+	asked.Queue(planOnce)
+	asked.Queue(matchSubscriptions, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
 		subs, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[matchRow])
 		for _, sub := range subs {
-			workspace := found[sub.WorkspaceID]
-			workspace.subs = append(workspace.subs, sub)
+			found[sub.WorkspaceID] = append(found[sub.WorkspaceID], sub)
 		}
 		return err
 	})
 	return found, tx.SendBatch(ctx, &asked).Close()
 }
 
-const matchWorkspaces = `SELECT id, webhooks_enabled FROM workspace WHERE id = ANY (@workspaces::uuid[])`
-
 const matchSubscriptions = `
-SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at FROM webhook_subscription
-WHERE workspace_id = ANY (@workspaces::uuid[]) AND deleted_at IS NULL AND events && @types::text[]
-ORDER BY id
-FOR SHARE`
+SELECT s.id, s.workspace_id, s.status, s.events, s.url, clock_timestamp() AS matched_at,
+       coalesce((SELECT w.webhooks_enabled FROM workspace w WHERE w.id = s.workspace_id LIMIT 1), true) AS webhooks
+FROM webhook_subscription s
+WHERE s.workspace_id = ANY (@workspaces::uuid[]) AND s.deleted_at IS NULL AND s.events && @types::text[]
+ORDER BY s.id
+FOR SHARE OF s`
 
 // EnqueueTest queues one webhook.test for an active subscription. For any other status it returns 409
 // subscription_not_active.
@@ -138,7 +137,8 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 		if sub.Status != subscription.Active {
 			return subscription.NotActive(sub.Status)
 		}
-		return put(ctx, tx, []row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		batch := insert([]row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		return tx.SendBatch(ctx, batch).Close()
 	})
 }
 
@@ -147,18 +147,16 @@ type row struct {
 	id    uuid.UUID
 	event *delivery.Event
 	sub   *matchRow
-	// noWebhooks is true if the workspace has lost the webhooks feature.
-	noWebhooks bool
 }
 
 // skips reports whether the delivery is stored as skipped.
-func (r row) skips() bool { return r.noWebhooks || r.sub.Status != subscription.Active }
+func (r row) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscription.Active }
 
 func (r row) erased() bool { return r.event.Erased }
 
-// put writes deliveries with their events, ordered by event id: two transactions with the same
-// events wait for each other and do not deadlock.
-func put(ctx context.Context, tx pgx.Tx, rows []row) error {
+// insert returns the statements that store deliveries and their events, ordered by event id: two
+// transactions with the same events wait for each other and do not deadlock. It returns nil without rows.
+func insert(rows []row) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -166,7 +164,7 @@ func put(ctx context.Context, tx pgx.Tx, rows []row) error {
 		return cmp.Or(bytes.Compare(a.event.ID[:], b.event.ID[:]), bytes.Compare(a.sub.ID[:], b.sub.ID[:]))
 	})
 	events := slices.CompactFunc(slices.Clone(rows), func(a, b row) bool { return a.event.ID == b.event.ID })
-	var batch pgx.Batch
+	batch := &pgx.Batch{}
 	args := columns(events)
 	args["bodies"] = each(events, func(r row) []byte { return r.event.Body })
 	args["erased"] = each(events, row.erased)
@@ -176,10 +174,7 @@ func put(ctx context.Context, tx pgx.Tx, rows []row) error {
 	args["skips"], args["traceparents"] = each(rows, row.skips), each(rows, func(r row) string { return r.event.Traceparent })
 	args["erased"] = each(rows, row.erased)
 	batch.Queue(insertDeliveries, args)
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("insert %d deliveries of %d events: %w", len(rows), len(events), err)
-	}
-	return nil
+	return batch
 }
 
 // columns are what an event's row and its deliveries' have in common.

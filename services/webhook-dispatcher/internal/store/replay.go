@@ -87,7 +87,8 @@ func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID
 }
 
 const shareSubscription = `
-SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at FROM webhook_subscription
+SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at, true AS webhooks
+FROM webhook_subscription
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR SHARE`
 
