@@ -44,7 +44,7 @@ const (
 
 // attempt dials one claimed request. When stopping ends, nothing new begins; a request that has its fence is
 // dialed. free can be called early, if the attempt only waits for a trunk.
-func (d *Dialer) attempt(stopping context.Context, r request.Request, free func()) {
+func (d *Dialer) attempt(stopping context.Context, r request.Request, known circumstances, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
 		waited = time.Since(*r.QueuedAt)
@@ -52,7 +52,7 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request, free func(
 	ctx, span := telemetry.Continue(context.WithoutCancel(stopping), "dial", r.Traceparent, waited, telemetry.CallRequestID(r.CallRequestID.String()))
 	defer span.End()
 	crash.Point("dialer: after claim")
-	result, err := d.try(ctx, stopping, r, free)
+	result, err := d.try(ctx, stopping, r, known, free)
 	d.dials.WithLabelValues(result).Inc()
 	if notDialed(result) {
 		d.unused.add(r)
@@ -77,11 +77,11 @@ func notDialed(result string) bool {
 
 // try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs
 // out.
-func (d *Dialer) try(ctx, stopping context.Context, r request.Request, free func()) (result string, err error) {
-	read := time.Now()
-	known, err := d.store.Circumstances(ctx, r)
-	if err != nil {
-		return "fault", err
+func (d *Dialer) try(
+	ctx, stopping context.Context, r request.Request, known circumstances, free func(),
+) (result string, err error) {
+	if known.err != nil {
+		return "fault", known.err
 	}
 	refused, clear := r.Check(known.Workspace, known.Agent, known.OptedOut)
 	if !clear {
@@ -103,7 +103,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request, free func
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, min(rest, longestAgentRest), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
-	answer = answer.Since(read) // the workspace and the agent are as old as that
+	answer = answer.Since(known.at) // the workspace and the agent are as old as that
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noAnswer, 0))
 	}
@@ -306,13 +306,7 @@ func (d *Dialer) settle(ctx context.Context, f fenced, said error) (result strin
 }
 
 func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call.Call)) error {
-	return d.insist(ctx, func() error {
-		return d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*call.Call) {
-			if c := calls[callID]; c != nil {
-				decide(c)
-			}
-		})
-	})
+	return d.insist(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
 }
 
 // askAgain asks the gates, and this service's own checks, until both answer. If stop is not nil,
@@ -336,7 +330,7 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 			rest(ctx, numberBusy)
 			continue
 		}
-		if refused, _ := r.Check(known.Workspace, known.Agent, known.OptedOut); refused != nil {
+		if refused, _ := r.Check(known[0].Workspace, known[0].Agent, known[0].OptedOut); refused != nil {
 			return answer, refused, request.Blocked
 		}
 		return answer, nil, request.Dialing

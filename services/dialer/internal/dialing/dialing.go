@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -74,6 +75,8 @@ type Dialer struct {
 	heart    *recovering.Heart
 	limits   Limits
 	intents  Intents
+	fences   groups[store.Fence]
+	changes  groups[callChange]
 	underway underway
 	wake     chan struct{}
 	attempts sync.WaitGroup
@@ -101,6 +104,7 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}, []string{"held"}),
 	}
+	d.fences.run, d.changes.run = st.Fences, d.changeCalls
 	metrics.MustRegister(d.dials, d.lag)
 	for _, result := range []string{
 		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "not_intended",
@@ -198,21 +202,46 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 		return d.fault(ctx, err)
 	}
 	d.queue.claimed(window, claimed)
-	for _, r := range claimed.Requests {
-		d.busy.add(r.WorkspaceID, 1)
-		d.attempts.Go(func() {
-			free := sync.OnceFunc(func() {
-				d.busy.add(r.WorkspaceID, -1)
-				d.Wake()
-			})
-			defer free()
-			d.attempt(ctx, r, free)
-		})
-	}
+	d.begin(ctx, claimed.Requests)
 	if rest = d.after(claimed); rest > 0 && ofTrunk.Live == 0 {
 		return min(closed, longestRest)
 	}
 	return rest
+}
+
+// begin starts an attempt for each claimed request. Their circumstances are read in one round trip.
+func (d *Dialer) begin(ctx context.Context, requests []request.Request) {
+	if len(requests) == 0 {
+		return
+	}
+	for _, r := range requests {
+		d.busy.add(r.WorkspaceID, 1)
+	}
+	d.attempts.Go(func() {
+		read := time.Now()
+		known, err := d.store.Circumstances(context.WithoutCancel(ctx), requests...)
+		for i, r := range requests {
+			at := circumstances{at: read, err: err}
+			if err == nil {
+				at.Circumstances = known[i]
+			}
+			d.attempts.Go(func() {
+				free := sync.OnceFunc(func() {
+					d.busy.add(r.WorkspaceID, -1)
+					d.Wake()
+				})
+				defer free()
+				d.attempt(ctx, r, at, free)
+			})
+		}
+	})
+}
+
+// circumstances are those of a request at a time, or the error of their reading.
+type circumstances struct {
+	store.Circumstances
+	at  time.Time
+	err error
 }
 
 // look returns the workspaces that the next claim looks at. If none has due requests, it returns how long to rest.

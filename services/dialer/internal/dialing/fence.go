@@ -4,13 +4,18 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
-// fence commits the one permission to dial, before anything leaves for the carrier (law 1).
+// fence commits the one permission to dial, before anything is sent to the carrier.
 func (d *Dialer) fence(ctx context.Context, r request.Request, o carrier.Originate) error {
-	return d.store.Fence(ctx, r, o.CallID, o.From, d.carrier.Name())
+	return d.fences.do(store.Fence{
+		Request: r, CallID: o.CallID, From: o.From, Trunk: d.carrier.Name(), Trace: trace.SpanContextFromContext(ctx),
+	})
 }
 
 // fenceAgain commits the one permission to dial another trunk, after one that refused before anything rang.

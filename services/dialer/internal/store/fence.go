@@ -1,14 +1,17 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel/trace"
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -39,39 +42,89 @@ FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 // oneLive is the index that keeps a number of a workspace to one live call.
 const oneLive = "calls_one_live"
 
-// Fence commits the one permission to dial a claimed request: the guarded update of its row, the fence with the call's id, the
-// call. It returns ErrLost if the request was withdrawn or is not due, if the claim ran out, if the number is in a
-// call of this workspace or has just opted out, or if the server of the database is not the one of UseServer.
-func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
-	args := pg.Args{
-		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
-		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "time_zone": r.TimeZone,
-		"server": s.server(),
-	}
+// Fence is the one permission to dial a claimed request.
+type Fence struct {
+	Request request.Request
+	CallID  uuid.UUID
+	// From is the number that the phone shows, Trunk the name of the carrier.
+	From, Trunk string
+	// Trace is the span that the call and its events continue.
+	Trace trace.SpanContext
+}
+
+// Fences commits permissions to dial in one transaction. For each it updates the row of the request under
+// its conditions and inserts the fence and the call. The result of a fence is ErrLost, and it is not
+// committed, if the request was withdrawn or is not due, if the claim ran out, if the number is in a call
+// of this workspace or has just opted out, or if the server of the database is not the one of UseServer.
+// After any other error the fence may be committed.
+func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
+	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var at time.Time
-		var attempt int32
-		var mine, batch pgx.Batch
-		mine.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error { return row.Scan(&at, &attempt) })
-		if err := tx.Ask(ctx, &mine); err != nil {
-			return err
-		}
-		batch.Queue(insertFence, args)
-		batch.Queue(insertFenced, args)
-		dialing := request.NewDialing(r.CallRequestID, r.WorkspaceID, attempt, at)
-		if err := outbox.Queue(ctx, &batch, outgoing(dialing)...); err != nil {
-			return err
-		}
-		tx.LaterAll(&batch)
-		return nil
+		clear(results)
+		return s.fence(ctx, tx, fences, results)
 	})
 	var fault *pgconn.PgError
-	if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &fault) && fault.ConstraintName == oneLive {
-		return ErrLost
+	busy := errors.As(err, &fault) && fault.ConstraintName == oneLive
+	for i, f := range fences {
+		switch {
+		case err == nil || errors.Is(results[i], ErrLost):
+		case busy && len(fences) == 1:
+			results[i] = ErrLost
+		case busy: // nothing is committed, and one of them is the reason
+			results[i] = s.Fences(ctx, fences[i:i+1])[0]
+		default:
+			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("fence request %s with call %s: %w", r.CallRequestID, callID, err)
+	return results
+}
+
+// Fence is Fences for one request.
+func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
+	fence := Fence{Request: r, CallID: callID, From: from, Trunk: trunk, Trace: trace.SpanContextFromContext(ctx)}
+	return s.Fences(ctx, []Fence{fence})[0]
+}
+
+// fence updates the requests in one round trip, in the order of their ids, so that two transactions do not
+// wait for each other. The rows of those that could be updated are inserted with the commit.
+func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
+	order := make([]int, len(fences))
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortFunc(order, func(a, b int) int {
+		return bytes.Compare(fences[a].Request.CallRequestID[:], fences[b].Request.CallRequestID[:])
+	})
+	var guards, inserts pgx.Batch
+	for _, i := range order {
+		f := fences[i]
+		traced := trace.ContextWithSpanContext(ctx, f.Trace)
+		args := pg.Args{
+			"call_request_id": f.Request.CallRequestID, "call_id": f.CallID, "from": f.From, "trunk": f.Trunk,
+			"instance": s.instance, "grace": s.timing.RingLimit + s.timing.WatchdogGrace,
+			"traceparent": telemetry.Carrier(traced), "time_zone": f.Request.TimeZone, "server": s.server(),
+		}
+		guards.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error {
+			var at time.Time
+			var attempt int32
+			err := row.Scan(&at, &attempt)
+			if errors.Is(err, pgx.ErrNoRows) {
+				results[i] = ErrLost
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			inserts.Queue(insertFence, args)
+			inserts.Queue(insertFenced, args)
+			dialing := request.NewDialing(f.Request.CallRequestID, f.Request.WorkspaceID, attempt, at)
+			return outbox.Queue(traced, &inserts, outgoing(dialing)...)
+		})
+	}
+	if err := tx.Ask(ctx, &guards); err != nil {
+		return err
+	}
+	tx.LaterAll(&inserts)
 	return nil
 }
 

@@ -93,7 +93,7 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Circumstances: %v", err)
 			}
-			if !known.OptedOut {
+			if !known[0].OptedOut {
 				t.Error("OptedOut of the next request = false, want true")
 			}
 			other := aRequest(uuid.Must(uuid.NewV7()), 1)

@@ -135,15 +135,15 @@ func (s *Store) AgentModels(ctx context.Context) ([]string, error) {
 	return models, nil
 }
 
-const workspaceByID = `
+const workspacesByID = `
 SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations
-FROM workspaces WHERE workspace_id = @workspace_id`
+FROM workspaces WHERE workspace_id = ANY (@workspaces::uuid[])`
 
-const agentByID = `
+const agentsByID = `
 SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted,
 	coalesce(settings->>'kind', '') AS kind, coalesce(settings->>'base_url', '') AS base_url,
 	coalesce(settings->>'media_url', '') AS media_url
-FROM agents WHERE agent_id = @agent_id`
+FROM agents WHERE agent_id = ANY (@agents::uuid[])`
 
 const orderOfCall = `
 SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from_number ELSE c.to_e164 END AS person, c.time_zone, c.variables::text AS variables,
@@ -289,14 +289,18 @@ func (s *Store) analysisLanes(ctx context.Context, after uuid.UUID, room Analysi
 	return workspaces, left, next, nil
 }
 
-const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`
+const numbersOfAgents = `
+SELECT DISTINCT ON (agent_id) agent_id, phone_e164 FROM numbers WHERE agent_id = ANY (@agents::uuid[])
+ORDER BY agent_id, number_id`
 
-const pendingOptOut = `
-SELECT EXISTS (SELECT 1 FROM opt_outs WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
-	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds'))`
+const pendingOptOuts = `
+SELECT workspace_id, phone_e164 FROM opt_outs
+WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
+	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// Circumstances are what the dialer itself knows about a request at dial time. Workspace and Agent are nil when unknown, Number is empty when none reaches the
-// agent; OptedOut says that the person opted out in a call and contacts-compliance may not know it yet.
+// Circumstances are what the dialer itself knows about a request at dial time. Workspace and Agent are
+// nil if they are unknown. Number is empty if no number is assigned to the agent. OptedOut reports that
+// the person opted out in a call, and contacts-compliance may not know it yet.
 type Circumstances struct {
 	Workspace *tenant.Workspace
 	Agent     *tenant.Agent
@@ -304,28 +308,65 @@ type Circumstances struct {
 	OptedOut  bool
 }
 
-// Circumstances reads them in one round trip.
-func (s *Store) Circumstances(ctx context.Context, r request.Request) (known Circumstances, err error) {
-	args := pg.Args{"workspace_id": r.WorkspaceID, "agent_id": r.AgentID, "phone_e164": string(r.To)}
+// Circumstances reads the circumstances of each request in one round trip.
+func (s *Store) Circumstances(ctx context.Context, requests ...request.Request) ([]Circumstances, error) {
+	var workspaceIDs, agentIDs []uuid.UUID
+	var phones []string
+	for _, r := range requests {
+		phones = append(phones, string(r.To))
+		if !slices.Contains(workspaceIDs, r.WorkspaceID) {
+			workspaceIDs = append(workspaceIDs, r.WorkspaceID)
+		}
+		if !slices.Contains(agentIDs, r.AgentID) {
+			agentIDs = append(agentIDs, r.AgentID)
+		}
+	}
+	args := pg.Args{"workspaces": workspaceIDs, "agents": agentIDs, "phones": phones}
+	workspaces, agents := map[uuid.UUID]*tenant.Workspace{}, map[uuid.UUID]*tenant.Agent{}
+	numbers, optedOut := map[uuid.UUID]string{}, map[person]bool{}
 	var batch pgx.Batch
-	for _, query := range []string{workspaceByID, agentByID, numberOfAgent, pendingOptOut} {
-		batch.Queue(query, args)
+	batch.Queue(workspacesByID, args).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[tenant.Workspace])
+		for _, w := range found {
+			workspaces[w.WorkspaceID] = w
+		}
+		return err
+	})
+	batch.Queue(agentsByID, args).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[tenant.Agent])
+		for _, a := range found {
+			agents[a.AgentID] = a
+		}
+		return err
+	})
+	batch.Queue(numbersOfAgents, args).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var number string
+		_, err := pgx.ForEachRow(rows, []any{&id, &number}, func() error { numbers[id] = number; return nil })
+		return err
+	})
+	batch.Queue(pendingOptOuts, args).Query(func(rows pgx.Rows) error {
+		var who person
+		_, err := pgx.ForEachRow(rows, []any{&who.workspaceID, &who.phone}, func() error { optedOut[who] = true; return nil })
+		return err
+	})
+	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("read the circumstances of %d requests: %w", len(requests), err)
 	}
-	results := s.pool.SendBatch(ctx, &batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
-	if known.Workspace, err = maybe[tenant.Workspace](results.Query()); err != nil {
-		return known, fmt.Errorf("read workspace %s: %w", r.WorkspaceID, err)
-	}
-	if known.Agent, err = maybe[tenant.Agent](results.Query()); err != nil {
-		return known, fmt.Errorf("read agent %s: %w", r.AgentID, err)
-	}
-	if err := results.QueryRow().Scan(&known.Number); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return known, fmt.Errorf("read number of agent %s: %w", r.AgentID, err)
-	}
-	if err := results.QueryRow().Scan(&known.OptedOut); err != nil {
-		return known, fmt.Errorf("read pending opt-outs: %w", err)
+	known := make([]Circumstances, len(requests))
+	for i, r := range requests {
+		known[i] = Circumstances{
+			Workspace: workspaces[r.WorkspaceID], Agent: agents[r.AgentID], Number: numbers[r.AgentID],
+			OptedOut: optedOut[person{r.WorkspaceID, string(r.To)}],
+		}
 	}
 	return known, nil
+}
+
+// person is the number of a person as a workspace knows it.
+type person struct {
+	workspaceID uuid.UUID
+	phone       string
 }
 
 // maybe reads one row or none.

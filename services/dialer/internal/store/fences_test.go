@@ -1,0 +1,136 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+func TestFences_OnlyThoseThatArePermitted(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// before changes the second of three claimed requests.
+		before string
+	}{
+		{name: "the number is in another call", before: `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+	max_call_seconds, deadline_at)
+SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e164, agent_id, 'in_progress',
+	600, now() + interval '10 minutes' FROM dial_queue WHERE call_request_id = $1`},
+		{name: "the request was withdrawn", before: `
+UPDATE dial_queue SET state = 'withdrawn', claimed_by = NULL, ended_at = now() WHERE call_request_id = $1`},
+		{name: "the claim ran out", before: `
+UPDATE dial_queue SET look_at = now() - interval '1 second' WHERE call_request_id = $1`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+			for n := range 3 {
+				enqueue(t, pool, st, aRequest(workspace, n))
+			}
+			fences := claimedFences(t, st, 3)
+			if _, err := pool.Exec(t.Context(), tt.before, fences[1].Request.CallRequestID); err != nil {
+				t.Fatal(err)
+			}
+
+			results := st.Fences(t.Context(), fences)
+
+			for i, want := range []error{nil, store.ErrLost, nil} {
+				if !errors.Is(results[i], want) {
+					t.Errorf("result of fence %d = %v, want %v", i, results[i], want)
+				}
+				if got := count(t, pool, committed, fences[i].CallID) == 1; got != (want == nil) {
+					t.Errorf("fence %d committed = %t, want %t", i, got, want == nil)
+				}
+			}
+			const dialing = `SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'`
+			if got := count(t, pool, dialing); got != 2 {
+				t.Errorf("events = %d, want 2", got)
+			}
+		})
+	}
+}
+
+// committed counts the rows of a committed fence.
+const committed = `SELECT count(*) FROM fences f JOIN calls USING (call_id)
+JOIN dial_queue q ON q.call_request_id = f.call_request_id AND q.state = 'dialing' WHERE call_id = $1`
+
+// claimedFences claims requests and returns a fence for each.
+func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) {
+	t.Helper()
+	for _, r := range claim(t, st, n) {
+		fences = append(fences, store.Fence{
+			Request: r, CallID: uuid.Must(uuid.NewV7()), From: tenant.DefaultFrom, Trunk: "sim",
+		})
+	}
+	if len(fences) != n {
+		t.Fatalf("claimed requests = %d, want %d", len(fences), n)
+	}
+	return fences
+}
+
+func TestCircumstances_OfEachRequest(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, known, unknown := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1), aRequest(uuid.Must(uuid.NewV7()), 1)
+	w := tenant.Workspace{WorkspaceID: known.WorkspaceID, Version: 1, Status: "active", APIEnabled: true}
+	if err := st.ApplyWorkspace(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	a := tenant.Agent{
+		AgentID: known.AgentID, WorkspaceID: known.WorkspaceID, Version: 1, Name: "Ann",
+		Settings: []byte(`{"kind":"scripted"}`),
+	}
+	if err := st.ApplyAgent(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	n := tenant.Number{
+		NumberID: uuid.Must(uuid.NewV7()), WorkspaceID: known.WorkspaceID, PhoneE164: "+15005550001", AgentID: known.AgentID,
+	}
+	if err := st.AddNumber(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pool.Exec(t.Context(), `INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
+		VALUES (gen_random_uuid(), $1, $2, '', now())`, unknown.WorkspaceID, string(unknown.To))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	found, err := st.Circumstances(t.Context(), known, unknown)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first, second := found[0], found[1]
+	if first.Workspace == nil {
+		t.Error("workspace of the first = nil, want it")
+	}
+	if second.Workspace != nil {
+		t.Errorf("workspace of the second = %v, want nil", second.Workspace)
+	}
+	if first.Agent == nil {
+		t.Error("agent of the first = nil, want it")
+	}
+	if second.Agent != nil {
+		t.Errorf("agent of the second = %v, want nil", second.Agent)
+	}
+	if first.Number != n.PhoneE164 {
+		t.Errorf("number of the first = %q, want %q", first.Number, n.PhoneE164)
+	}
+	if second.Number != "" {
+		t.Errorf("number of the second = %q, want none", second.Number)
+	}
+	if first.OptedOut {
+		t.Error("first opted out = true, want false: the opt-out is of another workspace")
+	}
+	if !second.OptedOut {
+		t.Error("second opted out = false, want true")
+	}
+}
