@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,6 +28,8 @@ const (
 	// The addresses in the page. The test replaces them by free addresses of the loopback network.
 	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
 	hangup                          = "for channel in "
+	// drainLimit is DRAIN_LIMIT of the stack.
+	drainLimit = time.Second
 )
 
 // call is a part of the call object of GET /v1/calls.
@@ -71,12 +74,11 @@ func TestRecipe(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	commands := r.section(t, "## 3.") + r.section(t, "## 4.")
-	place, rest, found := strings.Cut(commands, "asterisk -rx 'core show channels'\n")
+	placed, rest, found := strings.Cut(r.section(t, "## 4."), "asterisk -rx 'core show channels'\n")
 	if !found {
 		t.Fatal("section 4 does not show the channels of Asterisk")
 	}
-	r.run(t, place)
+	r.run(t, r.section(t, "## 3.")+placed)
 	outbound := call{Direction: "outbound", From: "+14155550100", To: "+14155550199", Status: "in_progress"}
 	r.awaitCall(t, outbound)
 	r.run(t, "asterisk -rx 'core show channels'\n"+rest)
@@ -107,6 +109,44 @@ func TestRecipe(t *testing.T) {
 	inbound.Status = "completed"
 	r.awaitCall(t, inbound)
 	r.addTrunks(t)
+	outbound.Status = "in_progress"
+	r.run(t, "agent=$(jq -r .agent_id .ringfence/demo.json)\n"+placed)
+	r.awaitCall(t, outbound)
+	r.stop(t)
+}
+
+// stop stops the stack in the middle of a call, as Ctrl-C does. The call must be hung up in Asterisk in the time that
+// whatever stops the dialer has to wait: 15 s longer than DRAIN_LIMIT.
+func (r *recipe) stop(t *testing.T) {
+	t.Helper()
+	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.world.Stop() }()
+	err := rig.Until(t.Context(), drainLimit+15*time.Second, "Asterisk has no call", func() (bool, error) {
+		return strings.HasPrefix(r.channels(t), "0 active channels\n"), nil
+	})
+	if err != nil {
+		t.Errorf("%v; channels of Asterisk: %s", err, r.channels(t))
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stop the stack: %v", err)
+	}
+	if got, want := r.channels(t), "0 active channels\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk after the stop = %q, want %q", got, want)
+	}
+}
+
+// channels returns how many channels and calls Asterisk has.
+func (r *recipe) channels(t *testing.T) string {
+	t.Helper()
+	command := r.asterisk.Shell() + " -rx 'core show channels count'"
+	out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
+	if err != nil {
+		t.Errorf("count the channels of Asterisk: %v", err)
+	}
+	return string(out)
 }
 
 // addTrunks adds and removes each trunk of the other pages: their settings must be valid.
@@ -179,7 +219,8 @@ func start(t *testing.T, command, ringfence string) *stage.World {
 		t.Fatal(err)
 	}
 	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
-	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT=1s") // call durations are real, the end is not awaited
+	// Call durations are real, and the end of a call is not awaited.
+	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
 	if err := world.Start(env...); err != nil {
 		t.Fatal(err)
 	}

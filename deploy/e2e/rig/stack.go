@@ -137,10 +137,10 @@ func (s *Stack) AwaitReady(ctx context.Context, within time.Duration) error {
 	return Until(ctx, within, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
 }
 
-// Stop asks the stack to end as Ctrl-C would and waits.
+// Stop asks the stack to end, as Ctrl-C does, and waits.
 func (s *Stack) Stop() error {
 	defer s.log.Close()
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Process.Signal(syscall.SIGINT)
 	select {
 	case <-s.done:
 		return s.err
