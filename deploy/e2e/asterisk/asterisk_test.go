@@ -110,9 +110,28 @@ func TestRecipe(t *testing.T) {
 	r.awaitCall(t, inbound)
 	r.addTrunks(t)
 	outbound.Status = "in_progress"
-	r.run(t, "agent=$(jq -r .agent_id .ringfence/demo.json)\n"+placed)
+	r.run(t, realCall(t, asterisk))
 	r.awaitCall(t, outbound)
 	r.stop(t)
+}
+
+// realCall returns the commands of README.md that add a trunk and place a call, with the address of Asterisk.
+func realCall(t *testing.T, asterisk string) string {
+	t.Helper()
+	const readme, host = "../../../README.md", "sip.example.net"
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := (&recipe{text: string(text)}).section(t, "## A real call\n")
+	_, commands, found := strings.Cut(section, " make run\n")
+	if !found {
+		t.Fatal("README.md does not start the stack before the real call")
+	}
+	if !strings.Contains(commands, host) {
+		t.Fatalf("README.md does not name the host %s", host)
+	}
+	return strings.ReplaceAll(commands, host, asterisk)
 }
 
 // stop stops the stack in the middle of a call, as Ctrl-C does. The call must be hung up in Asterisk in the time that
