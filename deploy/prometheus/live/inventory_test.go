@@ -17,6 +17,9 @@ const (
 	rewriting = "RINGFENCE_METRICS"
 )
 
+// afterFirstEvent are counters that have no series before their first event: the values of their labels are not known.
+var afterFirstEvent = []string{"outbox_publish_faults_total", "ringfence_dialer_sip_refusals_total"}
+
 // listed holds what the stack tells against the list of metrics, in make observe, which starts all that tells any; RINGFENCE_METRICS=write writes the list anew.
 func (p *prometheus) listed(t *testing.T) {
 	t.Helper()
@@ -54,7 +57,9 @@ func (p *prometheus) listed(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "| `") && !slices.Contains(lines, line) {
+		line = strings.TrimSpace(line)
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "| `"), "`")
+		if strings.HasPrefix(line, "| `") && !slices.Contains(lines, line) && !slices.Contains(afterFirstEvent, name) {
 			t.Errorf("METRICS.md lists what nobody tells: %s", line)
 		}
 	}
