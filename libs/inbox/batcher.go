@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // chunk is some consecutive records of one partition, to be applied in one transaction.
@@ -28,9 +29,12 @@ type chunk struct {
 // fast ones share commits.
 const enoughRecords = 16
 
+// longestRest bounds the pause after a transaction.
+const longestRest = 20 * time.Millisecond
+
 // batcher puts chunks of several partitions of a topic into one transaction. While a transaction runs,
-// chunks wait and are applied together in the next one. The busier a topic is, the fewer commits a record
-// costs. A single record does not wait.
+// and for as long after it, chunks wait and are applied together in the next one. The busier a topic is,
+// the fewer commits a record costs. A record that arrives later does not wait.
 type batcher struct {
 	consumer *Consumer
 
@@ -59,7 +63,7 @@ func (b *batcher) add(ch *chunk) {
 func (b *batcher) run(topic string) {
 	for {
 		b.consumer.slots <- struct{}{}
-		chunks := b.take(topic)
+		began, chunks := time.Now(), b.take(topic)
 		if len(chunks) > 0 {
 			b.apply(chunks)
 		}
@@ -67,6 +71,7 @@ func (b *batcher) run(topic string) {
 		if len(chunks) == 0 {
 			return
 		}
+		time.Sleep(min(time.Since(began), longestRest))
 	}
 }
 

@@ -22,9 +22,11 @@ const (
 	batchRows = 2000
 	// A row whose wake was lost waits one poll. After quietAfter without rows the leader relies on NOTIFY and polls
 	// at the slow pace.
-	fastPoll         = 250 * time.Millisecond
-	slowPoll         = 2500 * time.Millisecond
-	quietAfter       = 5 * time.Second
+	fastPoll   = 250 * time.Millisecond
+	slowPoll   = 2500 * time.Millisecond
+	quietAfter = 5 * time.Second
+	// longestRest bounds the pause after a batch.
+	longestRest      = 20 * time.Millisecond
 	statementTimeout = 15 * time.Second
 	// ackTimeout is how long a leader waits for Kafka's next acknowledgement before it releases the lease,
 	// and standBack is how many of their attempts it then leaves to other replicas.
@@ -216,6 +218,7 @@ func (s *session) listen() error {
 func (s *session) relayUntilDone(ctx context.Context) error {
 	lastRows := time.Now()
 	for ctx.Err() == nil {
+		began := time.Now()
 		rows, all, err := s.relayBatch(ctx)
 		if err != nil {
 			return err
@@ -225,6 +228,9 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		}
 		if !all {
 			continue
+		}
+		if rows > 0 {
+			rest(ctx, time.Since(began))
 		}
 		// Each commit sends a wake. A wake that arrived during the publishing ends the wait immediately.
 		if err := s.wait(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
@@ -239,6 +245,16 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// rest pauses for as long as the last batch took, at most longestRest. Rows that are committed meanwhile
+// are published together, and their readers apply them together. A row that is committed while the relay
+// is idle does not wait.
+func rest(ctx context.Context, took time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(min(took, longestRest)):
+	}
 }
 
 // wait ends at a wake from this process or another, after the poll, or with ctx; only a broken connection is an error.
