@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The edges of the saga, as the README's table has them.
+// The tests of TestSaga cover events of a hold that are lost, repeated or out of order.
 
 func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,83 @@
+package sourcecheck
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const repository = "../../.."
+
+var (
+	codeBlock = regexp.MustCompile("(?s)```.*?```")
+	link      = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
+	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// TestDocuments_EveryLinkExists follows each relative link of each document, and its anchor to a heading.
+func TestDocuments_EveryLinkExists(t *testing.T) {
+	t.Parallel()
+	pages, checked := documents(t), 0
+	for name, text := range pages {
+		for _, found := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+			file, anchor := found[1], found[2]
+			if strings.Contains(file, ":") { // another site
+				continue
+			}
+			checked++
+			target := name
+			if file != "" {
+				target = path.Join(path.Dir(name), file)
+			}
+			if _, err := os.Stat(path.Join(repository, target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", name, file)
+				continue
+			}
+			if page, ok := pages[target]; ok && anchor != "" && !anchors(page)[anchor] {
+				t.Errorf("%s links to %s#%s, which has no such heading", name, file, anchor)
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("links = %d, want at least 100", checked)
+	}
+}
+
+// documents returns the Markdown files of the repository by their path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	pages, root := map[string]string{}, os.DirFS(repository)
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := name != "." && strings.HasPrefix(entry.Name(), ".")
+		if entry.IsDir() && (hidden || name == "bin" || entry.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || path.Ext(name) != ".md" {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		pages[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// anchors returns the anchors that GitHub gives to the headings of a page.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {
+		text := notAnchor.ReplaceAllString(strings.ToLower(strings.TrimSpace(h[1])), "")
+		found[strings.ReplaceAll(text, " ", "-")] = true
+	}
+	return found
+}
