@@ -14,7 +14,7 @@ import (
 )
 
 // undescribed are what /docs loads, and what links to recordings lead to: no operations of their own.
-var undescribed = []string{"/docs/*", "/recordings/*"}
+var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
 // TestRoutes_AreTheDocumentsOperations fails when either has one more.
 func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
@@ -100,6 +100,13 @@ func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
 		{"GET", "/docs/", 200, ""},
 		{"HEAD", "/docs", 200, ""},
 		{"GET", "/docs/reference.js", 200, ""},
+		{"GET", "/docs/guides", 200, ""},
+		{"GET", "/docs/guides/", 200, ""},
+		{"GET", "/docs/guides/index.html", 200, ""},
+		{"GET", "/docs/guides/architecture.html", 200, ""},
+		{"GET", "/docs/guides/architecture.md", 200, ""},
+		{"GET", "/docs/guides/nothing.html", 404, "not_found"},
+		{"GET", "/llms.txt", 200, ""},
 		{"GET", "/docs/nothing.js", 404, "not_found"},
 		{"GET", "/docs/page/index.html", 404, "not_found"},
 		{"POST", "/docs/nothing.js", 404, "not_found"},

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -121,10 +122,10 @@ func Uncounted() http.Header {
 	return header
 }
 
-// openRoute finds the paths that need no key. /docs/ is the page as well.
+// openRoute finds the paths that need no key. The two folders may end with a slash.
 func (p *Public) openRoute(path *url.URL) (route.Match, bool) {
-	if path.Path == "/docs/" {
-		path = &url.URL{Path: "/docs"}
+	if path.Path == "/docs/" || path.Path == "/docs/guides/" {
+		path = &url.URL{Path: strings.TrimSuffix(path.Path, "/")}
 	}
 	return p.open.Find(path)
 }

@@ -12,8 +12,13 @@ import (
 // referenceKept is how long a document may be shown without asking again; after it the ETag spares the body.
 const referenceKept = "public, max-age=300"
 
-// reference answers /openapi.json, /docs and what lies below it; 304 for a reader that has the document.
+// reference handles /openapi.json, /llms.txt, /docs and the paths below it. It responds 304 to a
+// client that has the current document.
 func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
+	if strings.TrimSuffix(r.URL.Path, "/") == "/docs/guides" { // the links of the page are relative
+		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
+		return nil
+	}
 	document, ok := p.shelf.Find(r.URL.Path)
 	if !ok {
 		return httpserver.NoRoute()

@@ -1,6 +1,6 @@
-// Package reference owns what a developer reads: the interface description at /openapi.json and the page at /docs
-// that shows it. All of it is in the binary, and the page can load nothing from elsewhere. Swagger UI draws the page;
-// the frame, the style and the start of it are ours.
+// Package reference contains what a developer reads: the OpenAPI document at /openapi.json, its page at
+// /docs, the documentation at /docs/guides, and /llms.txt. All files are in the binary, and the pages
+// load nothing from other hosts. Swagger UI draws the page at /docs.
 package reference
 
 import (
@@ -12,14 +12,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 
 	"github.com/swaggest/swgui/v5/static"
 
+	"ringfence.dev/docs"
 	"ringfence.dev/proto/openapi"
 )
 
 //go:embed page
-var page embed.FS
+var pages embed.FS
 
 // Policy lets the page run and show what this server sends and nothing else: no other host, no inline script or style.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
@@ -50,7 +52,7 @@ func New() (*Shelf, error) {
 		{"/docs/reference.js", "reference.js", "text/javascript; charset=utf-8"},
 		{"/docs/mark.svg", "mark.svg", "image/svg+xml"},
 	} {
-		body, err := page.ReadFile("page/" + own.file)
+		body, err := pages.ReadFile("page/" + own.file)
 		if err != nil {
 			return nil, fmt.Errorf("read the reference page: %w", err)
 		}
@@ -69,7 +71,38 @@ func New() (*Shelf, error) {
 			return nil, err
 		}
 	}
-	return s, nil
+	return s, s.putGuides()
+}
+
+const guides = "/docs/guides/"
+
+// mediaTypes are those of the files of the documentation.
+var mediaTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8",
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".json": "application/json",
+	".svg": "image/svg+xml",
+}
+
+// putGuides adds the documentation.
+func (s *Shelf) putGuides() error {
+	files, err := docs.Render()
+	if err != nil {
+		return fmt.Errorf("render the documentation: %w", err)
+	}
+	for name, content := range files {
+		kind, ok := mediaTypes[path.Ext(name)]
+		if !ok {
+			return fmt.Errorf("media type of %s is unknown", name)
+		}
+		if err := s.put(guides+name, kind, content); err != nil {
+			return err
+		}
+	}
+	list, err := docs.List(guides)
+	if err != nil {
+		return fmt.Errorf("list the documentation: %w", err)
+	}
+	return s.put("/llms.txt", mediaTypes[".txt"], list)
 }
 
 func unzipped(files fs.FS, name string) ([]byte, error) {
@@ -102,7 +135,7 @@ func (s *Shelf) put(path, kind string, plain []byte) error {
 	return nil
 }
 
-// Find is the document at a path; /docs/ is the page as well.
+// Find returns the document at a path. /docs/ is the same page as /docs.
 func (s *Shelf) Find(path string) (Document, bool) {
 	if path == "/docs/" {
 		path = "/docs"

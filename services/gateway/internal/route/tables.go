@@ -35,6 +35,7 @@ func Open() Table {
 		{Template: "/openapi.json", Owner: Gateway, Methods: get},
 		{Template: "/docs", Owner: Gateway, Methods: get},
 		{Template: "/docs/*", Owner: Gateway, Methods: get},
+		{Template: "/llms.txt", Owner: Gateway, Methods: get},
 		{Template: "/recordings/*", Owner: Dialer, Methods: get},
 	}
 }

@@ -1,0 +1,162 @@
+package docs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+)
+
+// wordsInPage and wordsInAll limit the documentation (docs/contribute.md).
+const wordsInPage, wordsInAll = 1500, 45_000
+
+func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
+	t.Parallel()
+	files, err := Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]map[string]bool{}
+	links := map[string][]string{}
+	for name, content := range files {
+		if path.Ext(name) != ".html" {
+			continue
+		}
+		anchors[name] = map[string]bool{}
+		root, err := html.Parse(strings.NewReader(string(content)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for node := range root.Descendants() {
+			for _, a := range node.Attr {
+				switch a.Key {
+				case "id":
+					anchors[name][a.Val] = true
+				case "href", "src":
+					links[name] = append(links[name], a.Val)
+				}
+			}
+		}
+	}
+	for name, all := range links {
+		for _, link := range all {
+			if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(link, "#")
+			to := name
+			if file != "" {
+				to = path.Join(path.Dir(name), file)
+			}
+			if _, ok := files[to]; !ok {
+				t.Errorf("%s links to %s, which does not exist", name, link)
+			}
+			if anchor != "" && !anchors[to][anchor] {
+				t.Errorf("%s links to %s, an anchor that does not exist", name, link)
+			}
+		}
+	}
+}
+
+// relativeLink matches a Markdown link without a scheme.
+var relativeLink = regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)\s]*)?\)`)
+
+// TestMarkdown_RelativeLinksLeadToFiles reads every Markdown file of the repository.
+func TestMarkdown_RelativeLinksLeadToFiles(t *testing.T) {
+	t.Parallel()
+	for name, content := range markdown(t) {
+		for _, link := range relativeLink.FindAllStringSubmatch(content, -1) {
+			file := filepath.Join(filepath.Dir(name), filepath.FromSlash(link[1]))
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s links to %s, which does not exist", name, link[1])
+			}
+		}
+	}
+}
+
+func TestMarkdown_PagesAreShort(t *testing.T) {
+	t.Parallel()
+	all := 0
+	for name, content := range markdown(t) {
+		words := len(strings.Fields(content))
+		all += words
+		if words > wordsInPage {
+			t.Errorf("%s has %d words, want at most %d", name, words, wordsInPage)
+		}
+	}
+	if all > wordsInAll {
+		t.Errorf("all pages have %d words, want at most %d", all, wordsInAll)
+	}
+}
+
+func TestRead_EveryPageIsInTheNavigation(t *testing.T) {
+	t.Parallel()
+	pages, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages {
+		if section, _ := position(p.source); section < 0 {
+			t.Errorf("%s is in no section of the navigation", p.source)
+		}
+	}
+	for _, section := range navigation {
+		for _, entry := range section.pages {
+			if _, err := fs.Stat(sources, entry); err != nil {
+				t.Errorf("navigation: %v", err)
+			}
+		}
+	}
+}
+
+func TestList_NamesEveryPage(t *testing.T) {
+	t.Parallel()
+	files, err := Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := List("/docs/guides/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		if link := fmt.Sprintf("(/docs/guides/%s)", name); path.Ext(name) == ".md" && !strings.Contains(string(list), link) {
+			t.Errorf("llms.txt does not name %s", name)
+		}
+	}
+}
+
+// markdown returns the Markdown files of the repository by their path.
+func markdown(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir("..", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := entry.Name()
+		if entry.IsDir() && (base == "bin" || base == "node_modules" || base == "testdata" || strings.HasPrefix(base, ".") && base != "..") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(name) != ".md" {
+			return nil
+		}
+		content, err := os.ReadFile(name)
+		files[name] = string(content)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("found %d Markdown files, want at least 20", len(files))
+	}
+	return files
+}
