@@ -67,7 +67,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
-  fuzz diagrams demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
+  fuzz docs diagrams demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
@@ -227,8 +227,11 @@ breaking: $(TOOLS)/buf $(TOOLS)/oasdiff ## check events, questions and the publi
 	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
 	@$(TOOLS)/oasdiff breaking --fail-on WARN proto/openapi/base.json proto/openapi/openapi.json || { echo "the public API changed in a way that breaks its clients"; exit 1; }
 
+docs: go ## write the documentation as a static site into bin/docs
+	@go run ./docs/build -o $(BIN)/docs
+
 diagrams: $(TOOLS)/d2 ## draw docs/images/*.svg from their .d2 sources
-	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout elk --pad 20 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
+	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout dagre --pad 10 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
 
 fmt: go ## format the Go code
 	@find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w

@@ -19,7 +19,7 @@ var navigation = []struct {
 	{"SIP trunks", []string{"sip-trunks/README.md", "sip-trunks"}},
 	{"Operate", []string{"deploy", "operate.md", "configure.md", "kafka.md", "scale.md", "security.md", "runbooks"}},
 	{"Reference", []string{"reference/api/README.md", "reference/api", "reference", "glossary.md"}},
-	{"Contribute", []string{"architecture.md", "contribute.md", "test.md", "adr"}},
+	{"Contribute", []string{"architecture.md", "contribute.md", "test.md", "adr/README.md", "adr"}},
 }
 
 // position returns the section of a page and its position in the section. A page that is not listed is in none: -1.
