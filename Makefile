@@ -10,7 +10,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
-MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
+MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod docs/go.mod))
 FUZZTIME ?= 10s
 FUZZ     ?= Fuzz
 
@@ -183,7 +183,7 @@ build: go ## build the services and programs into bin/
 
 lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, the linters, the API description, the source tree and the words of changed lines
 	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r deploy/tools/spectral/ruleset.yaml proto/openapi/openapi.json
-	@unformatted=$$(find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
+	@unformatted=$$(find libs proto services deploy docs -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --config .golangci-changed.yml --new-from-rev=$(LINT_BASE) $(MODULES)
@@ -219,7 +219,7 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	 done
 
 tidy-current: go
-	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod)); do \
+	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod docs/go.mod)); do \
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
@@ -234,7 +234,7 @@ diagrams: $(TOOLS)/d2 ## draw docs/images/*.svg from their .d2 sources
 	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout dagre --pad 10 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
 
 fmt: go ## format the Go code
-	@find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
+	@find libs proto services deploy docs -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
 
 clean: ## remove what was built (never .ringfence, where the local stack keeps its data)
 	@rm -rf $(BIN)

@@ -41,11 +41,10 @@ type page struct {
 
 // part is a section of a page: what a search can find.
 type part struct {
-	Page   string `json:"page"`
-	Title  string `json:"title"`
-	URL    string `json:"url"`
-	Text   string `json:"text"`
-	anchor string
+	Page  string `json:"page"`
+	Title string `json:"title"`
+	URL   string `json:"url"`
+	Text  string `json:"text"`
 }
 
 // Render returns the files of the site: one HTML file and the Markdown source for each page, the
@@ -150,8 +149,10 @@ func target(source string) string {
 }
 
 func parse(source string, content []byte) (page, error) {
-	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
-	root := markdown.Parser().Parse(text.NewReader(content), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
+	markdown := goldmark.New(
+		goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+	ids := parser.WithContext(parser.NewContext(parser.WithIDs(anchors{})))
+	root := markdown.Parser().Parse(text.NewReader(content), ids)
 	p := page{source: source, target: target(source), text: content}
 	var outside []*ast.Link
 	err := ast.Walk(root, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -198,7 +199,7 @@ func (p *page) heading(n *ast.Heading, content []byte) {
 	}
 	id, _ := n.AttributeString("id")
 	anchor, _ := id.([]byte)
-	p.parts = append(p.parts, part{Page: p.title, Title: title, URL: p.target + "#" + string(anchor), anchor: string(anchor)})
+	p.parts = append(p.parts, part{Page: p.title, Title: title, URL: p.target + "#" + string(anchor)})
 }
 
 // add adds text to the current part.

@@ -23,26 +23,10 @@ func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anchors := map[string]map[string]bool{}
-	links := map[string][]string{}
+	anchors, links := map[string]map[string]bool{}, map[string][]string{}
 	for name, content := range files {
-		if path.Ext(name) != ".html" {
-			continue
-		}
-		anchors[name] = map[string]bool{}
-		root, err := html.Parse(strings.NewReader(string(content)))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for node := range root.Descendants() {
-			for _, a := range node.Attr {
-				switch a.Key {
-				case "id":
-					anchors[name][a.Val] = true
-				case "href", "src":
-					links[name] = append(links[name], a.Val)
-				}
-			}
+		if path.Ext(name) == ".html" {
+			anchors[name], links[name] = references(t, string(content))
 		}
 	}
 	for name, all := range links {
@@ -63,6 +47,27 @@ func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
 			}
 		}
 	}
+}
+
+// references returns the anchors of an HTML page, and what it links to.
+func references(t *testing.T, content string) (anchors map[string]bool, links []string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors = map[string]bool{}
+	for node := range root.Descendants() {
+		for _, a := range node.Attr {
+			switch a.Key {
+			case "id":
+				anchors[a.Val] = true
+			case "href", "src":
+				links = append(links, a.Val)
+			}
+		}
+	}
+	return anchors, links
 }
 
 // relativeLink matches a Markdown link without a scheme.
@@ -133,6 +138,9 @@ func TestList_NamesEveryPage(t *testing.T) {
 	}
 }
 
+// skipped matches folders without pages.
+var skipped = regexp.MustCompile(`^(bin|node_modules|testdata|\.[a-z].*)$`)
+
 // markdown returns the Markdown files of the repository by their path.
 func markdown(t *testing.T) map[string]string {
 	t.Helper()
@@ -141,8 +149,7 @@ func markdown(t *testing.T) map[string]string {
 		if err != nil {
 			return err
 		}
-		base := entry.Name()
-		if entry.IsDir() && (base == "bin" || base == "node_modules" || base == "testdata" || strings.HasPrefix(base, ".") && base != "..") {
+		if entry.IsDir() && skipped.MatchString(entry.Name()) {
 			return fs.SkipDir
 		}
 		if filepath.Ext(name) != ".md" {

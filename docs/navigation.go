@@ -15,7 +15,9 @@ var navigation = []struct {
 	pages []string
 }{
 	{"Start", []string{"README.md", "quick-start.md", "webhooks.md", "place-a-call.md", "test-numbers.md"}},
-	{"Build", []string{"errors-and-retries.md", "compliance.md", "ai-agents.md", "media-stream-agents.md", "recordings.md", "billing.md"}},
+	{"Build", []string{
+		"errors-and-retries.md", "compliance.md", "ai-agents.md", "media-stream-agents.md", "recordings.md", "billing.md",
+	}},
 	{"SIP trunks", []string{"sip-trunks/README.md", "sip-trunks"}},
 	{"Operate", []string{"deploy", "operate.md", "configure.md", "kafka.md", "scale.md", "security.md", "runbooks"}},
 	{"Reference", []string{"reference/api/README.md", "reference/api", "reference", "glossary.md"}},
