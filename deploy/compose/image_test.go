@@ -92,7 +92,7 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	from, built := root, ""
 	for i := range digests {
 		folder := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i), "src")
-		for _, part := range []string{"libs", "proto", "deploy", "services"} {
+		for _, part := range []string{"libs", "proto", "deploy", "docs", "services"} {
 			if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(from, part))); err != nil {
 				t.Fatal(err)
 			}
