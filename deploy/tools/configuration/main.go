@@ -59,7 +59,7 @@ func write(out io.Writer, bin string) error {
 	var page bytes.Buffer
 	page.WriteString(preface)
 	shared := func(v variable) bool { return readers[v] == len(programs()) }
-	section(&page, "All six", slices.DeleteFunc(slices.Clone(reads["gateway"]), func(v variable) bool { return !shared(v) }))
+	section(&page, "All services", slices.DeleteFunc(slices.Clone(reads["gateway"]), func(v variable) bool { return !shared(v) }))
 	for _, program := range programs() {
 		section(&page, program, slices.DeleteFunc(reads[program], shared))
 	}
@@ -68,7 +68,7 @@ func write(out io.Writer, bin string) error {
 }
 
 func section(page *bytes.Buffer, title string, variables []variable) {
-	fmt.Fprintf(page, "\n## %s\n\n| variable | unless set | |\n|---|---|---|\n", title)
+	fmt.Fprintf(page, "\n## %s\n\n| variable | default | meaning |\n|---|---|---|\n", title)
 	for _, v := range variables {
 		fmt.Fprintf(page, "| `%s` | %s | %s |\n", v.name, strings.ReplaceAll(v.standard, "|", `\|`), strings.ReplaceAll(v.help, "|", `\|`))
 	}
