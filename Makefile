@@ -55,7 +55,7 @@ OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRel
 PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestChange_MayTakeItsTime|TestClaim_ReadsNoMoreBesideManyScheduled|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
 # Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
-POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites
+POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestOrderErasure_OtherRecords|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites
 
 # How far a long build is: go build -v names each package when it is compiled, a line of one word.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
@@ -120,6 +120,7 @@ nightly-races: build
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestCrashPoints_' ./deploy/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./deploy/e2e/webhooks $(LARGE)
 	@test -z "$(LARGE)" || go test -count=1 -timeout 120m -run '^TestJudge_IsWhatAMinuteByMinuteWalkFinds' ./services/contacts-compliance/internal/gate $(LARGE)
+	@test -z "$(LARGE)" || $(BIN)/ringfence-local with-postgres -- go test -count=1 -timeout 60m -run '^Test(OrderErasure_OtherRecords|Status_ChangesRead)' ./services/dialer/internal/store ./services/webhook-dispatcher/internal/store $(LARGE)
 
 nightly-chaos: build peers
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m ./deploy/e2e/chaos $(LARGE)

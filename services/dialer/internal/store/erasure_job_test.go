@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"flag"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,6 +13,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/store"
 )
+
+var large = flag.Bool("large", false, "erase a person with 100,000 inbound calls, as make test-nightly does")
 
 // eraseCalls does all steps of erasures that are due, and returns their number.
 func eraseCalls(t *testing.T, st *store.Store, limit int) (steps int) {
@@ -123,5 +127,69 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
 		t.Errorf("calls erased by the order = %d, want 0", got)
+	}
+}
+
+// TestOrderErasure_OtherRecordsWaitForNoLock handles other records of the partition while a job erases a person
+// with many inbound calls. A record that waited for a lock of the job for a second would fail.
+func TestOrderErasure_OtherRecordsWaitForNoLock(t *testing.T) {
+	t.Parallel()
+	const number, limit = "+14155550113", 200
+	calls := 2_000
+	if *large {
+		calls = 100_000
+	}
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
+		t.Fatal(err)
+	}
+	order := func(number string, e store.Erasure) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1s'"); err != nil {
+				return err
+			}
+			return st.OrderErasure(t.Context(), tx, number, e)
+		})
+	}
+	of := func() store.Erasure { return store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace} }
+	if err := order(number, of()); err != nil {
+		t.Fatalf("OrderErasure: %v", err)
+	}
+	erased := make(chan error, 1)
+	go func() {
+		for left := true; left; {
+			if _, err := st.EraseNextCalls(t.Context(), limit); err != nil {
+				erased <- err
+				return
+			}
+			const unfinished = "SELECT EXISTS (SELECT FROM erasures WHERE phone_e164 = $1)"
+			if err := pool.QueryRow(t.Context(), unfinished, number).Scan(&left); err != nil {
+				erased <- err
+				return
+			}
+		}
+		erased <- nil
+	}()
+	other := of() // one erasure that is ordered again and again: the job has at most one step of it to do
+	records, longest := 0, time.Duration(0)
+	for running := true; running; records++ {
+		began := time.Now()
+		if err := order("+14155550114", other); err != nil {
+			t.Fatalf("record %d beside the job: %v", records, err)
+		}
+		longest = max(longest, time.Since(began))
+		select {
+		case err := <-erased:
+			if err != nil {
+				t.Fatalf("erase calls: %v", err)
+			}
+			running = false
+		default:
+		}
+	}
+	t.Logf("%d records beside the erasure of %d calls; the longest took %s", records, calls, longest)
+	if got := count(t, pool, "SELECT count(*) FROM calls WHERE NOT erased"); got != 0 {
+		t.Errorf("calls that are not erased = %d, want 0", got)
 	}
 }
