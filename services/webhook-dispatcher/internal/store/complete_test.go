@@ -103,6 +103,44 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	want("again, with one that had not been written", done, err, 1, 2)
 }
 
+// An erasure that commits while Complete waits for it: the response of the endpoint is not stored.
+func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, ev)
+	work := r.claimAll(sub)
+	if len(work) != 1 {
+		t.Fatalf("claimed deliveries = %d, want 1", len(work))
+	}
+	erasing, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = erasing.Rollback(context.WithoutCancel(t.Context())) }()
+	erasure := store.Erasure{ID: uuid.New(), WorkspaceID: ws, CallID: *ev.CallID, EventIDs: []uuid.UUID{ev.ID}}
+	if err := r.store.EraseCall(t.Context(), erasing, erasure); err != nil {
+		t.Fatalf("EraseCall: %v", err)
+	}
+	completed := make(chan error, 1)
+	go func() {
+		_, err := r.store.Complete(context.WithoutCancel(t.Context()), []delivery.Result{{
+			DeliveryID: work[0].DeliveryID, Attempt: 1, Outcome: delivery.Done,
+			Answer: delivery.Answer{Code: 200, At: time.Now(), Excerpt: "thank you, Xylophone"},
+		}})
+		completed <- err
+	}()
+	r.awaitLocked()
+	if err := erasing.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-completed; err != nil {
+		t.Fatalf("Complete: %v", err)
+	}
+	wantEqual(t, "stored attempts", r.count(`SELECT count(*) FROM webhook_attempt`), 1)
+	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`), 0)
+}
+
 // A success that is written while Disable waits for the subscription, as it does for every ingest, has come first.
 func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	t.Parallel()
