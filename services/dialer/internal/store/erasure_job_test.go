@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/pgtest"
@@ -39,6 +40,15 @@ SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', no
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
+// addInboundCalls adds calls as the owner of the schema, who has no statement timeout.
+func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, number string, calls int) {
+	t.Helper()
+	owner := pgtest.Owner(t, pool, "dialer")
+	if _, err := owner.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestOrderErasure_ManyCallsAreErasedInSteps erases a person who called 4,000 times. No
 // transaction locks more than the calls of one step, every call is erased and reported once, and
 // the job continues in another replica.
@@ -48,9 +58,7 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	pool := newPool(t)
 	first, second, workspace := newStore(pool), newStore(pool), uuid.Must(uuid.NewV7())
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
-	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
-		t.Fatal(err)
-	}
+	addInboundCalls(t, pool, workspace, number, calls)
 	within(t, pool, func(tx pgx.Tx) error { return first.OrderErasure(t.Context(), tx, number, e) })
 	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
 		t.Errorf("calls erased by the order itself = %d, want 0", got)
@@ -114,9 +122,7 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	const number, calls = "+14155550112", 100_000
 	pool := newPool(t)
 	workspace := uuid.Must(uuid.NewV7())
-	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
-		t.Fatal(err)
-	}
+	addInboundCalls(t, pool, workspace, number, calls)
 	watchedPool, watched := pgtest.Watch(t, pool)
 	st := newStore(watchedPool)
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
@@ -141,9 +147,7 @@ func TestOrderErasure_OtherRecordsWaitForNoLock(t *testing.T) {
 	}
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
-	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
-		t.Fatal(err)
-	}
+	addInboundCalls(t, pool, workspace, number, calls)
 	order := func(number string, e store.Erasure) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1s'"); err != nil {
