@@ -332,3 +332,32 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 		t.Errorf("attempts (-want +got):\n%s", diff)
 	}
 }
+
+// A trunk that redirects a call is not followed. The error must not claim that the number does not exist.
+func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	port := startTrunk(t, refusing("302 Moved Temporarily\nContact: <sip:+14155551313@127.0.0.1:9>"))
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
+	r.addTrunk(p, port, "")
+	id := r.request("+14155551313")
+	end := last(r.ends(id)).GetCall()
+	if got, want := end.GetHangupCause(), string(call.NoRouteDestination); got != want {
+		t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+	if got, want := end.GetErrorCode(), call.CodeInvalidNumber; got != want {
+		t.Errorf("error code = %q, want %q", got, want)
+	}
+	want := "The operator's trunk redirected the call or has no route to the number; neither means that the number " +
+		"does not exist. Check the number, or ask your operator to check the trunk."
+	if got := end.GetErrorDetail(); got != want {
+		t.Errorf("error detail = %q, want %q", got, want)
+	}
+	found := r.attempts(p, id)
+	if len(found) != 1 {
+		t.Fatalf("attempts = %d, want 1", len(found))
+	}
+	if found[0].SIPStatus == nil || *found[0].SIPStatus != 302 {
+		t.Errorf("SIP status = %v, want 302", found[0].SIPStatus)
+	}
+}

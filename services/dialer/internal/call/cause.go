@@ -84,7 +84,10 @@ func (c Cause) status(answered bool) Status {
 // code is the request's error code and what the customer can do about it.
 func (c Cause) code() (code, detail string) {
 	switch c {
-	case UnallocatedNumber, InvalidNumberFormat, NumberChanged, NoRouteDestination:
+	case NoRouteDestination:
+		return CodeInvalidNumber, "The operator's trunk redirected the call or has no route to the number; " +
+			"neither means that the number does not exist. Check the number, or ask your operator to check the trunk."
+	case UnallocatedNumber, InvalidNumberFormat, NumberChanged:
 		return CodeInvalidNumber, "The number does not exist or cannot be reached; check it before asking for another call."
 	case ProviderAuthFailed:
 		return CodeProviderRejected, "The operator's trunk refused the operator's account; the callee had no part in it. " +
