@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,7 +33,10 @@ const again = `401 Unauthorized
 WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
 
 // slowly is what a trunk sends that needs 6 s to check a digest.
-const slowly = `<send><![CDATA[
+const slowly = trying + `<pause milliseconds="6000"/>
+`
+
+const trying = `<send><![CDATA[
 
 SIP/2.0 100 Trying
 [last_Via:]
@@ -43,7 +47,6 @@ SIP/2.0 100 Trying
 Content-Length: 0
 
 ]]></send>
-<pause milliseconds="6000"/>
 `
 
 // scenario is challenging with another answer to a wrong digest. before is played before the answer.
@@ -277,6 +280,47 @@ func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
 			r.patchTrunk(path, `{"password":"secret"}`)
 			r.wantBusy(first)
 			r.wantBusy(second)
+		})
+	}
+}
+
+// A trunk that never took a call answers 403 to one number again and again. The error that ends the request names the
+// operator's account, and not the callee. It does so for the next request too.
+func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, scenario string }{
+		{name: "403", scenario: challenging},
+		{name: "403 after 100", scenario: scenario(trying, `403 Forbidden`)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "0")
+			port := startTrunk(t, tt.scenario)
+			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
+			r.addTrunk(p, port, `,"username":"account","password":"wrong"`)
+			for range 2 {
+				id := r.request("+14155551309")
+				await(t, "the request ended", func() bool {
+					const soon = "UPDATE dial_queue SET look_at = now() WHERE state = 'queued' AND claimed_by IS NULL"
+					if _, err := r.pool.Exec(t.Context(), soon); err != nil {
+						t.Fatal(err)
+					}
+					return slices.ContainsFunc(r.factsOf(id.String()), func(f fact) bool { return f.name == "ended" })
+				})
+				end := last(r.ends(id)).GetCall()
+				if got, want := end.GetHangupCause(), string(call.CallRejected); got != want {
+					t.Errorf("hangup cause = %q, want %q", got, want)
+				}
+				if got, want := end.GetErrorCode(), call.CodeProviderRejected; got != want {
+					t.Errorf("error code = %q, want %q", got, want)
+				}
+				want := "The operator's trunk did not accept the call from the operator's account; the callee had no part " +
+					"in it. Ask your operator to check the trunk, then ask for the call again."
+				if got := end.GetErrorDetail(); got != want {
+					t.Errorf("error detail = %q, want %q", got, want)
+				}
+			}
 		})
 	}
 }

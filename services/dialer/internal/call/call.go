@@ -209,6 +209,9 @@ type End struct {
 	Cause Cause
 	// ByUs says that we hung up; then the call's Ending tells how it counts.
 	ByUs bool
+	// AccountSuspected: a trunk refused the call, and the operator's account can be the reason. ErrorDetail then names
+	// the account instead of the callee.
+	AccountSuspected bool
 	// Zone is the person's, for what the agent makes of the conversation.
 	Zone *time.Location
 	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said. Its analysis waits for Analyse.
@@ -336,6 +339,9 @@ func (c *Call) settle(e End) {
 		return
 	}
 	c.ErrorCode, c.ErrorDetail = cause.code()
+	if e.AccountSuspected && cause == CallRejected {
+		c.ErrorDetail = accountRefused
+	}
 	if unknown {
 		c.ErrorCode, c.ErrorDetail = CodeDialStateUnknown, "It is not known how far this call got, so it was ended, is not charged and will not be dialled again."
 	}

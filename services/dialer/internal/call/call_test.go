@@ -93,6 +93,28 @@ func TestEnd_Mapping(t *testing.T) {
 	}
 }
 
+// If the operator's account can be the reason of a refusal, the detail is that of a refused account. The code stays.
+func TestEnd_SuspectedAccount(t *testing.T) {
+	t.Parallel()
+	end := func(e call.End) *eventv1.Call {
+		c := outbound()
+		c.Initiate(at(0))
+		e.At = at(1)
+		c.End(e)
+		return newest(c)
+	}
+	got := end(call.End{Cause: call.CallRejected, AccountSuspected: true})
+	if got, want := got.GetErrorDetail(), end(call.End{Cause: call.ProviderAuthFailed}).GetErrorDetail(); got != want {
+		t.Errorf("error detail = %q, want %q", got, want)
+	}
+	if got, want := got.GetErrorCode(), call.CodeProviderRejected; got != want {
+		t.Errorf("error code = %q, want %q", got, want)
+	}
+	if got, want := got.GetHangupCause(), string(call.CallRejected); got != want {
+		t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+}
+
 // TestEnd_OurOwnHangups is who hung up and why: only a dead process's live call is unknown, and only if we touched it first.
 func TestEnd_OurOwnHangups(t *testing.T) {
 	tests := []struct {

@@ -81,6 +81,10 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
+// accountRefused is the detail of a call that a trunk refused, surely or probably because of the operator's account.
+const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
+	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
+
 // code is the request's error code and what the customer can do about it.
 func (c Cause) code() (code, detail string) {
 	switch c {
@@ -90,8 +94,7 @@ func (c Cause) code() (code, detail string) {
 	case UnallocatedNumber, InvalidNumberFormat, NumberChanged:
 		return CodeInvalidNumber, "The number does not exist or cannot be reached; check it before asking for another call."
 	case ProviderAuthFailed:
-		return CodeProviderRejected, "The operator's trunk refused the operator's account; the callee had no part in it. " +
-			"Ask your operator to repair the trunk, then ask for the call again."
+		return CodeProviderRejected, accountRefused
 	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
 		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
 	case AgentError:

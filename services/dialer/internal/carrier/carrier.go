@@ -88,6 +88,9 @@ type Refused struct {
 	// OperatorFault: the operator must repair something first, for example the trunk's password. The
 	// callee has no part in it, so the request is queued again.
 	OperatorFault bool
+	// AccountSuspected: the trunk has taken no call since its last change, and its refusal can be about the
+	// operator's account.
+	AccountSuspected bool
 	// By is the id of the trunk that refused, if another trunk may carry the call. The next attempt is
 	// another call with its own fence; its Originate excludes this trunk. Empty: no other trunk is tried.
 	By  string

@@ -295,7 +295,7 @@ func (d *Dialer) settle(ctx context.Context, f fenced, said error) (result strin
 	case errors.As(said, &refused):
 		return "refused", errors.Join(said, d.change(ctx, callID, func(c *call.Call) {
 			c.Initiate(dialedAt)
-			c.End(call.End{At: time.Now(), Cause: refused.Cause})
+			c.End(call.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
 	}
 	// It is not known whether the phone rings, so the call is never dialed again.

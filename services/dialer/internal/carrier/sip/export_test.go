@@ -7,3 +7,6 @@ func (c *Carrier) Answers(id uuid.UUID) bool {
 	o := c.tended.care(id)
 	return o != nil && o.upkeep.Answered()
 }
+
+// Accept notes that a trunk took a call.
+func (c *Carrier) Accept(id uuid.UUID) { c.tended.care(id).heard(nil) }

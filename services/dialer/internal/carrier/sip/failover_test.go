@@ -162,6 +162,57 @@ func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
 	}
 }
 
+// A trunk that has taken no call answers 403 to one number until the number is not released any more. The refusal then
+// suspects our account, also if the trunk sent a 100 before. A trunk that has taken a call refuses the number.
+func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
+	t.Parallel()
+	forbid := func(before ...int) func(*signaltest.Call) {
+		return func(c *signaltest.Call) {
+			for _, status := range append(before, 403) {
+				c.Respond(status, "")
+			}
+		}
+	}
+	tests := []struct {
+		name     string
+		script   func(*signaltest.Call)
+		accepted bool
+		want     bool
+	}{
+		{name: "403", script: forbid(), want: true},
+		{name: "403 after 100", script: forbid(100), want: true},
+		{name: "403 from a trunk that took a call", script: forbid(), accepted: true, want: false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			port, _ := hears(t, tt.script)
+			var one trunk.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunk.Trunk) trunks {
+				one = good
+				one.TrunkID, one.Port = uuid.New(), uint16(port)
+				return several{one}
+			})
+			p.awaitAnswers(t, one)
+			if tt.accepted {
+				p.Accept(one.TrunkID)
+			}
+			refused := &carrier.Refused{OperatorFault: true}
+			for refused.OperatorFault {
+				_, err := p.Originate(t.Context(), carrier.Originate{
+					CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+				})
+				if !errors.As(err, &refused) {
+					t.Fatalf("Originate = %v, want a refusal", err)
+				}
+			}
+			if got := refused.AccountSuspected; got != tt.want {
+				t.Errorf("AccountSuspected = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
 // wantAccountRefused checks whether an originate returned that a trunk refused our account, and whether another trunk
 // may be tried.
 func wantAccountRefused(t *testing.T, err error, refused bool, by string) {

@@ -71,6 +71,17 @@ func (o *care) operatorFault(end signal.End, order carrier.Originate) bool {
 	return false
 }
 
+// accountSuspected reports whether a refusal can be about our account although the request is not released: a 403 from
+// a trunk that has taken no call since its last change.
+func (o *care) accountSuspected(end signal.End) bool {
+	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.accepted
+}
+
 // channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
 // trunk does not answer OPTIONS or its circuit is open, and one more while the circuit is half-open.
 func (o *care) channels(t trunk.Trunk, live int, now time.Time) (most int, usable bool) {

@@ -544,10 +544,12 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 		return l.notPermitted(e, elsewhere)
 	}
 	ours := offered && l.known.operatorFault(e, l.order)
+	suspected := offered && l.known.accountSuspected(e)
 	elsewhere = elsewhere || ours && l.refusable != ""
-	if offered && (elsewhere || ours || !l.tried) {
+	if offered && (elsewhere || ours || suspected || !l.tried) {
 		refused := &carrier.Refused{
-			Cause: e.Cause, OperatorFault: ours, Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
+			Cause: e.Cause, OperatorFault: ours, AccountSuspected: suspected,
+			Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
 		}
 		if elsewhere {
 			refused.By = l.refusable
