@@ -26,6 +26,9 @@ func TestPages_CommandsRun(t *testing.T) {
 		{name: "test-numbers", wantOutput: "callback_requested"},
 		{name: "compliance", wantOutput: "opt_out_removed"},
 		{name: "billing", wantOutput: "0 differences"},
+		{name: "ai-agents", wantOutput: "openai_realtime"},
+		{name: "media-stream-agents", wantOutput: "has_key"},
+		{name: "recordings", wantOutput: "recording_not_available"},
 	} {
 		t.Run(page.name, func(t *testing.T) {
 			text, err := os.ReadFile("../../../docs/" + page.name + ".md")
