@@ -73,22 +73,6 @@ func references(t *testing.T, content string) (anchors map[string]bool, links []
 	return anchors, links
 }
 
-// relativeLink matches a Markdown link without a scheme.
-var relativeLink = regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)\s]*)?\)`)
-
-// TestMarkdown_RelativeLinksLeadToFiles reads every Markdown file of the repository.
-func TestMarkdown_RelativeLinksLeadToFiles(t *testing.T) {
-	t.Parallel()
-	for name, content := range markdown(t) {
-		for _, link := range relativeLink.FindAllStringSubmatch(content, -1) {
-			file := filepath.Join(filepath.Dir(name), filepath.FromSlash(link[1]))
-			if _, err := os.Stat(file); err != nil {
-				t.Errorf("%s links to %s, which does not exist", name, link[1])
-			}
-		}
-	}
-}
-
 func TestMarkdown_PagesAreShort(t *testing.T) {
 	t.Parallel()
 	all := 0
