@@ -29,6 +29,8 @@ func TestPages_CommandsRun(t *testing.T) {
 		{name: "ai-agents", wantOutput: "openai_realtime"},
 		{name: "media-stream-agents", wantOutput: "has_key"},
 		{name: "recordings", wantOutput: "recording_not_available"},
+		{name: "operate", wantOutput: "0 differences"},
+		{name: "kafka", wantOutput: "dial-events.v1"},
 	} {
 		t.Run(page.name, func(t *testing.T) {
 			text, err := os.ReadFile("../../../docs/" + page.name + ".md")
