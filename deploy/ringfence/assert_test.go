@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // wantCode checks the exit status of a command.
@@ -42,5 +44,17 @@ func wantNotContains(t *testing.T, what, got, without string) {
 	t.Helper()
 	if strings.Contains(got, without) {
 		t.Errorf("%s = %q, want it without %q", what, got, without)
+	}
+}
+
+// wantLines checks the first lines of a table. The number of spaces between two words is not compared.
+func wantLines(t *testing.T, what, got string, want ...string) {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(got) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	if diff := cmp.Diff(want, lines[:min(len(want), len(lines))]); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -61,3 +61,27 @@ func TestTrunksCheck(t *testing.T) {
 		})
 	}
 }
+
+// The list shows the state of each trunk. A trunk that has not answered shows a dash for each missing value.
+func TestTrunksList_Columns(t *testing.T) {
+	admin(t, http.StatusOK)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"data":[
+			{"id":"7","name":"Main","state":"up","host":"sip.example.net","transport":"udp","registered":true,
+				"last_answer":{"status":200,"at":"2026-01-01T09:00:01Z","round_trip_ms":3},"channels_in_use":2,"channels":30,
+				"recent":{"calls":8,"failures":2,"error_rate":0.25}},
+			{"id":"8","name":"Spare","state":"down","host":"192.0.2.1","transport":"tls","registered":null,
+				"last_answer":null,"channels_in_use":0,"channels":10,"recent":{"calls":0,"failures":0,"error_rate":0}}
+			],"has_more":false}`))
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	code, out, faults := runCommand(t, "trunks", "list")
+	if code != 0 {
+		t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+	}
+	wantLines(t, "trunks", out,
+		"ID NAME STATE HOST TRANSPORT REGISTERED ANSWER ANSWERED AT IN USE CHANNELS CALLS FAILURES ERROR RATE",
+		"7 Main up sip.example.net udp true 200 2026-01-01T09:00:01Z 2 30 8 2 0.25",
+		"8 Spare down 192.0.2.1 tls - - - 0 10 0 0 0")
+}

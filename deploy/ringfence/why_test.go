@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -29,9 +30,11 @@ func TestCallsWhy_RequestThatWaitsForATrunk(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			routes := http.NewServeMux()
 			const page = `{"data":[],"has_more":false}`
+			const attempts = `{"data":[{"started_at":"2026-01-01T09:00:01Z","attempt":1,"trunk":"main","sip_status":401,
+				"sip_reason":"Unauthorized","hangup_cause":"provider_auth_failed","error":null,"sip_call_id":"a@here"}],"has_more":false}`
 			for path, body := range map[string]string{
 				"workspaces/1/call-requests/2": `{"id":"2","status":"queued","scheduled_for":"2026-01-01T09:00:00Z"}`,
-				"workspaces/1/decisions":       page, "workspaces/1/attempts": page,
+				"workspaces/1/decisions":       page, "workspaces/1/attempts": attempts,
 				"dialer": `{"replicas":` + test.replicas + `,"agent_circuits":[],"queue":{}}`,
 				"trunks": `{"data":` + test.trunks + `,"has_more":false}`,
 			} {
@@ -49,6 +52,10 @@ func TestCallsWhy_RequestThatWaitsForATrunk(t *testing.T) {
 				t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
 			}
 			wantContains(t, "stdout", out, test.want)
+			_, shown, _ := strings.Cut(out, "\nATTEMPTS\n")
+			wantLines(t, "attempts", shown,
+				"STARTED AT ATTEMPT TRUNK SIP STATUS SIP REASON HANGUP CAUSE ERROR SIP CALL ID",
+				"2026-01-01T09:00:01Z 1 main 401 Unauthorized provider_auth_failed - a@here")
 			if test.without != "" {
 				wantNotContains(t, "stdout", out, test.without)
 			}

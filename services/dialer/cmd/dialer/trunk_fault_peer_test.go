@@ -207,8 +207,8 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "0")
-			port := startTrunk(t, tt.scenario)
-			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
+			port, private := startTrunk(t, tt.scenario), freeAddr(t)
+			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h", "PRIVATE_ADDR="+private)
 			path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
 			first := r.request("+14155551301")
 			r.awaitReleased(first)
@@ -222,6 +222,10 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 				if !strings.Contains(opened, want) {
 					t.Errorf("log of the refusal = %q, want it to contain %q", opened, want)
 				}
+			}
+			metric := `ringfence_dialer_sip_refusals_total{sip_trunk="far",status="401"} 1` + "\n"
+			if metrics := body(t, "http://"+private+"/metrics"); !strings.Contains(metrics, metric) {
+				t.Errorf("metrics lack %q", metric)
 			}
 			second := r.request("+14155551302")
 			r.patchTrunk(path, `{"password":"secret"}`)
