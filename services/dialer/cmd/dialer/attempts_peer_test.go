@@ -53,7 +53,7 @@ Content-Length: 0
 
 ]]></send>
 <recv request="CANCEL"/>
-<send next="end"><![CDATA[
+<send><![CDATA[
 
 SIP/2.0 200 OK
 [last_Via:]
@@ -64,6 +64,18 @@ SIP/2.0 200 OK
 Content-Length: 0
 
 ]]></send>
+<send><![CDATA[
+
+SIP/2.0 487 Request Terminated
+[last_Via:]
+[last_From:]
+[last_To:];tag=[call_number]b
+[last_Call-ID:]
+CSeq: 1 INVITE
+Content-Length: 0
+
+]]></send>
+<recv request="ACK" next="end"/>
 ` + optionsAndEnd
 
 const optionsAndEnd = `<label id="options"/>
