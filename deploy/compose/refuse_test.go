@@ -35,6 +35,10 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
 		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR stands neither"},
 		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14545 to end (5s, 20s, 4h2m)"},
+		{
+			"a pod that ends before its calls, with the default of DRAIN_LIMIT",
+			"dialer.env.DRAIN_LIMIT=null,dialer.terminationGracePeriodSeconds=39", "may take 40 to end (5s, 20s, 15s)",
+		},
 		{"a pod that ends before it has left", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
 		{"recordings on a disk that cannot be written", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool", "must outlive the pod"},
 		{"recordings without a volume", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.state=null", "must outlive the pod"},
@@ -60,7 +64,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	}
 }
 
-// TestCharts_RefusalsCountWithTheCodesDrain keeps the 20 s of ringfence-lib.refuse true.
+// TestCharts_RefusalsCountWithTheCodesDrain compares the times of ringfence-lib.refuse with those of the code: 20 s, and
+// the default of DRAIN_LIMIT.
 func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	t.Parallel()
 	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
@@ -69,6 +74,12 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	}
 	text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n")
 	wantContains(t, "_refuse.tpl", text, `"`+drain[1]+`s" }}`)
+	config := strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n")
+	limit := regexp.MustCompile("`env:\"DRAIN_LIMIT\" envDefault:\"(\\w+)\"").FindStringSubmatch(config)
+	if limit == nil {
+		t.Fatal("the dialer has no default of DRAIN_LIMIT")
+	}
+	wantContains(t, "_refuse.tpl", text, `.Values.env.DRAIN_LIMIT | default "`+limit[1]+`"`)
 }
 
 // The charts do not render without values, and the examples need the operator's keys (docs/deploy/helm.md, Install).

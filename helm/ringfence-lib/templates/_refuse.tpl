@@ -23,7 +23,7 @@
 {{- end }}
 {{- /* DRAIN_DELAY, then calls over SIP, then 20 s (libs/service). */}}
 {{- $drain := list (.Values.env.DRAIN_DELAY | default "0s") "20s" }}
-{{- if eq (.Values.env.CARRIER | default "") "sip" }}{{ $drain = append $drain (.Values.env.DRAIN_LIMIT | default "15m") }}{{ end }}
+{{- if eq (.Values.env.CARRIER | default "") "sip" }}{{ $drain = append $drain (.Values.env.DRAIN_LIMIT | default "15s") }}{{ end }}
 {{- $ends := include "ringfence-lib.seconds" (join " " $drain) | int }}
 {{- if lt (int .Values.terminationGracePeriodSeconds) $ends }}
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica may take %d to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
