@@ -30,7 +30,9 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 			if want := "# " + strings.TrimSuffix(name, ".md") + "\n"; !strings.HasPrefix(text, want) {
 				t.Errorf("%s does not begin with %q", name, want)
 			}
-			for _, want := range []string{"\n## Meaning\n", "\n## Impact\n", "\n## Diagnosis\n", "\n## Remedy\n", "\n**Escalate.** "} {
+			for _, want := range []string{
+				"\n## Meaning\n", "\n## Impact\n", "\n## Diagnosis\n", "\n## Remedy\n", "\n**Escalate.** ",
+			} {
 				if !strings.Contains(text, want) {
 					t.Errorf("%s has no %q", name, want)
 				}

@@ -46,8 +46,8 @@ func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	return fmt.Sprintf("127.0.0.1:%d", outer), fmt.Sprintf("127.0.0.1:%d", inner)
 }
 
-// TestApacheKafka_DocumentedRightsSuffice checks that a reader with the rights that docs/kafka.md lists finds its topics
-// at start.
+// TestApacheKafka_DocumentedRightsSuffice checks that a reader with the rights in docs/kafka.md finds its topics at
+// start.
 func TestApacheKafka_DocumentedRightsSuffice(t *testing.T) {
 	const user = "calls"
 	forUsers, forAdmin := guarded(t, user)

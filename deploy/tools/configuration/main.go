@@ -59,7 +59,8 @@ func write(out io.Writer, bin string) error {
 	var page bytes.Buffer
 	page.WriteString(preface)
 	shared := func(v variable) bool { return readers[v] == len(programs()) }
-	section(&page, "All services", slices.DeleteFunc(slices.Clone(reads["gateway"]), func(v variable) bool { return !shared(v) }))
+	section(&page, "All services", slices.DeleteFunc(slices.Clone(reads["gateway"]),
+		func(v variable) bool { return !shared(v) }))
 	for _, program := range programs() {
 		section(&page, program, slices.DeleteFunc(reads[program], shared))
 	}
