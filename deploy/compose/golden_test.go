@@ -18,13 +18,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// score is how kube-score is asked, a warning of which is a fault; ignored are checks that do not fit what is looked at. Two do not fit anything here: a limit on CPU throttles what is
-// idle otherwise; our tags are never reused, so nothing is pulled again at a start that must not hang on the registry.
+// score returns the arguments of kube-score, without the ignored checks. A warning is a fault. Two checks are always ignored:
+// a CPU limit, because it would throttle a service while other CPU is idle, and the pull policy Always, because tags are
+// never reused and a start must not depend on the registry.
 func score(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
 		"--kubernetes-version", "v1.25", // the oldest that docs/deploy/helm.md names
-		"--enable-optional-test", "container-seccomp-profile", "--enable-optional-test", "container-ports-check", "--ignore-container-cpu-limit",
+		"--enable-optional-test", "container-seccomp-profile",
+		"--enable-optional-test", "container-ports-check", "--ignore-container-cpu-limit",
 	}
 	for _, test := range append(ignored, "container-image-pull-policy") {
 		args = append(args, "--ignore-test", test)
