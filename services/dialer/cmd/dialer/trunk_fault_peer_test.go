@@ -340,6 +340,43 @@ func (r *rig) released(id uuid.UUID) (void, fences int) {
 	return void, fences
 }
 
+// silent is a sipp scenario of a trunk that answers OPTIONS and no INVITE.
+const silent = `<?xml version="1.0" encoding="ISO-8859-1" ?>
+<scenario name="trunk">
+<recv request="OPTIONS" optional="true" next="options"/>
+<recv request="INVITE" next="end"/>
+` + optionsAndEnd
+
+// A trunk that does not answer an INVITE, or answers 5xx, ends the request. The error names the carrier, and not the
+// callee or an unknown state.
+func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, scenario string
+		cause          call.Cause
+	}{
+		{name: "no response", scenario: silent, cause: call.RecoveryOnTimerExpire},
+		{name: "503", scenario: refusing("503 Service Unavailable"), cause: call.NormalTemporaryFailure},
+		{name: "502", scenario: refusing("502 Bad Gateway"), cause: call.NetworkOutOfOrder},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "0")
+			port := startTrunk(t, tt.scenario)
+			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
+			r.addTrunk(p, port, "")
+			end := last(r.ends(r.request("+14155551316"))).GetCall()
+			if got, want := end.GetHangupCause(), string(tt.cause); got != want {
+				t.Errorf("hangup cause = %q, want %q", got, want)
+			}
+			if got, want := end.GetErrorCode(), call.CodeProviderUnavailable; got != want {
+				t.Errorf("error code = %q, want %q", got, want)
+			}
+		})
+	}
+}
+
 // A trunk that does not answer OPTIONS is not offered calls.
 func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
