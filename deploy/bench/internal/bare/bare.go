@@ -37,6 +37,9 @@ type Write struct {
 	Args  []Value
 	// Sample: the row to copy is the one that Copies.Sample put there, not the stack's.
 	Sample bool
+	// Create makes the table, with {} for its name, instead of copying the table of the product. With
+	// it, SQL must be set. The table stays the same when the product changes.
+	Create string
 }
 
 // Value is what stands in a column of a row, or in a place of a statement.
@@ -83,6 +86,12 @@ func (c Copies) Make(ctx context.Context, commits []Commit) error {
 				continue
 			}
 			made = append(made, w.Table)
+			if w.Create != "" {
+				if _, err := c.DB.Exec(ctx, strings.ReplaceAll(w.Create, "{}", c.Of(w.Table))); err != nil {
+					return fmt.Errorf("create %s: %w", w.Table, err)
+				}
+				continue
+			}
 			var options string
 			err := c.DB.QueryRow(ctx, "SELECT coalesce('WITH (' || array_to_string(reloptions, ', ') || ')', '') FROM pg_class WHERE oid = $1::text::regclass", w.Table).Scan(&options)
 			if err != nil {
