@@ -64,8 +64,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 	}
 }
 
-// TestCharts_RefusalsCountWithTheCodesDrain compares the times of ringfence-lib.refuse with those of the code: 20 s, and
-// the default of DRAIN_LIMIT.
+// TestCharts_RefusalsCountWithTheCodesDrain compares the times of ringfence-lib.refuse with those of the code: 20 s,
+// and the default of DRAIN_LIMIT.
 func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	t.Parallel()
 	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))

@@ -31,7 +31,8 @@ func TestCallsWhy_RequestThatWaitsForATrunk(t *testing.T) {
 			routes := http.NewServeMux()
 			const page = `{"data":[],"has_more":false}`
 			const attempts = `{"data":[{"started_at":"2026-01-01T09:00:01Z","attempt":1,"trunk":"main","sip_status":401,
-				"sip_reason":"Unauthorized","hangup_cause":"provider_auth_failed","error":null,"sip_call_id":"a@here"}],"has_more":false}`
+				"sip_reason":"Unauthorized","hangup_cause":"provider_auth_failed","error":null,"sip_call_id":"a@here"}],
+				"has_more":false}`
 			for path, body := range map[string]string{
 				"workspaces/1/call-requests/2": `{"id":"2","status":"queued","scheduled_for":"2026-01-01T09:00:00Z"}`,
 				"workspaces/1/decisions":       page, "workspaces/1/attempts": attempts,
