@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,7 @@ func TestRecipe(t *testing.T) {
 	r.run(t, realCall(t, asterisk))
 	r.awaitCall(t, outbound)
 	r.stop(t)
+	r.hurry(t)
 }
 
 // realCall returns the commands of README.md that add a trunk and place a call, with the address of Asterisk.
@@ -152,8 +154,74 @@ func (r *recipe) stop(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("stop the stack: %v", err)
 	}
+	if want := awaited(drainLimit); !strings.Contains(r.log(t), want) {
+		t.Errorf("the log of the stack lacks %q", want)
+	}
 	if got, want := r.channels(t), "0 active channels\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("channels of Asterisk after the stop = %q, want %q", got, want)
+	}
+}
+
+// hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends two SIGINT, as a second Ctrl-C does.
+// The call must be hung up although DRAIN_LIMIT has not passed.
+func (r *recipe) hurry(t *testing.T) {
+	t.Helper()
+	const limit = time.Hour
+	if err := r.world.Start(append(slices.Clone(r.world.Env), "DRAIN_LIMIT="+limit.String())...); err != nil {
+		t.Fatal(err)
+	}
+	client := rig.NewClient(r.world.Demo.BaseURL, r.world.Demo.WriteKey)
+	var page rig.Page[struct {
+		AgentID string `json:"agent_id"`
+	}]
+	if err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page); err != nil {
+		t.Fatal(err)
+	}
+	order := map[string]any{"agent_id": page.Data[0].AgentID, "to": "+14155550199"}
+	if err := client.Into(t.Context(), "POST", "/v1/calls", order, http.StatusAccepted, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "the call is answered", func() bool {
+		var page rig.Page[call]
+		err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page)
+		return err == nil && page.Data[0].Status == "in_progress"
+	})
+	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
+	}
+	stopped := make(chan error, 2)
+	for range 2 { // each Stop sends one SIGINT
+		go func() { stopped <- r.world.Stop() }()
+		r.await(t, "the stack waits for the call", func() bool { return strings.Contains(r.log(t), awaited(limit)) })
+	}
+	r.await(t, "Asterisk has no call", func() bool { return strings.HasPrefix(r.channels(t), "0 active channels\n") })
+	for range 2 {
+		if err := <-stopped; err != nil {
+			t.Errorf("stop the stack: %v", err)
+		}
+	}
+}
+
+// awaited is what the stack prints when it waits for one call.
+func awaited(limit time.Duration) string {
+	return fmt.Sprintf("waiting for live calls to end; a second signal hangs them up calls=1 limit=%v", limit)
+}
+
+// log returns what the stack printed.
+func (r *recipe) log(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.world.Home, "stack.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (r *recipe) await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("%v; channels of Asterisk: %s", err, r.channels(t))
 	}
 }
 
