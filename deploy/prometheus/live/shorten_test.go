@@ -73,7 +73,8 @@ func keepRules(t *testing.T, path string, groups []rules.Group) {
 }
 
 var (
-	ranges = regexp.MustCompile(`\[(\d+[smhd])\]`)
+	ranges  = regexp.MustCompile(`\[(\d+[smhd])\]`)
+	offsets = regexp.MustCompile(`\boffset \d+[smhd]\b`)
 	// bounds are durations in seconds that a metric is compared with. The rules write them as a
 	// product.
 	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
@@ -92,6 +93,9 @@ func shorten(rule rules.Rule, divisor int) rules.Rule {
 	rule.Expr = ranges.ReplaceAllStringFunc(rule.Expr, func(found string) string {
 		return "[" + divide(found[1:len(found)-1], 4*time.Second) + "]"
 	})
+	rule.Expr = offsets.ReplaceAllStringFunc(rule.Expr, func(found string) string {
+		return "offset " + divide(strings.TrimPrefix(found, "offset "), 4*time.Second)
+	})
 	rule.Expr = bounds.ReplaceAllString(rule.Expr, "$1 * $2 / "+strconv.Itoa(divisor))
 	if rule.For != "" {
 		rule.For = divide(rule.For, time.Second)
@@ -99,13 +103,13 @@ func shorten(rule rules.Rule, divisor int) rules.Rule {
 	return rule
 }
 
-// TestShorten_DividesRangesBoundsAndFor covers each place of a rule that has a duration.
-func TestShorten_DividesRangesBoundsAndFor(t *testing.T) {
+// TestShorten_DividesDurations covers each place of a rule that has a duration.
+func TestShorten_DividesDurations(t *testing.T) {
 	t.Parallel()
 	got := shorten(rules.Rule{
-		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m])`, For: "10m",
+		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m] offset 1h)`, For: "10m",
 	}, hourDivisor)
-	if want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms])`; got.Expr != want {
+	if want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms] offset 60000ms)`; got.Expr != want {
 		t.Errorf("expr = %s, want %s", got.Expr, want)
 	}
 	if want := "10000ms"; got.For != want {
