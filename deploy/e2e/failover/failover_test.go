@@ -52,6 +52,9 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 			if got := len(r.twice); got != 0 {
 				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
 			}
+			if r.continued == 0 {
+				t.Error("conversations of living dialers that continued = 0, want more")
+			}
 			if r.broken != 0 {
 				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
 			}
@@ -113,6 +116,8 @@ type trial struct {
 	// unreplicated counts the calls that the carrier received after the last WAL that the new server
 	// has.
 	unreplicated int
+	// owners has the dialer instance of each fence that the killed primary had.
+	owners map[string]string
 
 	mu       sync.Mutex
 	accepted map[string]string // request → number
@@ -391,6 +396,7 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 		t.Fatal(err)
 	}
 	time.Sleep(stall)
+	x.owners = owners(primary)
 	primary.kill()
 	if err := syscall.Kill(publisher, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -449,7 +455,7 @@ func (x *trial) dialedSince(at time.Time) (n int) {
 }
 
 // conversations counts the calls of living dialers that were answered before the kill and had not
-// ended then, by whether they completed.
+// ended then, by whether they completed. A call that the new database does not have is broken.
 func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
 	log, err := x.stack.CarrierLog(x.t.Context())
 	if err != nil {
@@ -464,22 +470,39 @@ func (x *trial) conversations(db *server, killed time.Time) (continued, broken i
 			delete(talking, line.CallID)
 		}
 	}
-	var ids []string
-	for id := range talking {
-		ids = append(ids, id)
+	living, status := map[string]bool{}, pairs(db, `SELECT call_id::text, status FROM dialer.calls`)
+	for _, id := range db.column(`
+SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval '10 seconds'`) {
+		living[id] = true
 	}
-	const ofLiving = `
-SELECT c.status FROM dialer.calls c JOIN dialer.fences f USING (call_id)
-JOIN dialer.instances i ON i.instance_id = f.instance_id AND i.seen_at > now() - interval '10 seconds'
-WHERE c.call_id = ANY ($1::uuid[])`
-	for _, status := range db.column(ofLiving, ids) {
-		if status == "completed" {
+	for id := range talking {
+		owner, fenced := x.owners[id]
+		switch {
+		case fenced && !living[owner]: // its dialer was killed
+		case status[id] == "completed":
 			continued++
-		} else {
+		default:
+			x.t.Logf("conversation %s of dialer %q has the status %q in the new database", id, owner, status[id])
 			broken++
 		}
 	}
 	return continued, broken
+}
+
+// owners returns the instance of the dialer that committed the fence of each call.
+func owners(db *server) map[string]string {
+	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
+}
+
+// pairs returns the rows of a query with two columns of text.
+func pairs(db *server, sql string) map[string]string {
+	db.t.Helper()
+	values := map[string]string{}
+	for _, row := range db.column(`SELECT a || ' ' || b FROM (` + sql + `) AS q (a, b)`) {
+		key, value, _ := strings.Cut(row, " ")
+		values[key] = value
+	}
+	return values
 }
 
 // known returns the status of each request that the API knows, with its error code.

@@ -184,14 +184,14 @@ func (s *server) exec(database, sql string) {
 }
 
 // column returns the values of a query with one column of text.
-func (s *server) column(sql string, args ...any) []string {
+func (s *server) column(sql string) []string {
 	s.t.Helper()
 	conn, err := pgx.Connect(s.t.Context(), s.url("ringfence"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(s.t.Context())) }()
-	rows, err := conn.Query(s.t.Context(), sql, args...)
+	rows, err := conn.Query(s.t.Context(), sql)
 	if err != nil {
 		s.t.Fatal(err)
 	}
