@@ -202,15 +202,15 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions are the end of the topic after a state of the server was read.
+// positions are the end of the topic, and the state of the server with a time after that end was read.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds
 }
 
 // advance moves the positions to an end of the topic, when every intent below it is resolved. It
-// keeps that end until then: the claims from before it are gone after the claim lease, whereas a
-// later end would have later claims.
+// keeps that end until then: the claims from before it are gone after the claim lease, and the
+// fenced calls from before it ring or end. A later end would have later claims and calls.
 func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -223,6 +223,11 @@ func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error
 			slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
 				"before", state.TopicID)
 		}
+		after, err := r.store.ServerState(ctx)
+		if err != nil {
+			return err
+		}
+		state.Now = after.Now
 		r.next = &positions{state: state, bounds: bounds}
 	}
 	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.next.bounds.ID, r.next.state.Now, r.next.bounds.End)

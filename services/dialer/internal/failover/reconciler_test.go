@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/inbox"
@@ -701,6 +703,94 @@ func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	w.exec(`UPDATE dial_queue SET claimed_by = NULL`)
 	if !advance() {
 		t.Error("AdvanceIntents without a claim = false, want true")
+	}
+}
+
+// A claim that is made while the end of the topic is read may have its intent below that end.
+func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	w.cfg = kafka.Config{Brokers: cluster.ListenAddrs()}
+	if w.publisher, err = NewPublisher(w.cfg, prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.publisher.Close)
+	if !w.publisher.findTopic(t.Context()) {
+		t.Fatal("the topic was not found")
+	}
+	w.reconcile()
+	before, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		_, err = w.pool.Exec(t.Context(), `UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'`,
+			i.InstanceID)
+		return nil, nil, false
+	})
+	if err := w.reconciler(nil).check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	if err != nil {
+		t.Fatalf("claim = %v", err)
+	}
+	after, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("positions moved past the intent of a claim (-before +after):\n%s", diff)
+	}
+}
+
+// The trunk of a fenced call may refuse it. The intent of the next trunk is then published before its
+// fence commits.
+func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		// since is the time of the offsets after the fence committed.
+		since time.Duration
+		call  string
+		moves bool
+	}{
+		"fenced before":                 {since: time.Second, call: "status = 'fenced'"},
+		"fenced after the end was read": {since: -time.Second, call: "status = 'fenced'", moves: true},
+		"the phone rings":               {since: time.Second, call: "status = 'ringing'", moves: true},
+		"the call ended":                {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
+		"recovery hangs up":             {since: time.Second, call: "ending = 'lost'", moves: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			w.dialedOver(i, i.InstanceID)
+			w.exec(`UPDATE calls SET ` + tt.call)
+			state, err := w.store.ServerState(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var since time.Time
+			const query = `SELECT fenced_at + $1::interval FROM fences`
+			if err := w.pool.QueryRow(t.Context(), query, tt.since).Scan(&since); err != nil {
+				t.Fatal(err)
+			}
+			moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, since, map[int32]int64{0: 7})
+			if err != nil {
+				t.Fatalf("AdvanceIntents = %v", err)
+			}
+			if moved != tt.moves {
+				t.Errorf("AdvanceIntents = %t, want %t", moved, tt.moves)
+			}
+		})
 	}
 }
 

@@ -358,16 +358,19 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// A claim that was made before @since may still lead to a fence. Its intent may be below the new
-// position.
-const openClaims = `
+// A claim that was made before @since may still lead to a fence. A call that was fenced before @since
+// may still be refused by its trunk and lead to the fence of another trunk. The intents of these fences
+// may be below the new position.
+const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
-	AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)`
+		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)
+	OR EXISTS (SELECT FROM calls c JOIN fences f USING (call_id)
+		WHERE c.ended_at IS NULL AND c.status = 'fenced' AND c.ending = '' AND f.fenced_at <= @since::timestamptz)`
 
-// AdvanceIntents stores end offsets of the topic as the new positions. The offsets were read after
-// since, a time of the database. If a request that was claimed before since may still be fenced,
-// AdvanceIntents changes nothing and returns false: the intent of that request may be below the
-// offsets, and it must be read after a failover.
+// AdvanceIntents stores end offsets of the topic as the new positions. The offsets were read before
+// since, a time of the database. If a request that was claimed or dialed before since may still get
+// a fence, AdvanceIntents changes nothing and returns false: the intent of that fence may be below
+// the offsets, and it must be read after a failover.
 func (s *Store) AdvanceIntents(
 	ctx context.Context, server string, topicID uuid.UUID, since time.Time, ends map[int32]int64,
 ) (moved bool, err error) {
@@ -378,7 +381,7 @@ func (s *Store) AdvanceIntents(
 		}
 		var open bool
 		args := pg.Args{"since": since, "lease": s.timing.ClaimLease}
-		if err := tx.QueryRow(ctx, openClaims, args).Scan(&open); err != nil || open {
+		if err := tx.QueryRow(ctx, mayFence, args).Scan(&open); err != nil || open {
 			return err
 		}
 		moved = true
