@@ -17,7 +17,11 @@ import (
 )
 
 // Store is the schema billing_wallet, as its running role.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool *pgxpool.Pool
+	// floor is where reads of verdicts start.
+	floor verdictFloor
+}
 
 // New makes a store over the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }

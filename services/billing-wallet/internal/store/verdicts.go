@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -67,24 +68,64 @@ func verdictArgs(v hold.Verdict) pg.Args {
 	}
 }
 
-const workspacesWithVerdicts = `
-SELECT workspace_id, extract(epoch FROM now() - min(noted_at))::double precision AS waited_seconds
-FROM verdicts GROUP BY workspace_id`
+const (
+	// The inner query reads the index of id from the floor on.
+	workspacesWithVerdicts = `
+WITH waiting AS MATERIALIZED (SELECT id, workspace_id, noted_at FROM verdicts WHERE id >= @floor ORDER BY id)
+SELECT workspace_id, extract(epoch FROM now() - min(noted_at))::double precision AS waited_seconds,
+       min(id) AS first_id, max(id) AS last_id
+FROM waiting GROUP BY workspace_id`
+
+	oldestTransaction = `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+	takeTransactionID = `SELECT pg_current_xact_id()::text::bigint`
+)
 
 // Unsettled is a workspace that has verdicts waiting.
 type Unsettled struct {
 	WorkspaceID uuid.UUID
 	// WaitedSeconds is how long the oldest has waited.
 	WaitedSeconds float64
+	// FirstID and LastID are the lowest and the highest id of its verdicts.
+	FirstID int64
+	LastID  int64
 }
 
-// Unsettled lists the workspaces that have verdicts waiting.
+// Unsettled lists the workspaces that have verdicts waiting. It reads from the floor on, and once a minute
+// from the first row.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
-	list, err := pg.Many[Unsettled](ctx, s.pool, workspacesWithVerdicts, pgx.NamedArgs{})
+	now := time.Now()
+	from, sweep := s.floor.from(now)
+	list, xmin, err := s.unsettled(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces to settle: %w", err)
 	}
+	if sweep {
+		s.floor.sweptAt(now)
+	}
+	var first, last int64
+	for _, waiting := range list {
+		if first == 0 || waiting.FirstID < first {
+			first = waiting.FirstID
+		}
+		last = max(last, waiting.LastID)
+	}
+	if candidate := s.floor.read(first, last, xmin); candidate > 0 {
+		var takenBy int64
+		if err := s.pool.QueryRow(ctx, takeTransactionID).Scan(&takenBy); err != nil {
+			return nil, fmt.Errorf("take a transaction id: %w", err)
+		}
+		s.floor.wait(candidate, takenBy)
+	}
 	return list, nil
+}
+
+// unsettled reads verdicts from an id on. Transactions with ids below xmin had ended before the read.
+func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
+	var batch pgx.Batch
+	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
+	batch.Queue(workspacesWithVerdicts, pg.Args{"floor": from}).Query(into(&list))
+	err = s.pool.SendBatch(ctx, &batch).Close()
+	return list, xmin, err
 }
 
 // Settlement is what one verdict came to.
@@ -102,7 +143,7 @@ const claimVerdicts = `
 SELECT id, workspace_id, request_id, reason, billable_seconds, call_id, traceparent,
        extract(epoch FROM now() - noted_at)::double precision AS waited_seconds
 FROM verdicts
-WHERE workspace_id = @workspace_id
+WHERE workspace_id = @workspace_id AND id >= @floor
 ORDER BY id
 LIMIT @most
 FOR UPDATE SKIP LOCKED`
@@ -112,10 +153,12 @@ const deleteVerdicts = `DELETE FROM verdicts WHERE id = ANY(@ids)`
 // Settle posts up to most of a workspace's verdicts in one commit, each hold once, whatever came before. publish adds
 // the events of what was settled to the batch that writes it. An empty answer: nothing waits.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
+	floor := s.floor.lowest()
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var verdicts []hold.Verdict
 		waiting := &pgx.Batch{}
-		waiting.Queue(claimVerdicts, pg.Args{"workspace_id": workspaceID, "most": most}).Query(into(&verdicts))
+		waiting.Queue(claimVerdicts, pg.Args{"workspace_id": workspaceID, "most": most, "floor": floor}).
+			Query(into(&verdicts))
 		if err := tx.Ask(ctx, waiting); err != nil {
 			return fmt.Errorf("claim verdicts: %w", err)
 		}

@@ -1,0 +1,55 @@
+package store
+
+import "testing"
+
+func TestVerdictFloor_Rises(t *testing.T) {
+	t.Parallel()
+	type read struct {
+		first, last, xmin int64
+		takenBy           int64 // the transaction id that is taken for a candidate
+	}
+	tests := []struct {
+		name  string
+		reads []read
+		want  int64
+	}{
+		{name: "verdicts were read once", reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}}, want: 0},
+		{
+			name:  "a transaction that was running has not ended",
+			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {xmin: 105}},
+			want:  0,
+		},
+		{
+			name:  "all transactions that were running have ended",
+			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {xmin: 106}},
+			want:  901,
+		},
+		{
+			name:  "a lower verdict was committed meanwhile",
+			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {first: 7, last: 7, xmin: 106}},
+			want:  0,
+		},
+		{
+			name: "a sweep finds a lower verdict",
+			reads: []read{
+				{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {xmin: 106}, {first: 40, last: 60, xmin: 107},
+			},
+			want: 40,
+		},
+		{name: "few verdicts were read", reads: []read{{first: 1, last: 9, xmin: 100}, {xmin: 101}, {xmin: 102}}, want: 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var f verdictFloor
+			for _, r := range test.reads {
+				if candidate := f.read(r.first, r.last, r.xmin); candidate > 0 {
+					f.wait(candidate, r.takenBy)
+				}
+			}
+			if got := f.lowest(); got != test.want {
+				t.Errorf("floor = %d, want %d", got, test.want)
+			}
+		})
+	}
+}

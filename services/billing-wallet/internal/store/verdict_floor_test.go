@@ -1,0 +1,113 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// insertVerdicts inserts verdicts of a workspace.
+const insertVerdicts = `
+INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds)
+SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
+
+// noteAndDelete inserts n verdicts, reads them, and deletes them as Settle does. Two more reads follow: the
+// first one finds the next floor, and the second one can raise the floor to it.
+func noteAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), insertVerdicts, workspace, n); err != nil {
+		t.Fatalf("insert verdicts: %v", err)
+	}
+	unsettled(t, st)
+	if _, err := pool.Exec(t.Context(), "DELETE FROM verdicts"); err != nil {
+		t.Fatalf("delete verdicts: %v", err)
+	}
+	unsettled(t, st)
+	unsettled(t, st)
+}
+
+func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
+	t.Helper()
+	found, err := st.Unsettled(t.Context())
+	if err != nil {
+		t.Fatalf("Unsettled: %v", err)
+	}
+	return found
+}
+
+// While a transaction has an old snapshot, vacuum cannot remove settled verdicts. Reads of verdicts do not
+// visit them.
+func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	st := store.New(watched)
+	workspace := wallettest.Workspace(t, st, 0)
+	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(t.Context()) }()
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM verdicts"} {
+		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	noteAndDelete(t, pool, st, workspace, 20_000)
+	// Transactions of other tests on the same server can keep the floor where it is.
+	polltest.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.VerdictFloor() > 20_000 })
+	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE verdicts"); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{name: "Unsettled", do: func() { unsettled(t, st) }},
+		{name: "Settle", do: func() { settle(t, st, workspace) }},
+	} {
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			seen.Forget()
+			step.do()
+			if got, plans := seen.Pages(t, mode); got > 20 {
+				t.Errorf("pages of %s = %d, want at most 20; plans:\n%s", step.name, got, plans)
+			}
+		}
+	}
+}
+
+// A verdict with a lower id that is committed later is found by the next read.
+func TestUnsettled_FindsLateCommit(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 0)
+	late, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = late.Rollback(t.Context()) }()
+	verdict := hold.Verdict{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: hold.Canceled}
+	if err := st.Note(t.Context(), late, verdict); err != nil {
+		t.Fatalf("Note: %v", err)
+	}
+	noteAndDelete(t, pool, st, workspace, 2000)
+	noteAndDelete(t, pool, st, workspace, 2000)
+	if err := late.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(unsettled(t, st)); got != 1 {
+		t.Fatalf("workspaces with verdicts = %d, want 1", got)
+	}
+	if got := len(settle(t, st, workspace)); got != 1 {
+		t.Errorf("settled verdicts = %d, want 1", got)
+	}
+}
