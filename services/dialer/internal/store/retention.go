@@ -34,6 +34,18 @@ WITH page AS MATERIALIZED (
 	RETURNING q.call_request_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
+	// A call that is kept for its recording keeps its fence, which numbers its attempts.
+	deleteFences = `
+WITH page AS MATERIALIZED (
+	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
+), deleted AS (
+	DELETE FROM fences f USING page p
+	WHERE f.call_id = p.id AND f.fenced_at < @ended
+		AND NOT EXISTS (SELECT FROM dial_queue q WHERE q.call_request_id = f.call_request_id)
+		AND NOT EXISTS (SELECT FROM calls c WHERE c.call_id = f.call_id)
+	RETURNING f.call_id
+)
+SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
 	deleteOptOuts = `
 WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM opt_outs WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
@@ -43,12 +55,12 @@ WITH page AS MATERIALIZED (
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
 )
 
-// DeleteEnded deletes calls and requests that ended before the given time, and opt-outs that
-// contacts-compliance had by then. It returns how many rows it deleted. Each statement reads up to batch
+// DeleteEnded deletes calls and requests that ended before the given time, the fences of deleted
+// requests, and opt-outs that contacts-compliance had by then. It returns how many rows it deleted. Each statement reads up to batch
 // rows in its own transaction. A call that has a recording stays: the erasure of its request must find the
-// recording. Fences stay.
+// recording. The database refuses to delete a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
-	for _, statement := range []string{deleteCalls, deleteRequests, deleteOptOuts} {
+	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {
 			var n int64
 			args := pg.Args{"after": *after, "before": idAt(ended), "ended": ended, "most": batch}

@@ -45,7 +45,8 @@ func TestDeleteEnded(t *testing.T) {
 	}
 	exec(request, id("young request"), "ended", young, young)
 	exec(request, id("request that waits"), "queued", old, nil)
-	exec(request, id("request in a call"), "dialing", old, nil)
+	inCall := id("request in a call")
+	exec(request, inCall, "dialing", old, nil)
 	exec(request, id("canceled request of a later time"), "withdrawn", now.Add(time.Hour), old)
 	exec(`INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at) VALUES ($1, $1, 'withdrawn', $2)`,
 		id("old withdrawal without a request"), old)
@@ -61,8 +62,14 @@ func TestDeleteEnded(t *testing.T) {
 	recorded := id("call with a recording")
 	exec(call, recorded, "completed", old, nil)
 	exec(`INSERT INTO recordings (call_id, workspace_id, key, spool) VALUES ($1, $1, 'k', $1)`, recorded)
-	exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
-		VALUES ($1, $1, 1, 'sim', $1)`, id("fence"))
+	const fence = `INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id, fenced_at)
+		VALUES ($1, $2, 1, 'sim', $1, $3)`
+	for range 5 {
+		exec(fence, id("old fence"), uuid.New(), old)
+	}
+	exec(fence, id("young fence"), uuid.New(), young)
+	exec(fence, id("fence of a request that stays"), inCall, old)
+	exec(fence, recorded, uuid.New(), old)
 
 	const optOut = `INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at, acknowledged_at)
 		VALUES ($1, $1, '', '', now(), $2)`
@@ -73,8 +80,8 @@ func TestDeleteEnded(t *testing.T) {
 	if err != nil {
 		t.Fatalf("DeleteEnded: %v", err)
 	}
-	if deleted != 12 {
-		t.Errorf("deleted rows = %d, want 12", deleted)
+	if deleted != 17 {
+		t.Errorf("deleted rows = %d, want 17", deleted)
 	}
 	rows, err := pool.Query(t.Context(), `SELECT call_request_id FROM dial_queue UNION ALL SELECT call_id FROM calls
 		UNION ALL SELECT call_id FROM opt_outs UNION ALL SELECT call_id FROM fences`)
@@ -91,8 +98,9 @@ func TestDeleteEnded(t *testing.T) {
 	}
 	slices.Sort(left)
 	want := []string{
-		"call that waits for its analysis", "call with a recording", "canceled request of a later time", "fence", "live call",
-		"opt-out that is not acknowledged", "request in a call", "request that waits", "young call", "young request",
+		"call that waits for its analysis", "call with a recording", "call with a recording", // and its fence
+		"canceled request of a later time", "fence of a request that stays", "live call", "opt-out that is not acknowledged",
+		"request in a call", "request that waits", "young call", "young fence", "young request",
 	}
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Errorf("rows that are left (-want +got):\n%s", diff)

@@ -366,7 +366,8 @@ func TestFence_OneLiveCallANumber(t *testing.T) {
 	}
 }
 
-func TestFences_AreForGood(t *testing.T) {
+// A fence can be deleted 60 days after it was committed. No fence can be changed.
+func TestFences_YoungAreNotDeleted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
