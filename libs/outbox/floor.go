@@ -32,14 +32,14 @@ func (f *floor) from(now time.Time) (id int64, sweep bool) {
 	return f.id, false
 }
 
-// published takes in a read whose rows were all deleted. last is the id of its last row, and deletedBy the
-// id of the transaction that deleted the rows; both are 0 if it had no rows. all reports that there were no
-// further rows. Transactions with ids below xmin had ended before the read.
+// published takes in a read whose rows were all deleted. last is the id of its last row, or 0 if it had no
+// rows. deletedBy is the id of the transaction that deleted the rows, or 0 if another relay had deleted them.
+// all reports that there were no further rows. Transactions with ids below xmin had ended before the read.
 func (f *floor) published(last int64, all bool, xmin, deletedBy int64) {
 	if f.next > 0 && xmin > f.deletedBy && (all || last >= f.next) {
 		f.id, f.next = max(f.id, f.next), 0
 	}
-	if f.next == 0 && last+1 > f.id && last > 0 {
+	if f.next == 0 && last+1 > f.id && last > 0 && deletedBy > 0 {
 		f.next, f.deletedBy = last+1, deletedBy
 	}
 }

@@ -26,6 +26,11 @@ func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {
 	}{
 		{name: "rows were read once", reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}}, want: 0},
 		{
+			name:  "another relay had deleted the rows",
+			reads: []read{{last: 10, all: true, xmin: 100}, {all: true, xmin: 106}},
+			want:  0,
+		},
+		{
 			name:  "a transaction that was running has not ended",
 			reads: []read{{last: 10, all: true, xmin: 100, deletedBy: 105}, {all: true, xmin: 105}},
 			want:  0,

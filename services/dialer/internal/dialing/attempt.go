@@ -275,12 +275,14 @@ func (d *Dialer) stop(
 // not dial any more. The call of the attempt becomes void: no phone rang, and no event named the call.
 func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
 	crash.Point("dialer over sip: before release")
-	d.withdraw(r, f.order)
 	var cause call.Cause
 	if refused := (*carrier.Refused)(nil); errors.As(said, &refused) {
 		cause = refused.Cause
 	}
 	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releasedRest) })
+	if err == nil { // a call that another process has ended keeps its intent (ADR 4)
+		d.withdraw(r, f.order)
+	}
 	return "released", errors.Join(said, unlessLost(err))
 }
 

@@ -42,6 +42,8 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
+	// ClaimedUntil is the end of the claim. It identifies the claim: a later one has another end.
+	ClaimedUntil time.Time `db:"claimed_until"`
 	// TimeZone is where the person is, once the gate has said so; empty: not known.
 	TimeZone string `db:"-"`
 	// HeldBack: it waited for its workspace's own limits.

@@ -244,7 +244,7 @@ WITH oldest AS MATERIALIZED (
 UPDATE dial_queue SET claimed_by = @instance, ready = false, held = false, look_at = now() + @lease::interval
 WHERE call_request_id = ANY (ARRAY(SELECT t.call_request_id FROM taken t))
 RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours,
-	max_call_seconds, queued_at, due_at, looks, traceparent`
+	max_call_seconds, queued_at, due_at, looks, traceparent, look_at AS claimed_until`
 
 const (
 	insertBucket = `

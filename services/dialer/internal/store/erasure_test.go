@@ -79,9 +79,11 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 	ahead, claimed, other := about(workspace, 1), about(workspace, 2), about(workspace, 3)
 	ahead.DueAt = time.Now().Add(time.Hour)
 	enqueue(t, pool, st, claimed)
-	if got := claim(t, st, 1); len(got) != 1 {
-		t.Fatalf("claimed %d", len(got))
+	taken := claim(t, st, 1)
+	if got := len(taken); got != 1 {
+		t.Fatalf("claimed requests = %d, want 1", got)
 	}
+	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
 	for range 2 { // a second time changes nothing
 		erase(t, pool, st, ahead.CallRequestID, e)

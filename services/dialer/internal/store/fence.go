@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -22,8 +23,8 @@ import (
 
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
-WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance AND q.look_at > now()
-	AND q.due_at <= now() AND ` + onServer + `
+WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
+	AND q.look_at = @claimed_until AND q.look_at > clock_timestamp() AND q.due_at <= now() AND ` + onServer + `
 	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
 		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
 RETURNING now(), (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = q.call_request_id)`
@@ -38,6 +39,13 @@ INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_numbe
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
+
+// A fence waits at most so long for a lock, for example of a transaction that withdraws many requests: a
+// group of fences must not outlive the claims of its members.
+const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
+
+// lockNotAvailable is the SQLSTATE of a lock_timeout. The transaction is not committed.
+const lockNotAvailable = "55P03"
 
 // oneLive is the index that keeps a number of a workspace to one live call.
 const oneLive = "calls_one_live"
@@ -54,9 +62,10 @@ type Fence struct {
 
 // Fences commits permissions to dial in one transaction. For each it updates the row of the request under
 // its conditions and inserts the fence and the call. The result of a fence is ErrLost, and it is not
-// committed, if the request was withdrawn or is not due, if the claim ran out, if the number is in a call
-// of this workspace or has just opted out, or if the server of the database is not the one of UseServer.
-// After any other error the fence may be committed.
+// committed, if the request was withdrawn or is not due, if the claim ran out or was followed by another
+// one, if the number is in a call of this workspace or has just opted out, if another transaction keeps the
+// row locked, or if the server of the database is not the one of UseServer. After any other error the fence
+// may be committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -64,20 +73,29 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 		return s.fence(ctx, tx, fences, results)
 	})
 	var fault *pgconn.PgError
-	busy := errors.As(err, &fault) && fault.ConstraintName == oneLive
+	busy := errors.As(err, &fault) && (fault.ConstraintName == oneLive || fault.Code == lockNotAvailable)
+	var alone errgroup.Group
+	alone.SetLimit(fencesAlone)
 	for i, f := range fences {
 		switch {
 		case err == nil || errors.Is(results[i], ErrLost):
 		case busy && len(fences) == 1:
 			results[i] = ErrLost
 		case busy: // nothing is committed, and one of them is the reason
-			results[i] = s.Fences(ctx, fences[i:i+1])[0]
+			alone.Go(func() error {
+				results[i] = s.Fences(ctx, fences[i:i+1])[0]
+				return nil
+			})
 		default:
 			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
 		}
 	}
+	_ = alone.Wait() // always nil
 	return results
 }
+
+// fencesAlone is how many fences of a group that failed are tried side by side.
+const fencesAlone = 8
 
 // Fence is Fences for one request.
 func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
@@ -96,6 +114,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 		return bytes.Compare(fences[a].Request.CallRequestID[:], fences[b].Request.CallRequestID[:])
 	})
 	var guards, inserts pgx.Batch
+	guards.Queue(boundFenceLocks)
 	for _, i := range order {
 		f := fences[i]
 		traced := trace.ContextWithSpanContext(ctx, f.Trace)
@@ -103,6 +122,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 			"call_request_id": f.Request.CallRequestID, "call_id": f.CallID, "from": f.From, "trunk": f.Trunk,
 			"instance": s.instance, "grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 			"traceparent": telemetry.Carrier(traced), "time_zone": f.Request.TimeZone, "server": s.server(),
+			"claimed_until": f.Request.ClaimedUntil,
 		}
 		guards.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error {
 			var at time.Time

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
@@ -26,6 +27,8 @@ SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound', '', to_e1
 UPDATE dial_queue SET state = 'withdrawn', claimed_by = NULL, ended_at = now() WHERE call_request_id = $1`},
 		{name: "the claim ran out", before: `
 UPDATE dial_queue SET look_at = now() - interval '1 second' WHERE call_request_id = $1`},
+		{name: "the request was claimed again", before: `
+UPDATE dial_queue SET look_at = look_at + interval '1 second' WHERE call_request_id = $1`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,5 +135,36 @@ func TestCircumstances_OfEachRequest(t *testing.T) {
 	}
 	if !second.OptedOut {
 		t.Error("second opted out = false, want true")
+	}
+}
+
+// TestFences_ALockedRowLosesItsOwnFenceOnly locks the row of one request, as a transaction does that withdraws many.
+func TestFences_ALockedRowLosesItsOwnFenceOnly(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	for n := range 3 {
+		enqueue(t, pool, st, aRequest(workspace, n))
+	}
+	fences := claimedFences(t, st, 3)
+	var results []error
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		const lock = "SELECT FROM dial_queue WHERE call_request_id = $1 FOR UPDATE"
+		if _, err := tx.Exec(t.Context(), lock, fences[1].Request.CallRequestID); err != nil {
+			return err
+		}
+		results = st.Fences(t.Context(), fences)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, store.ErrLost, nil} {
+		if !errors.Is(results[i], want) {
+			t.Errorf("result of fence %d = %v, want %v", i, results[i], want)
+		}
+		if got := count(t, pool, committed, fences[i].CallID) == 1; got != (want == nil) {
+			t.Errorf("fence %d committed = %t, want %t", i, got, want == nil)
+		}
 	}
 }

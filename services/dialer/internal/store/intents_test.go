@@ -15,9 +15,11 @@ func TestFence_NotOnAnotherServer(t *testing.T) {
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 	enqueue(t, pool, st, r)
-	if got := len(claim(t, st, 1)); got != 1 {
+	claimed := claim(t, st, 1)
+	if got := len(claimed); got != 1 {
 		t.Fatalf("claimed requests = %d, want 1", got)
 	}
+	r = claimed[0]
 	st.UseServer("a server that is gone")
 	fence := func() error {
 		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
@@ -40,9 +42,11 @@ func TestFenceAgain_NotOnAnotherServer(t *testing.T) {
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 	enqueue(t, pool, st, r)
-	if got := len(claim(t, st, 1)); got != 1 {
+	claimed := claim(t, st, 1)
+	if got := len(claimed); got != 1 {
 		t.Fatalf("claimed requests = %d, want 1", got)
 	}
+	r = claimed[0]
 	refused := uuid.Must(uuid.NewV7())
 	if err := st.Fence(t.Context(), r, refused, tenant.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence = %v", err)

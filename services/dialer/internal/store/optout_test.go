@@ -107,8 +107,9 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 				{name: "another workspace", r: other, want: nil},
 			} {
 				const claimByHand = "UPDATE dial_queue SET claimed_by = $2, look_at = now() + interval '1 hour' WHERE " +
-					"call_request_id = $1"
-				if _, err := pool.Exec(t.Context(), claimByHand, dial.r.CallRequestID, instance); err != nil {
+					"call_request_id = $1 RETURNING look_at"
+				row := pool.QueryRow(t.Context(), claimByHand, dial.r.CallRequestID, instance)
+				if err := row.Scan(&dial.r.ClaimedUntil); err != nil {
 					t.Fatal(err)
 				}
 				err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")

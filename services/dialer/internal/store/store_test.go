@@ -174,11 +174,12 @@ VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
-	if got := claim(t, st, 1); len(got) != 1 {
-		t.Fatalf("claimed %d", len(got))
+	claimed := claim(t, st, 1)
+	if got := len(claimed); got != 1 {
+		t.Fatalf("claimed requests = %d, want 1", got)
 	}
 	id := uuid.Must(uuid.NewV7())
-	if err := st.Fence(t.Context(), r, id, tenant.DefaultFrom, "sim"); err != nil {
+	if err := st.Fence(t.Context(), claimed[0], id, tenant.DefaultFrom, "sim"); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -194,13 +195,14 @@ func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		r := aRequest(workspace, i)
 		enqueue(t, pool, st, r)
-		if got := claim(t, st, 1); len(got) != 1 {
-			t.Fatalf("round %d: claimed %d", i, len(got))
+		claimed := claim(t, st, 1)
+		if got := len(claimed); got != 1 {
+			t.Fatalf("round %d: claimed requests = %d, want 1", i, got)
 		}
 		var fenceErr error
 		var withdrawn bool
 		var both sync.WaitGroup
-		both.Go(func() { fenceErr = st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim") })
+		both.Go(func() { fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim") })
 		both.Go(func() {
 			within(t, pool, func(tx pgx.Tx) error {
 				var err error

@@ -303,8 +303,9 @@ func (r claimedRow) work() delivery.Work {
 }
 
 // The commit of a claim does not wait for the disk, so the request leaves earlier. If the database crashes
-// within the next moments, the claim is lost: the delivery is claimed and sent once more, and the result of
-// the first request does not count. A result is committed to the disk.
+// within the next moments, the claim is lost: the delivery is claimed and sent once more. Both requests
+// have the same attempt number, and the first result that is stored counts. A result is committed to the
+// disk.
 const planClaim = planOnce + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `

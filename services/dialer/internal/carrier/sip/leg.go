@@ -353,9 +353,12 @@ func (l *leg) refresh() {
 	case !l.dialedAt.IsZero():
 		l.taken = true
 		l.put(entry{event: l.event(carrier.Taken, l.dialedAt)})
-		l.endOriginate(nil)
+		l.endOriginate(errNoAnswerYet)
 	}
 }
+
+// errNoAnswerYet ends the wait of Originate before the trunk has answered. The call goes on.
+var errNoAnswerYet = errors.New("the trunk has not answered yet")
 
 // lose hangs up a leg that belongs to another process, or has ended.
 func (l *leg) lose() {

@@ -70,6 +70,10 @@ func (c *Carrier) offer(
 		said, fault := c.send(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.await(ctx, o, said)
+			if errors.Is(fault, errNoAnswerYet) { // it says nothing about the trunk
+				known.unasked()
+				return said.leg.dialedAt, nil
+			}
 			c.invited(over, fault)
 			return said.leg.dialedAt, fault
 		}
