@@ -202,7 +202,9 @@ func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
 		var fenceErr error
 		var withdrawn bool
 		var both sync.WaitGroup
-		both.Go(func() { fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim") })
+		both.Go(func() {
+			fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+		})
 		both.Go(func() {
 			within(t, pool, func(tx pgx.Tx) error {
 				var err error
