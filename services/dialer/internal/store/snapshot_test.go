@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/depth"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
@@ -114,6 +115,53 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 		t.Logf("pages of %s = %d beside 2,000 dead requests, %d beside 22,000", name, few[name], got)
 		if got > few[name]+few[name]/2+20 {
 			t.Errorf("pages of %s beside 22,000 dead requests = %d, beside 2,000 = %d", name, got, few[name])
+		}
+	}
+}
+
+// While a transaction has an old snapshot, the metrics count the requests in use without the dead rows of earlier
+// requests.
+func TestDepth_BesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	st := newStore(pool)
+	workspace, next := uuid.Must(uuid.NewV7()), 0
+	limited(t, pool, st, workspace, 100_000, 100_000)
+	turnOffVacuum(t, pool)
+	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(t.Context()) }()
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM dial_queue"} {
+		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	claimOf(t, pool, st, workspace, &next)
+	for _, sql := range []string{
+		`INSERT INTO dial_queue SELECT (jsonb_populate_record(q, jsonb_build_object('call_request_id', gen_random_uuid(),
+			'state', 'dialing', 'claimed_by', NULL, 'look_at', now() - interval '6 minutes'))).*
+			FROM dial_queue q, generate_series(1, 20000)`,
+		"UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE state = 'dialing'",
+		"UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '30 seconds'",
+		"ANALYZE dial_queue",
+	} {
+		if _, err := pgtest.Owner(t, pool, "dialer").Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	found, err := depth.Read(t.Context(), watched)
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	if found.InUse != 1 {
+		t.Errorf("requests in use = %d, want 1", found.InUse)
+	}
+	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+		if got, plans := seen.Pages(t, mode); got > 40 {
+			t.Errorf("pages of the counts = %d, want at most 40; plans:\n%s", got, plans)
 		}
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/store/journal"
 )
 
@@ -62,6 +65,55 @@ func TestDial_AnEndFreesTheChannel(t *testing.T) {
 		if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now() WHERE call_id = $1", id); err != nil {
 			t.Fatalf("end the call: %v", err)
 		}
+	}
+}
+
+// insertEnded stores 20,000 legs that began seven hours ago, and ends them.
+const insertEnded = `
+INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+SELECT (lpad(to_hex((extract(epoch FROM now() - interval '7 hours') * 1000)::bigint), 12, '0') || '70008000'
+	|| substr(md5(n::text), 1, 12))::uuid, $1, false, '', '', gen_random_uuid()
+FROM generate_series(1, 20000) AS n`
+
+// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The count of a trunk's
+// channels does not read those that began more than six hours ago.
+func TestDial_BesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	trunk := uuid.New()
+	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(t.Context()) }()
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM sip_calls"} {
+		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), insertEnded, trunk); err != nil {
+		t.Fatalf("insert legs: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now()"); err != nil {
+		t.Fatalf("end the legs: %v", err)
+	}
+	if _, err := pgtest.Super(t, pool, "dialer").Exec(t.Context(), "VACUUM ANALYZE sip_calls"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(t, journal.New(pool, nil, uuid.New(), lease), trunk, 2, false); err != nil {
+		t.Fatalf("begin a call: %v", err)
+	}
+	var free bool
+	args := pg.Args{"trunk": trunk, "channels": 2}
+	if err := watched.QueryRow(t.Context(), "SELECT trunk_has_channel(@trunk, @channels)", args).Scan(&free); err != nil {
+		t.Fatal(err)
+	}
+	if !free {
+		t.Error("the trunk has a free channel = false, want true")
+	}
+	if got, plans := seen.Pages(t, pgtest.GenericPlan); got > 20 {
+		t.Errorf("pages of the count = %d, want at most 20; plans:\n%s", got, plans)
 	}
 }
 
