@@ -543,6 +543,62 @@ func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
 	}
 }
 
+// A database that fails or is slow is not another server. The statements of a dial fail or are slow as well.
+func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.reconciler(nil)
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	owner := pgtest.Owner(t, w.pool, "dialer")
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := owner.Exec(t.Context(), `ALTER TABLE `+from+` RENAME TO `+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("reconciled_server", "renamed")
+	if err := r.check(t.Context()); err == nil {
+		t.Error("check while the statement fails = nil, want an error")
+	}
+	if !r.Reconciled() {
+		t.Error("Reconciled after a check that failed = false, want true")
+	}
+	rename("renamed", "reconciled_server")
+
+	lock, err := owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE reconciled_server`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	checked := make(chan error, 1)
+	go func() { checked <- r.check(ctx) }()
+	polltest.Until(t, "the check waits for the database", func() bool {
+		var waits bool
+		const query = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'reconciled_server'::regclass)`
+		if err := w.pool.QueryRow(t.Context(), query).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	if !r.Reconciled() {
+		t.Error("Reconciled during a slow check = false, want true")
+	}
+	cancel()
+	if err := <-checked; err == nil {
+		t.Error("check that was interrupted = nil, want an error")
+	}
+	if !r.Reconciled() {
+		t.Error("Reconciled after a slow check = false, want true")
+	}
+}
+
 func TestReconcile_PrecedesClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
