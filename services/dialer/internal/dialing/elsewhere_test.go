@@ -45,6 +45,8 @@ type trunks struct {
 	mu   sync.Mutex
 	says []func(carrier.Originate) error
 	got  []carrier.Originate
+	// at has the times that Originate returned.
+	at []time.Time
 	// away: the carrier cannot be reached.
 	away bool
 	// knows: the carrier has every call.
@@ -72,9 +74,10 @@ func (c *trunks) Originate(_ context.Context, o carrier.Originate) (time.Time, e
 	c.got = append(c.got, o)
 	said := errors.New("no further originate was expected")
 	if len(c.got) <= len(c.says) {
-		next := c.says[len(c.got)-1]
+		next, at := c.says[len(c.got)-1], time.Now().UTC().Truncate(time.Microsecond)
+		c.at = append(c.at, at)
 		c.mu.Unlock()
-		return time.Now().UTC().Truncate(time.Microsecond), next(o)
+		return at, next(o)
 	}
 	c.mu.Unlock()
 	return time.Time{}, said
@@ -290,6 +293,36 @@ func refuses(cause call.Cause, by string) func(carrier.Originate) error {
 
 func unsent(carrier.Originate) error {
 	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: errors.New("full")}
+}
+
+// dialed_at is the first INVITE of the try that became the call. If the next trunk received no INVITE, that is
+// the refused try.
+func TestElsewhere_DialedAt(t *testing.T) {
+	t.Parallel()
+	busy := refuses(call.NormalTemporaryFailure, "one")
+	for name, tt := range map[string]struct {
+		says []func(carrier.Originate) error
+		// try is the one whose time counts.
+		try int
+	}{
+		"the second trunk takes it":    {says: []func(carrier.Originate) error{busy, takes}, try: 1},
+		"the second trunk refuses it":  {says: []func(carrier.Originate) error{busy, refuses(call.UserBusy, "")}, try: 1},
+		"no INVITE to the second left": {says: []func(carrier.Originate) error{busy, unsent}, try: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, over := newDesk(t), &trunks{says: tt.says}
+			d.dial(over)
+			var got time.Time
+			const query = `SELECT dialed_at FROM calls WHERE status <> 'void'`
+			if err := d.pool.QueryRow(t.Context(), query).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if want := over.at[tt.try]; !got.Equal(want) {
+				t.Errorf("dialed_at = %v, want %v; times of the dials: %v", got, want, over.at)
+			}
+		})
+	}
 }
 
 // TestElsewhere_EachTryHasItsOwnFence: after a refusal the next trunk is asked, with another call; only the last try is a call, and only where the first is still ours to leave.

@@ -91,6 +91,68 @@ func TestInvite_APermitForEachINVITE(t *testing.T) {
 	}
 }
 
+// dialed_at is the time of the first INVITE of an attempt, whatever INVITE is answered.
+func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
+	tests := []struct {
+		name      string
+		challenge int
+		first     func(*signaltest.Call) // of the first address; nil: the name has one address
+		invites   int
+	}{
+		{name: "answered without a challenge", invites: 1},
+		{name: "answered after a challenge", challenge: 401, invites: 2},
+		{name: "answered at the next address", first: func(c *signaltest.Call) { c.Respond(503, "") }, invites: 2},
+		{
+			name: "answered after a challenge at the next address", challenge: 407,
+			first: func(c *signaltest.Call) { c.Respond(503, "") }, invites: 3,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var known names
+			if tt.first != nil {
+				first := signaltest.New(t, line.Config{UDP: loopback})
+				first.On("01", tt.first)
+				known = names{first.Port(line.UDP)}
+			}
+			known = append(known, 0)
+			r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.Names = known })
+			known[len(known)-1] = r.exchange.Port(line.UDP)
+			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
+			r.exchange.On("01", func(c *signaltest.Call) { c.Answer(answer) })
+			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
+			var permits []time.Time
+			began := time.Now()
+			l := r.dial("01", func(i *signal.Invite, l *leg) {
+				i.FirstResponse = signaltest.Patience
+				i.Permit = func(context.Context) bool {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					permits = append(permits, time.Now())
+					return true
+				}
+			})
+			l.until("answered", 1)
+			l.hangUp(call.NormalClearing)
+			l.ends(call.NormalClearing, true)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if got := len(permits); got != tt.invites {
+				t.Fatalf("permits = %d, want %d", got, tt.invites)
+			}
+			if got := len(l.sent); got != 1 {
+				t.Fatalf("calls of Sent = %d, want 1", got)
+			}
+			if got := l.sent[0]; got.Before(permits[0]) {
+				t.Errorf("Sent = %v after the dial began, want at least %v", got.Sub(began), permits[0].Sub(began))
+			}
+			if tt.invites > 1 && !l.sent[0].Before(permits[1]) {
+				t.Errorf("Sent = %v after the dial began, want less than %v", l.sent[0].Sub(began), permits[1].Sub(began))
+			}
+		})
+	}
+}
+
 // Only the first INVITE is permitted. The response that asks for another INVITE is then the result
 // of the call.
 func TestInvite_NoFurtherINVITEWithoutAPermit(t *testing.T) {

@@ -71,6 +71,8 @@ type leg struct {
 	offered func([]byte) ([]byte, error)
 	// refuse is what the answer is met with.
 	refuse error
+	// sent has the times that the observer was given for the first INVITE.
+	sent []time.Time
 }
 
 func (l *leg) tell(what string, also func()) {
@@ -91,6 +93,11 @@ func (l *leg) observer() signal.Observer {
 			defer l.mu.Unlock()
 			l.state = state
 			return nil
+		},
+		Sent: func(at time.Time) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.sent = append(l.sent, at)
 		},
 		Taken: func(time.Time) { l.tell("taken", nil) },
 		Rang:  func(time.Time, []byte) { l.tell("rang", nil) },
