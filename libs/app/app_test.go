@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/fstest"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/service"
 )
 
@@ -39,6 +43,73 @@ func TestSpec_TracksDependOnHandlers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A heartbeat uses a connection that no other work can take.
+func TestOpenPools_HeartbeatsHaveAConnection(t *testing.T) {
+	t.Parallel()
+	s := Spec[config]{
+		Name: "example", Heartbeats: true,
+		Migrations: fstest.MapFS{"0001_beats.sql": {Data: []byte("-- +goose Up\nCREATE TABLE beats (id integer);\n")}},
+	}
+	url := pgtest.New(t, s.Schema(), s.Tracks()...).Config().ConnString()
+	tests := []struct {
+		name           string
+		maxConns, want int32
+	}{
+		{name: "the default", want: pg.DefaultMaxConns},
+		{name: "three connections", maxConns: 3, want: 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rt := &Runtime{config: Config{Postgres: pg.Config{URL: url, MaxConns: tt.maxConns}}}
+			if err := s.openPools(t.Context(), rt); err != nil {
+				t.Fatalf("openPools = %v", err)
+			}
+			t.Cleanup(rt.closePools)
+			beats, work := rt.Heartbeats.Config().MaxConns, rt.Pool.Config().MaxConns
+			if beats != 1 {
+				t.Errorf("connections for heartbeats = %d, want 1", beats)
+			}
+			if got := work + beats; got != tt.want {
+				t.Errorf("connections of both pools = %d, want %d", got, tt.want)
+			}
+			takeAll(t, rt.Pool)
+			if _, err := rt.Heartbeats.Exec(t.Context(), "INSERT INTO beats VALUES (1)"); err != nil {
+				t.Errorf("heartbeat while the other connections are in use = %v", err)
+			}
+		})
+	}
+}
+
+// takeAll uses all connections of a pool until the test ends.
+func takeAll(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+	}
+}
+
+func TestOpenPools_NoHeartbeats(t *testing.T) {
+	t.Parallel()
+	s := Spec[config]{Name: "example", Migrations: fstest.MapFS{"0001_none.sql": {Data: []byte("-- +goose Up\nSELECT 1;\n")}}}
+	url := pgtest.New(t, s.Schema(), s.Tracks()...).Config().ConnString()
+	rt := &Runtime{config: Config{Postgres: pg.Config{URL: url, MaxConns: 3}}}
+	if err := s.openPools(t.Context(), rt); err != nil {
+		t.Fatalf("openPools = %v", err)
+	}
+	t.Cleanup(rt.closePools)
+	if rt.Heartbeats != nil {
+		t.Error("pool for heartbeats is open, want none")
+	}
+	if got := rt.Pool.Config().MaxConns; got != 3 {
+		t.Errorf("connections = %d, want 3", got)
 	}
 }
 
