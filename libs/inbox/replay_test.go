@@ -55,6 +55,40 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
+// The ids of replayed records are kept after the ids of their day are deleted: a dead letter can be replayed for
+// longer than that.
+func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	b.sicken(func(_ kafka.Record, value int64) error {
+		if value == 1 {
+			return kafka.Parkf("newer than this build")
+		}
+		return nil
+	})
+	b.run(b.pool)
+	parked := record("a", 1)
+	b.produce(parked)
+	b.eventually("the record is parked", func() bool { return b.count("SELECT count(*) FROM parked") == 1 })
+	b.sicken(nil)
+	applied, left, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
+	if err != nil {
+		t.Fatalf("Replay: %v", err)
+	}
+	if applied != 1 {
+		t.Errorf("applied records = %d, want 1", applied)
+	}
+	if left != 0 {
+		t.Errorf("parked records = %d, want 0", left)
+	}
+	if _, err := b.pool.Exec(t.Context(), "DELETE FROM inbox_events"); err != nil {
+		t.Fatalf("delete the ids of the day: %v", err)
+	}
+	b.produce(parked, record("a", 2))
+	b.wantEffects("a", 1, 2)
+}
+
 // putsBack what is parked of a topic, or lists it all.
 func (b *bench) putsBack(ctx context.Context, topic, want string) {
 	b.Helper()
