@@ -21,7 +21,8 @@ type Due struct {
 
 // Candidates are the workspaces that may have due requests, in the order in which they are served.
 // Every process has its own order. W workspaces with due requests are all looked at within
-// ceil(W/WorkspacesPerClaim) claims of a process. It is not safe for concurrent use.
+// ceil(W/WorkspacesPerClaim) claims of a process, if at least WorkspacesPerClaim attempts, channels and tokens
+// of the shared rates are free in each claim. It is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
 	at    map[uuid.UUID]time.Time // when the first request of a workspace is due
