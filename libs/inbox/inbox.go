@@ -105,6 +105,9 @@ type Outcome struct {
 // same record for refusedTime because of a constraint, while it accepts other records of this consumer,
 // the record is parked as well. A database that is not available never parks a record.
 //
+// A handler must not call Begin, Commit or Rollback of tx: the consumer begins and ends the transaction. These
+// methods of a pg.Pipeline return an error.
+//
 // A handler can be called several times for a record, so it must have no effects outside of tx except
 // through Outcome.OnCommit.
 type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error)

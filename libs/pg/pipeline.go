@@ -11,7 +11,7 @@ import (
 )
 
 // Pipeline is a transaction with few round trips. BEGIN is sent together with the first statements, and
-// statements of Later together with the next ones or with COMMIT. Statements run in the order of the calls.
+// statements of LaterAll together with the next ones or with COMMIT. Statements run in the order of the calls.
 // Begin, Commit and Rollback return an error, because InPipeline begins and ends the transaction.
 type Pipeline struct {
 	conn   *pgxpool.Conn
@@ -29,7 +29,7 @@ var (
 const rollbackTime = 5 * time.Second
 
 // InPipeline is InTx with a Pipeline. It commits if f returns nil and rolls back otherwise. A transaction that
-// sends one batch and queues its other statements with Later takes two round trips.
+// sends one batch and queues its other statements with LaterAll takes two round trips.
 func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
 	for try := 1; ; try++ {
 		err := runPipeline(ctx, pool, f)
@@ -72,19 +72,8 @@ func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) erro
 	return nil
 }
 
-// Later queues a statement. It is sent before the next statement of another method, or with COMMIT. Its error
-// fails the transaction, not this call. then, if not nil, is called with the result.
-func (p *Pipeline) Later(sql string, args Args, then func(pgconn.CommandTag)) {
-	queued := p.queued.Queue(sql, args)
-	if then != nil {
-		queued.Exec(func(did pgconn.CommandTag) error {
-			then(did)
-			return nil
-		})
-	}
-}
-
-// LaterAll queues a batch.
+// LaterAll queues a batch. It is sent before the next statement of another method, or with COMMIT. An error of its
+// statements fails the transaction, not this call. The batch's own functions read the results.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
 }

@@ -32,23 +32,35 @@ func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
 	return list
 }
 
+// later queues one statement.
+func later(tx *pg.Pipeline, sql string, args pg.Args) {
+	batch := &pgx.Batch{}
+	batch.Queue(sql, args)
+	tx.LaterAll(batch)
+}
+
 func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()
 	var did int64
 	err := pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
-		tx.Later(addSerial, pg.Args{"v": 1}, func(tag pgconn.CommandTag) { did = tag.RowsAffected() })
+		batch := &pgx.Batch{}
+		batch.Queue(addSerial, pg.Args{"v": 1}).Exec(func(tag pgconn.CommandTag) error {
+			did = tag.RowsAffected()
+			return nil
+		})
+		tx.LaterAll(batch)
 		if _, err := tx.Exec(ctx, "INSERT INTO serial (v) VALUES (2)"); err != nil {
 			return err
 		}
-		tx.Later(addSerial, pg.Args{"v": 3}, nil)
+		later(tx, addSerial, pg.Args{"v": 3})
 		var n int
 		if err := tx.QueryRow(ctx, "SELECT count(*) FROM serial").Scan(&n); err != nil {
 			t.Errorf("seen inside: QueryRow: %v", err)
 		} else if n != 3 {
 			t.Errorf("seen inside: n = %v, want 3", n)
 		}
-		tx.Later(addSerial, pg.Args{"v": 4}, nil)
+		later(tx, addSerial, pg.Args{"v": 4})
 		return nil
 	})
 	if err != nil {
@@ -76,23 +88,23 @@ func TestInPipeline_AFaultTakesAllBack(t *testing.T) {
 			return boom
 		},
 		"before anything was sent": func(tx *pg.Pipeline) error {
-			tx.Later(addSerial, pg.Args{"v": 1}, nil)
+			later(tx, addSerial, pg.Args{"v": 1})
 			return boom
 		},
 		"a queued statement, at the end": func(tx *pg.Pipeline) error {
-			tx.Later(addSerial, pg.Args{"v": 1}, nil)
-			tx.Later(addThing, pg.Args{"id": twice}, nil)
-			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			later(tx, addSerial, pg.Args{"v": 1})
+			later(tx, addThing, pg.Args{"id": twice})
+			later(tx, addThing, pg.Args{"id": twice})
 			return nil
 		},
 		"a queued statement, before another": func(tx *pg.Pipeline) error {
-			tx.Later(addThing, pg.Args{"id": twice}, nil)
-			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			later(tx, addThing, pg.Args{"id": twice})
+			later(tx, addThing, pg.Args{"id": twice})
 			return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
 		},
 		"a statement that went before": func(tx *pg.Pipeline) error {
 			_, _ = tx.Exec(ctx, "SELECT 1/0")
-			tx.Later(addSerial, pg.Args{"v": 1}, nil)
+			later(tx, addSerial, pg.Args{"v": 1})
 			return nil
 		},
 	} {
@@ -126,7 +138,7 @@ func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
 	pool, tries := pgtest.New(t, schema, track), 0
 	err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
 		tries++
-		tx.Later(addSerial, pg.Args{"v": tries}, nil)
+		later(tx, addSerial, pg.Args{"v": tries})
 		if tries == 1 {
 			return &pgconn.PgError{Code: "40P01"}
 		}

@@ -50,8 +50,8 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 				})
 				if err == nil {
 					err = pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
-						tx.Later("UPDATE thing SET other = @id WHERE id = @id", pg.Args{"id": id}, nil)
-						tx.Later("SELECT set_config('enable_seqscan', 'off', true)", pg.Args{}, nil)
+						later(tx, "UPDATE thing SET other = @id WHERE id = @id", pg.Args{"id": id})
+						later(tx, "SELECT set_config('enable_seqscan', 'off', true)", pg.Args{})
 						return nil
 					})
 				}

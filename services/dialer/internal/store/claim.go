@@ -427,6 +427,7 @@ func (s *Store) take(
 // store writes, with the commit, which tokens were taken and which workspaces found no capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
+	var batch pgx.Batch
 	for i, w := range u.workspaces {
 		tokens := taken[i]
 		if w.Barred {
@@ -436,29 +437,30 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 		noCapacity := allocation.NoCapacity[i] && !w.Barred && !u.rows[i].NoCapacityLately && c.OfTrunk.Live > 0
 		ownLimit := allocation.OwnLimit[i] && !u.rows[i].OwnLimitNoted
 		if taken[i] > 0 || noCapacity || ownLimit {
-			saveBucket(tx, u.rows[i].Version, pg.Args{
+			saveBucket(&batch, u.rows[i].Version, pg.Args{
 				"scope": w.ID.String(), "tokens": w.Bucket.Take(tokens), "claimed": tokens > 0,
 				"no_capacity": noCapacity, "own_limit": ownLimit, "first": u.rows[i].First,
 			})
 		}
 	}
-	if all == 0 {
-		return
-	}
 	for i, shared := range u.shared {
-		saveBucket(tx, u.versions[i], pg.Args{
-			"scope": u.scopes[i], "tokens": shared.Bucket.Take(all), "claimed": true,
-			"no_capacity": false, "own_limit": false, "first": u.first,
-		})
+		if all > 0 {
+			saveBucket(&batch, u.versions[i], pg.Args{
+				"scope": u.scopes[i], "tokens": shared.Bucket.Take(all), "claimed": true,
+				"no_capacity": false, "own_limit": false, "first": u.first,
+			})
+		}
 	}
+	tx.LaterAll(&batch)
 }
 
-// saveBucket inserts the bucket of a scope if it has version 0, and updates that version otherwise.
-func saveBucket(tx *pg.Pipeline, version int64, args pg.Args) {
+// saveBucket queues a statement that inserts the bucket of a scope if it has version 0, and updates that version
+// otherwise.
+func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, late
 	if version == 0 {
-		tx.Later(insertBucket, args, nil)
+		batch.Queue(insertBucket, args)
 		return
 	}
-	tx.Later(updateBucket, args, nil)
+	batch.Queue(updateBucket, args)
 }

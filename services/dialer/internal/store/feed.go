@@ -166,7 +166,9 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 			return err
 		}
 		if len(folded.Orphans) > 0 {
-			tx.Later(insertOrphans, pg.Args{"call_ids": folded.Orphans}, nil)
+			var batch pgx.Batch
+			batch.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans})
+			tx.LaterAll(&batch)
 		}
 		return nil
 	})
