@@ -12,11 +12,11 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
 
@@ -177,7 +177,7 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 	}
 	var key string
 	if settings.Kind != agent.MediaWS { // its key signs, and is told to nobody
-		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, agentkeys.ErrNone) {
+		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
@@ -97,7 +98,7 @@ func missingKey(err error) error {
 	switch {
 	case errors.Is(err, agentkeys.ErrNoAgent):
 		return apierr.NotFound("agent")
-	case errors.Is(err, agentkeys.ErrNone):
+	case errors.Is(err, pg.ErrNotFound):
 		return apierr.NotFound("key of this agent")
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -91,7 +92,7 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if asked.After != uuid.Nil {
-		if _, err := a.trunks.Find(r.Context(), asked.After); errors.Is(err, trunks.ErrNone) {
+		if _, err := a.trunks.Find(r.Context(), asked.After); errors.Is(err, pg.ErrNotFound) {
 			return page.UnknownCursor()
 		} else if err != nil {
 			return err
@@ -206,7 +207,7 @@ func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "Ther
 
 func refusedTrunk(err error, name string) error {
 	switch {
-	case errors.Is(err, trunks.ErrNone):
+	case errors.Is(err, pg.ErrNotFound):
 		return noTrunk()
 	case errors.Is(err, trunks.ErrNameTaken):
 		return apierr.Conflict("trunk_exists", "Another trunk is called %q already; give this one another name.", name)

@@ -43,13 +43,9 @@ ORDER BY a.attempt_id DESC LIMIT @rows`
 
 // Attempts returns the attempts of a call or of a call request, newest first.
 func (s *Store) Attempts(ctx context.Context, workspaceID, id uuid.UUID, asked page.Request) ([]Attempt, error) {
-	rows, err := s.pool.Query(ctx, listAttempts, pg.Args{
+	found, err := pg.Many[Attempt](ctx, s.pool, listAttempts, pgx.NamedArgs{
 		"workspace_id": workspaceID, "id": id, "below": asked.Below(), "rows": asked.Rows(),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list attempts of %s: %w", id, err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Attempt])
 	if err != nil {
 		return nil, fmt.Errorf("list attempts of %s: %w", id, err)
 	}

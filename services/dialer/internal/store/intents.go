@@ -90,11 +90,7 @@ FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_server r USING (one)`
 
 // ServerState reads which server the database runs on.
 func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) {
-	rows, err := s.pool.Query(ctx, serverState)
-	if err != nil {
-		return state, fmt.Errorf("read server state: %w", err)
-	}
-	if state, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[ServerState]); err != nil {
+	if state, err = pg.One[ServerState](ctx, s.pool, serverState, nil); err != nil {
 		return state, fmt.Errorf("read server state: %w", err)
 	}
 	return state, nil

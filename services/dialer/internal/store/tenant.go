@@ -169,15 +169,14 @@ FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_i
 
 // WorkspaceOfCall reads whose a call is; ErrNoCall when there is no such call.
 func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (tenant.Workspace, error) {
-	rows, err := s.pool.Query(ctx, workspaceOfCall, pg.Args{"call_id": callID})
-	found, err := maybe[tenant.Workspace](rows, err)
+	found, err := pg.One[tenant.Workspace](ctx, s.pool, workspaceOfCall, pgx.NamedArgs{"call_id": callID})
 	switch {
+	case errors.Is(err, pg.ErrNotFound):
+		return tenant.Workspace{}, ErrNoCall
 	case err != nil:
 		return tenant.Workspace{}, fmt.Errorf("read the workspace of call %s: %w", callID, err)
-	case found == nil:
-		return tenant.Workspace{}, ErrNoCall
 	}
-	return *found, nil
+	return found, nil
 }
 
 // ErrNoCall says that there is no such call.
@@ -369,18 +368,6 @@ type person struct {
 	phone       string
 }
 
-// maybe reads one row or none.
-func maybe[T any](rows pgx.Rows, err error) (*T, error) {
-	if err != nil {
-		return nil, err
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[T])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	return found, err
-}
-
 const insertNumber = `
 INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)
 SELECT @number_id, @workspace_id, @phone_e164, a.agent_id
@@ -416,11 +403,15 @@ SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers WHERE workspac
 
 // Number finds one of a workspace; nil when there is none.
 func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*tenant.Number, error) {
-	found, err := maybe[tenant.Number](s.pool.Query(ctx, numberByID, pg.Args{"workspace_id": workspaceID, "number_id": numberID}))
-	if err != nil {
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID}
+	found, err := pg.One[tenant.Number](ctx, s.pool, numberByID, args)
+	switch {
+	case errors.Is(err, pg.ErrNotFound):
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("read number %s: %w", numberID, err)
 	}
-	return found, nil
+	return &found, nil
 }
 
 const listNumbers = `
@@ -430,15 +421,11 @@ ORDER BY number_id DESC LIMIT @rows`
 
 // Numbers lists a workspace's, newest first.
 func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]tenant.Number, error) {
-	args := pg.Args{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
 	if asked.After != uuid.Nil {
 		args["after"] = &asked.After
 	}
-	rows, err := s.pool.Query(ctx, listNumbers, args)
-	if err != nil {
-		return nil, fmt.Errorf("list numbers: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[tenant.Number])
+	found, err := pg.Many[tenant.Number](ctx, s.pool, listNumbers, args)
 	if err != nil {
 		return nil, fmt.Errorf("list numbers: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/prompt"
@@ -23,7 +24,6 @@ import (
 	"ringfence.dev/services/dialer/internal/recording"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -130,7 +130,7 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (made reached, err
 		return made, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
 	}
 	key, err := t.keys.Key(ctx, order.WorkspaceID, order.AgentID)
-	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return made, err
 	}
 	zone := call.Zone(order.TimeZone, phone.Number(order.Person))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
@@ -19,7 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/talking"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -38,7 +38,7 @@ func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
 type noKeys struct{}
 
 func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
-	return "", agentkeys.ErrNone
+	return "", pg.ErrNotFound
 }
 
 // person is the far end: what it hears, and the stream that it hears with.

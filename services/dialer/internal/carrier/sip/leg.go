@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
@@ -320,8 +321,8 @@ func (l *leg) notOwned(ctx context.Context) error {
 	again.Channels = 0 // the call is live, also if other calls use all channels of the trunk
 	l.mu.Unlock()
 	_, err := l.carrier.journal.Find(ctx, l.callID)
-	if !errors.Is(err, journal.ErrNone) || !stored {
-		if err == nil || errors.Is(err, journal.ErrNone) {
+	if !errors.Is(err, pg.ErrNotFound) || !stored {
+		if err == nil || errors.Is(err, pg.ErrNotFound) {
 			l.lose()
 			return nil
 		}

@@ -31,7 +31,6 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
-	trunkstore "ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -227,7 +226,7 @@ func (b book) Find(ctx context.Context, id uuid.UUID) (trunk.Trunk, error) {
 			return one, err
 		}
 	}
-	return trunk.Trunk{}, errors.Join(err, trunkstore.ErrNone)
+	return trunk.Trunk{}, errors.Join(err, pg.ErrNotFound)
 }
 
 // begin starts a process at an address. Its trunk has answered OPTIONS.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
-	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -253,7 +253,7 @@ func (c *Carrier) reap(ctx context.Context, orphan journal.Call) error {
 	}
 	over, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
-	case errors.Is(err, trunks.ErrNone): // removed since: the state says where it goes, only its credentials are lost
+	case errors.Is(err, pg.ErrNotFound): // removed since: the state says where it goes, only its credentials are lost
 		over = trunk.New(orphan.TrunkID)
 		over.Host = "removed.invalid"
 	case err != nil:

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
@@ -227,7 +228,7 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.Knowledge
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	found, err := c.journal.Find(ctx, callID)
-	if l := c.leg(callID); errors.Is(err, journal.ErrNone) && l != nil {
+	if l := c.leg(callID); errors.Is(err, pg.ErrNotFound) && l != nil {
 		if at, live := l.dialed(); live {
 			return carrier.Knowledge{DialedAt: &at}, nil
 		}
@@ -249,7 +250,7 @@ func knowledge(c journal.Call) carrier.Knowledge {
 }
 
 func unknown(err error) error {
-	if errors.Is(err, journal.ErrNone) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("%w: %w", carrier.ErrUnknownCall, err)
 	}
 	return err

@@ -15,11 +15,8 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// ErrNone says that the agent has no key of its own; ErrNoAgent that the workspace has no such agent, as far as is known here.
-var (
-	ErrNone    = errors.New("the agent has no key")
-	ErrNoAgent = errors.New("no such agent")
-)
+// ErrNoAgent is returned if the workspace has no such agent in this database.
+var ErrNoAgent = errors.New("no such agent")
 
 // Store keeps keys, sealed.
 type Store struct {
@@ -68,13 +65,13 @@ func (s *Store) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key str
 
 const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Since is since when an agent has a key; ErrNone.
+// Since returns since when an agent has a key. It returns pg.ErrNotFound if the agent has none.
 func (s *Store) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
 	_, at, err := s.get(ctx, workspaceID, agentID)
 	return at, err
 }
 
-// Key is an agent's; ErrNone when it has none.
+// Key returns the key of an agent. It returns pg.ErrNotFound if the agent has none.
 func (s *Store) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error) {
 	sealed, _, err := s.get(ctx, workspaceID, agentID)
 	if err != nil {
@@ -88,26 +85,28 @@ func (s *Store) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string
 }
 
 func (s *Store) get(ctx context.Context, workspaceID, agentID uuid.UUID) (sealed []byte, at time.Time, err error) {
-	err = s.pool.QueryRow(ctx, get, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&sealed, &at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, at, ErrNone
+	type row struct {
+		Sealed    []byte    `db:"sealed"`
+		UpdatedAt time.Time `db:"updated_at"`
 	}
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID}
+	found, err := pg.One[row](ctx, s.pool, get, args)
 	if err != nil {
 		return nil, at, fmt.Errorf("read key of agent %s: %w", agentID, err)
 	}
-	return sealed, at, nil
+	return found.Sealed, found.UpdatedAt, nil
 }
 
 const remove = `DELETE FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Remove forgets an agent's key; ErrNone when it has none.
+// Remove deletes the key of an agent. It returns pg.ErrNotFound if the agent has none.
 func (s *Store) Remove(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	gone, err := s.pool.Exec(ctx, remove, pg.Args{"workspace_id": workspaceID, "agent_id": agentID})
 	switch {
 	case err != nil:
 		return fmt.Errorf("remove key of agent %s: %w", agentID, err)
 	case gone.RowsAffected() == 0:
-		return ErrNone
+		return pg.ErrNotFound
 	}
 	return nil
 }
@@ -124,11 +123,7 @@ func (s *Store) Reseal(ctx context.Context) (moved int, err error) {
 		AgentID     uuid.UUID `db:"agent_id"`
 		Sealed      []byte    `db:"sealed"`
 	}
-	rows, err := s.pool.Query(ctx, all)
-	if err != nil {
-		return 0, fmt.Errorf("read sealed keys: %w", err)
-	}
-	secrets, err := pgx.CollectRows(rows, pgx.RowToStructByName[secret])
+	secrets, err := pg.Many[secret](ctx, s.pool, all, nil)
 	if err != nil {
 		return 0, fmt.Errorf("read sealed keys: %w", err)
 	}

@@ -47,11 +47,7 @@ type Depth struct {
 
 // Read counts over all workspaces.
 func Read(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
-	rows, err := pool.Query(ctx, count, pg.Args{"oldest_inbound": oldestInbound})
-	if err != nil {
-		return Depth{}, fmt.Errorf("count what waits: %w", err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Depth])
+	found, err := pg.One[Depth](ctx, pool, count, pgx.NamedArgs{"oldest_inbound": oldestInbound})
 	if err != nil {
 		return Depth{}, fmt.Errorf("count what waits: %w", err)
 	}

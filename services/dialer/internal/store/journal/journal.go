@@ -21,9 +21,6 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// ErrNone is returned if there is no such leg.
-var ErrNone = errors.New("the journal does not know this call")
-
 // Journal has the statements of one owner.
 type Journal struct {
 	pool  *pgxpool.Pool
@@ -181,21 +178,14 @@ const columns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number, s
 const find = `
 SELECT ` + columns + ` FROM sip_calls s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
 
-// Find returns the leg of a call. It returns ErrNone if there is none.
+// Find returns the leg of a call. It returns pg.ErrNotFound if there is none.
 func (j *Journal) Find(ctx context.Context, callID uuid.UUID) (Call, error) {
 	return j.one(ctx, find, callID)
 }
 
 func (j *Journal) one(ctx context.Context, sql string, callID uuid.UUID) (Call, error) {
-	rows, err := j.pool.Query(ctx, sql, pg.Args{"call_id": callID})
+	found, err := pg.One[Call](ctx, j.pool, sql, pgx.NamedArgs{"call_id": callID})
 	if err != nil {
-		return Call{}, fmt.Errorf("read leg of call %s: %w", callID, err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Call])
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return Call{}, ErrNone
-	case err != nil:
 		return Call{}, fmt.Errorf("read leg of call %s: %w", callID, err)
 	}
 	return found, nil

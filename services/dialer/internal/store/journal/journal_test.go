@@ -124,8 +124,8 @@ func TestDial_OnceForACall(t *testing.T) {
 	if err := j.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.Find(t.Context(), id); !errors.Is(err, journal.ErrNone) {
-		t.Errorf("Find after Forget = %v, want ErrNone", err)
+	if _, err := j.Find(t.Context(), id); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("Find after Forget = %v, want ErrNotFound", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	if n := asked(owner); n != 0 {
 		t.Errorf("%d calls to end after the end", n)
 	}
-	if _, err := other.AskPickup(t.Context(), uuid.New()); !errors.Is(err, journal.ErrNone) {
+	if _, err := other.AskPickup(t.Context(), uuid.New()); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("a call that nobody knows: %v", err)
 	}
 }
@@ -232,7 +232,7 @@ func TestPrune_OnlyLegsThatEndedLongAgo(t *testing.T) {
 	if _, err := j.Prune(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[uuid.UUID]error{old: journal.ErrNone, recent: nil, live: nil} {
+	for id, want := range map[uuid.UUID]error{old: pg.ErrNotFound, recent: nil, live: nil} {
 		if _, err := j.Find(t.Context(), id); !errors.Is(err, want) {
 			t.Errorf("Find = %v, want %v", err, want)
 		}

@@ -45,13 +45,13 @@ WITH s AS (
 SELECT ` + columns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// AskHangup asks the owner to end the call, and returns the leg. It returns ErrNone if there is no
+// AskHangup asks the owner to end the call, and returns the leg. It returns pg.ErrNotFound if there is no
 // such leg.
 func (j *Journal) AskHangup(ctx context.Context, callID uuid.UUID) (Call, error) {
 	return j.one(ctx, askHangup, callID)
 }
 
-// AskPickup asks the owner to answer the call, and returns the leg. It returns ErrNone if there is
+// AskPickup asks the owner to answer the call, and returns the leg. It returns pg.ErrNotFound if there is
 // no such leg.
 func (j *Journal) AskPickup(ctx context.Context, callID uuid.UUID) (Call, error) {
 	return j.one(ctx, askPickup, callID)
@@ -121,11 +121,7 @@ func (j *Journal) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, err
 }
 
 func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Call, error) {
-	rows, err := pool.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("read the journal: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Call])
+	found, err := pg.Many[Call](ctx, pool, sql, pgx.NamedArgs(args))
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}

@@ -1,11 +1,13 @@
 package journal_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/store/journal"
 )
 
@@ -39,8 +41,8 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 	if _, err := j.Find(t.Context(), waits); err != nil {
 		t.Errorf("Find the call whose analysis waits = %v, want nil", err)
 	}
-	if _, err := j.Find(t.Context(), analysed); err != journal.ErrNone { //nolint:errorlint // returned as it is
-		t.Errorf("Find the analysed call = %v, want ErrNone", err)
+	if _, err := j.Find(t.Context(), analysed); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("Find the analysed call = %v, want ErrNotFound", err)
 	}
 }
 

@@ -66,11 +66,7 @@ const takeUnread = `DELETE FROM sip_news WHERE call_id = @call_id`
 
 // Unread returns the events of such a call, and the guard of the transaction that applies them.
 func (j *Journal) Unread(ctx context.Context, callID uuid.UUID) ([]UnreadEvent, store.Guard, error) {
-	rows, err := j.pool.Query(ctx, unreadEvents, pg.Args{"call_id": callID})
-	if err != nil {
-		return nil, nil, fmt.Errorf("read unread events of call %s: %w", callID, err)
-	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[UnreadEvent])
+	events, err := pg.Many[UnreadEvent](ctx, j.pool, unreadEvents, pgx.NamedArgs{"call_id": callID})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read unread events of call %s: %w", callID, err)
 	}

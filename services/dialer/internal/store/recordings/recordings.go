@@ -168,11 +168,7 @@ func (s *Store) DueLeavings(ctx context.Context, limit int) ([]Due, error) {
 }
 
 func (s *Store) due(ctx context.Context, sql string, args pg.Args) ([]Due, error) {
-	rows, err := s.pool.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("claim recordings: %w", err)
-	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[Due])
+	due, err := pg.Many[Due](ctx, s.pool, sql, pgx.NamedArgs(args))
 	if err != nil {
 		return nil, fmt.Errorf("claim recordings: %w", err)
 	}

@@ -21,11 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// ErrNameTaken says that another trunk has the name; ErrNone that there is no such trunk.
-var (
-	ErrNameTaken = errors.New("another trunk has this name")
-	ErrNone      = errors.New("no such trunk")
-)
+// ErrNameTaken is returned if another trunk has the name.
+var ErrNameTaken = errors.New("another trunk has this name")
 
 // Store keeps trunks, their passwords sealed.
 type Store struct {
@@ -96,7 +93,7 @@ const columns = `trunk_id, version, name, status, host, port, transport, outboun
 
 const byID = `SELECT ` + columns + ` FROM trunks WHERE trunk_id = @trunk_id`
 
-// Find is one trunk; ErrNone when there is none.
+// Find returns a trunk, or pg.ErrNotFound.
 func (s *Store) Find(ctx context.Context, id uuid.UUID) (trunk.Trunk, error) {
 	return s.one(ctx, s.pool, byID, id)
 }
@@ -111,7 +108,7 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
-// Change lets decide change a trunk and keeps it; two changes come one after the other. ErrNone, ErrNameTaken, or decide's own error.
+// Change lets decide change a trunk and keeps it; two changes come one after the other. pg.ErrNotFound, ErrNameTaken, or decide's own error.
 func (s *Store) Change(ctx context.Context, id uuid.UUID, decide func(*trunk.Trunk) error) (changed trunk.Trunk, err error) {
 	defer s.forget()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -135,7 +132,7 @@ func (s *Store) Change(ctx context.Context, id uuid.UUID, decide func(*trunk.Tru
 
 const remove = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 
-// Remove forgets a trunk; ErrNone when there is none.
+// Remove deletes a trunk. It returns pg.ErrNotFound if there is none.
 func (s *Store) Remove(ctx context.Context, id uuid.UUID) error {
 	defer s.forget()
 	gone, err := s.pool.Exec(ctx, remove, pg.Args{"trunk_id": id})
@@ -143,7 +140,7 @@ func (s *Store) Remove(ctx context.Context, id uuid.UUID) error {
 	case err != nil:
 		return fmt.Errorf("remove trunk %s: %w", id, err)
 	case gone.RowsAffected() == 0:
-		return ErrNone
+		return pg.ErrNotFound
 	}
 	return nil
 }
@@ -190,15 +187,11 @@ const (
 
 // Reseal brings every password under the first sealing key and answers how many it moved. A password that cannot be opened is an error; the others are moved all the same.
 func (s *Store) Reseal(ctx context.Context) (moved int, err error) {
-	rows, err := s.pool.Query(ctx, sealed)
-	if err != nil {
-		return 0, fmt.Errorf("read sealed passwords: %w", err)
-	}
 	type secret struct {
 		TrunkID        uuid.UUID `db:"trunk_id"`
 		PasswordSealed []byte    `db:"password_sealed"`
 	}
-	secrets, err := pgx.CollectRows(rows, pgx.RowToStructByName[secret])
+	secrets, err := pg.Many[secret](ctx, s.pool, sealed, nil)
 	if err != nil {
 		return 0, fmt.Errorf("read sealed passwords: %w", err)
 	}
@@ -216,31 +209,16 @@ func (s *Store) Reseal(ctx context.Context) (moved int, err error) {
 	return moved, errors.Join(faults...)
 }
 
-type queryer interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func (s *Store) one(ctx context.Context, from queryer, sql string, id uuid.UUID) (trunk.Trunk, error) {
-	rows, err := from.Query(ctx, sql, pg.Args{"trunk_id": id})
+func (s *Store) one(ctx context.Context, from pg.Querier, sql string, id uuid.UUID) (trunk.Trunk, error) {
+	found, err := pg.One[row](ctx, from, sql, pgx.NamedArgs{"trunk_id": id})
 	if err != nil {
-		return trunk.Trunk{}, fmt.Errorf("read trunk %s: %w", id, err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[row])
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return trunk.Trunk{}, ErrNone
-	case err != nil:
 		return trunk.Trunk{}, fmt.Errorf("read trunk %s: %w", id, err)
 	}
 	return s.opened(found), nil
 }
 
 func (s *Store) many(ctx context.Context, sql string, args pg.Args) ([]trunk.Trunk, error) {
-	rows, err := s.pool.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("list trunks: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
+	found, err := pg.Many[row](ctx, s.pool, sql, pgx.NamedArgs(args))
 	if err != nil {
 		return nil, fmt.Errorf("list trunks: %w", err)
 	}
