@@ -98,7 +98,10 @@ func takeAll(t *testing.T, pool *pgxpool.Pool) {
 
 func TestOpenPools_NoHeartbeats(t *testing.T) {
 	t.Parallel()
-	s := Spec[config]{Name: "example", Migrations: fstest.MapFS{"0001_none.sql": {Data: []byte("-- +goose Up\nSELECT 1;\n")}}}
+	s := Spec[config]{
+		Name:       "example",
+		Migrations: fstest.MapFS{"0001_none.sql": {Data: []byte("-- +goose Up\nSELECT 1;\n")}},
+	}
 	url := pgtest.New(t, s.Schema(), s.Tracks()...).Config().ConnString()
 	rt := &Runtime{config: Config{Postgres: pg.Config{URL: url, MaxConns: 3}}}
 	if err := s.openPools(t.Context(), rt); err != nil {

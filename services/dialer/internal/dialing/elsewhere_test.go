@@ -295,8 +295,8 @@ func unsent(carrier.Originate) error {
 	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: errors.New("full")}
 }
 
-// dialed_at is the first INVITE of the try that became the call. If the next trunk received no INVITE, that is
-// the refused try.
+// dialed_at is the first INVITE of the try that became the call. If the next trunk received no
+// INVITE, that is the refused try.
 func TestElsewhere_DialedAt(t *testing.T) {
 	t.Parallel()
 	busy := refuses(call.NormalTemporaryFailure, "one")

@@ -202,7 +202,8 @@ func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
 	}
 }
 
-// positions are the end of the topic, and the state of the server with a time after that end was read.
+// positions are the end of the topic, and the state of the server with a time after that end was
+// read.
 type positions struct {
 	state  store.ServerState
 	bounds kafka.Bounds

@@ -543,7 +543,8 @@ func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
 	}
 }
 
-// A database that fails or is slow is not another server. The statements of a dial fail or are slow as well.
+// A database that fails or is slow is not another server. The statements of a dial fail or are slow
+// as well.
 func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -354,9 +354,9 @@ func putPositions(ctx context.Context, tx pgx.Tx, offsets map[int32]int64) error
 	return err
 }
 
-// A claim that was made before @since may still lead to a fence. A call that was fenced before @since
-// may still be refused by its trunk and lead to the fence of another trunk. The intents of these fences
-// may be below the new position.
+// A claim that was made before @since may still lead to a fence. A call that was fenced before
+// @since may still be refused by its trunk and lead to the fence of another trunk. The intents of
+// these fences may be below the new position.
 const mayFence = `
 SELECT EXISTS (SELECT FROM dial_queue q WHERE q.state = 'queued' AND q.claimed_by IS NOT NULL
 		AND q.look_at > now() - interval '1 minute' AND q.look_at <= @since::timestamptz + @lease::interval)

@@ -56,9 +56,10 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 )
 
 // DeleteEnded deletes calls and requests that ended before the given time, the fences of deleted
-// requests, and opt-outs that contacts-compliance had by then. It returns how many rows it deleted. Each statement reads up to batch
-// rows in its own transaction. A call that has a recording stays: the erasure of its request must find the
-// recording. The database refuses to delete a fence that is younger than 60 days.
+// requests, and opt-outs that contacts-compliance had by then. It returns how many rows it deleted.
+// Each statement reads up to batch rows in its own transaction. A call that has a recording stays:
+// the erasure of its request must find the recording. The database refuses to delete a fence that
+// is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {

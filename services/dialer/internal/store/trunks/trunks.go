@@ -108,7 +108,8 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
-// Change lets decide change a trunk and keeps it; two changes come one after the other. pg.ErrNotFound, ErrNameTaken, or decide's own error.
+// Change calls decide with a trunk and stores what it changed. Concurrent changes run one after the
+// other. It returns pg.ErrNotFound, ErrNameTaken, or the error of decide.
 func (s *Store) Change(ctx context.Context, id uuid.UUID, decide func(*trunk.Trunk) error) (changed trunk.Trunk, err error) {
 	defer s.forget()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
