@@ -29,7 +29,7 @@ func TestFence_CommitThatWasNotAnswered(t *testing.T) {
 	await(t, "the fence is about to be written", func() bool {
 		var port int32
 		err := super.QueryRow(t.Context(), `SELECT client_port FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%INSERT INTO fences%'`).Scan(&port)
+			WHERE datname = current_database() AND wait_event = 'PgSleep' AND query LIKE '%INSERT INTO fences%'`).Scan(&port)
 		cut.port.Store(port)
 		return err == nil
 	})

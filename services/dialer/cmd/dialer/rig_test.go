@@ -386,14 +386,31 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// holdFences is a trigger that waits while another transaction has the advisory lock. It polls,
+// because lock_timeout bounds how long a fence waits for a lock.
+const holdFences = `
+CREATE FUNCTION hold_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	WHILE NOT pg_try_advisory_xact_lock_shared(hashtextextended('test of fences', 0)) LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER hold_fence BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION hold_fence()`
+
 // lockFences keeps every fence from being written until the result is called. Fences can be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
-	tx, err := pgtest.Super(t, r.pool, name).Begin(t.Context())
+	super := pgtest.Super(t, r.pool, name)
+	if _, err := super.Exec(t.Context(), holdFences); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := super.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN EXCLUSIVE MODE"); err != nil {
+	const lock = `SELECT pg_advisory_xact_lock(hashtextextended('test of fences', 0))`
+	if _, err := tx.Exec(t.Context(), lock); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
