@@ -18,9 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// score returns the arguments of kube-score, without the ignored checks. A warning is a fault. Two checks are always ignored:
-// a CPU limit, because it would throttle a service while other CPU is idle, and the pull policy Always, because tags are
-// never reused and a start must not depend on the registry.
+// score returns the arguments of kube-score, without the ignored checks. A warning is a fault. Two
+// checks are always ignored: a CPU limit, because it would throttle a service while other CPU is
+// idle, and the pull policy Always, because tags are never reused and a start must not depend on
+// the registry.
 func score(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",

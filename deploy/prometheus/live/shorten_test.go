@@ -109,7 +109,8 @@ func TestShorten_DividesDurations(t *testing.T) {
 	got := shorten(rules.Rule{
 		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m] offset 1h)`, For: "10m",
 	}, hourDivisor)
-	if want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms] offset 60000ms)`; got.Expr != want {
+	want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms] offset 60000ms)`
+	if got.Expr != want {
 		t.Errorf("expr = %s, want %s", got.Expr, want)
 	}
 	if want := "10000ms"; got.For != want {

@@ -13,7 +13,11 @@ func TestVerdictFloor_Rises(t *testing.T) {
 		reads []read
 		want  int64
 	}{
-		{name: "verdicts were read once", reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}}, want: 0},
+		{
+			name:  "verdicts were read once",
+			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}},
+			want:  0,
+		},
 		{
 			name:  "a transaction that was running has not ended",
 			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {xmin: 105}},

@@ -72,7 +72,8 @@ func newRig(t *testing.T) *rig {
 	r.exec(`
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 			max_call_seconds, deadline_at)
-		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'fenced', 600, now() + interval '1 hour')`, r.callID)
+		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'fenced', 600, now() + interval '1 hour')`,
+		r.callID)
 	return r
 }
 
@@ -164,7 +165,8 @@ func (r *rig) wantCursor(want int64) {
 func TestReader_RepeatedEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, kind := range []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Ringing, carrier.Answered, carrier.Answered} {
+	kinds := []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Ringing, carrier.Answered, carrier.Answered}
+	for _, kind := range kinds {
 		r.add(r.callID, kind, 1)
 	}
 	reader := r.reader()
