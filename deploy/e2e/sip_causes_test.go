@@ -72,11 +72,14 @@ func causeTable() []causeRow {
 		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
 	}
 	for cause, codes := range map[string][]int{
-		"unallocated_number": {404, 604}, "number_changed": {410}, "invalid_number_format": {416, 484}, "no_route_destination": {300, 301, 302, 305, 380},
+		"unallocated_number": {404, 604}, "number_changed": {410}, "invalid_number_format": {416, 484},
 	} {
 		for _, code := range codes {
 			rows = append(rows, failed(plainly, code, cause, "invalid_number", invalid))
 		}
+	}
+	for _, code := range []int{300, 301, 302, 305, 380} { // the trunk redirects, the number can exist
+		rows = append(rows, failed(plainly, code, "no_route_destination", "unreachable", invalid))
 	}
 	for _, code := range []int{400, 402, 405, 406, 413, 414, 420, 421, 423, 481, 482, 483, 485, 491, 493, 500, 505, 513, 580} {
 		rows = append(rows, failed(plainly, code, "normal_temporary_failure", "unreachable", unavailable))

@@ -357,6 +357,9 @@ func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
 	if got, want := end.GetHangupCause(), string(call.NoRouteDestination); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
+	if got, want := end.GetDisposition(), "unreachable"; got != want {
+		t.Errorf("disposition = %q, want %q", got, want)
+	}
 	if got, want := end.GetErrorCode(), call.CodeInvalidNumber; got != want {
 		t.Errorf("error code = %q, want %q", got, want)
 	}

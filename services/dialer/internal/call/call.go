@@ -340,7 +340,7 @@ func (c *Call) settle(e End) {
 	}
 	c.ErrorCode, c.ErrorDetail = cause.code()
 	if e.AccountSuspected && cause == CallRejected {
-		c.ErrorDetail = accountRefused
+		c.ErrorDetail, c.Disposition = accountRefused, ProviderAuthFailed.reached(c.Status)
 	}
 	if unknown {
 		c.ErrorCode, c.ErrorDetail = CodeDialStateUnknown, "It is not known how far this call got, so it was ended, is not charged and will not be dialled again."

@@ -54,7 +54,7 @@ func TestEnd_Mapping(t *testing.T) {
 		{call.UnallocatedNumber, false, "failed", "invalid_number", "invalid_number"},
 		{call.InvalidNumberFormat, false, "failed", "invalid_number", "invalid_number"},
 		{call.NumberChanged, false, "failed", "invalid_number", "invalid_number"},
-		{call.NoRouteDestination, false, "failed", "invalid_number", "invalid_number"},
+		{call.NoRouteDestination, false, "failed", "unreachable", "invalid_number"},
 		{call.CallRejected, false, "failed", "rejected", "provider_rejected"},
 		{call.FacilityRejected, false, "failed", "unreachable", "provider_rejected"},
 		{call.IncompatibleDest, false, "failed", "unreachable", "provider_rejected"},
@@ -112,6 +112,9 @@ func TestEnd_SuspectedAccount(t *testing.T) {
 	}
 	if got, want := got.GetHangupCause(), string(call.CallRejected); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+	if got, want := got.GetDisposition(), "unreachable"; got != want {
+		t.Errorf("disposition = %q, want %q", got, want)
 	}
 }
 

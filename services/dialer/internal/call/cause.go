@@ -119,7 +119,7 @@ func (c Cause) reached(status Status) string {
 		return "no_answer"
 	}
 	switch c {
-	case UnallocatedNumber, InvalidNumberFormat, NumberChanged, NoRouteDestination:
+	case UnallocatedNumber, InvalidNumberFormat, NumberChanged:
 		return "invalid_number"
 	case CallRejected, SpamBlocked:
 		return "rejected"
