@@ -40,7 +40,7 @@ WITH page AS MATERIALIZED (
 	SELECT call_id AS id FROM fences WHERE call_id > @after AND call_id < @before ORDER BY call_id LIMIT @most
 ), deleted AS (
 	DELETE FROM fences f USING page p
-	WHERE f.call_id = p.id AND f.fenced_at < @ended
+	WHERE f.call_id = p.id AND f.fenced_at < least(@ended::timestamptz, now() - interval '60 days') -- as the trigger does
 		AND NOT EXISTS (SELECT FROM dial_queue q WHERE q.call_request_id = f.call_request_id)
 		AND NOT EXISTS (SELECT FROM calls c WHERE c.call_id = f.call_id)
 	RETURNING f.call_id
