@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -168,6 +169,19 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 				t.Errorf("published = %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestWithdraw_NotOfACallThatAnotherProcessEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	takenOver := func(o carrier.Originate) error {
+		d.exec(`UPDATE calls SET ending = $1`, string(call.EndingRecovery))
+		return operatorFault("")(o)
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{takenOver}})
+	if got, want := d.intents.published(), []string{"intended"}; !slices.Equal(got, want) {
+		t.Errorf("published = %q, want %q", got, want)
 	}
 }
 
