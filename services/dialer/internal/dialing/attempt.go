@@ -89,23 +89,23 @@ func (d *Dialer) try(
 		if known.Workspace != nil {
 			looked = 1
 		}
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet*time.Duration(1+r.Looks), looked)
+		return "put_back", d.store.PutBack(ctx, r, notYet*time.Duration(1+r.Looks), looked)
 	}
 	if refused != nil {
 		return "blocked", unlessLost(d.store.Block(ctx, r, *refused))
 	}
 	if stopping.Err() != nil {
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, 0, 0)
+		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
 	over, rest := d.reach(known.Agent)
 	defer over()
 	if rest > 0 { // no phone rings while the agent cannot be reached
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, min(rest, longestAgentRest), 0)
+		return "put_back", d.store.PutBack(ctx, r, min(rest, longestAgentRest), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
 	answer = answer.Since(known.at) // the workspace and the agent are as old as that
 	if err != nil {
-		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noAnswer, 0))
+		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, noAnswer, 0))
 	}
 	crash.Point("dialer: after gate")
 	switch {
@@ -125,11 +125,11 @@ func (d *Dialer) try(
 		return "blocked", unlessLost(d.store.Block(ctx, r, request.NoNumber()))
 	}
 	if err != nil {
-		return "put_back", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noNumberYet, 0))
+		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, noNumberYet, 0))
 	}
 	done, ok := d.carrier.allow()
 	if !ok { // before the fence: nobody's request fails for a trunk that is known to be in trouble
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
+		return "put_back", d.store.PutBack(ctx, r, notYet, 0)
 	}
 	defer done()
 	life, order := d.heart.Life(), carrier.Originate{
@@ -141,13 +141,13 @@ func (d *Dialer) try(
 	}
 	defer d.underway.add(callID)()
 	if err := d.intend(ctx, r, order); err != nil {
-		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, notYet, 0))
+		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r, notYet, 0))
 	}
 	crash.Point("dialer: after intent")
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, order)
-			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
+			return "lost", d.store.PutBack(ctx, r, numberBusy, 0)
 		}
 		if !d.fencedDespite(ctx, r, order) {
 			return "fault", err
@@ -375,7 +375,7 @@ func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, m
 // waits for a commit that is still running, and ends the claim of one that never arrived. The intent of a fence that is
 // not committed is withdrawn.
 func (d *Dialer) fencedDespite(ctx context.Context, r request.Request, o carrier.Originate) bool {
-	err := d.insist(ctx, func() error { return d.store.PutBack(ctx, r.CallRequestID, notYet, 0) })
+	err := d.insist(ctx, func() error { return d.store.PutBack(ctx, r, notYet, 0) })
 	if err != nil {
 		return false
 	}

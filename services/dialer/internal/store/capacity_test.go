@@ -46,7 +46,7 @@ func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 			return err
 		}},
 		{"it is put back", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
-			return st.PutBack(t.Context(), r.CallRequestID, time.Hour, 0)
+			return st.PutBack(t.Context(), r, time.Hour, 0)
 		}},
 		{"it is rescheduled", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
 			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))

@@ -3,10 +3,12 @@ package store_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
@@ -166,5 +168,46 @@ func TestFences_ALockedRowLosesItsOwnFenceOnly(t *testing.T) {
 		if got := count(t, pool, committed, fences[i].CallID) == 1; got != (want == nil) {
 			t.Errorf("fence %d committed = %t, want %t", i, got, want == nil)
 		}
+	}
+}
+
+// TestClaim_EndsItsOwnClaimOnly has one process claim a request twice. The late attempt of the first claim must not
+// end the second one.
+func TestClaim_EndsItsOwnClaimOnly(t *testing.T) {
+	t.Parallel()
+	no := request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}
+	tests := []struct {
+		name string
+		end  func(*store.Store, request.Request) error
+		want error
+	}{
+		{name: "PutBack", end: func(st *store.Store, r request.Request) error {
+			return st.PutBack(t.Context(), r, 0, 0)
+		}},
+		{name: "Reschedule", want: store.ErrLost, end: func(st *store.Store, r request.Request) error {
+			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
+		}},
+		{name: "Block", want: store.ErrLost, end: func(st *store.Store, r request.Request) error {
+			return st.Block(t.Context(), r, no)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st := newStore(pool)
+			enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+			first := claimedFences(t, st, 1)[0]
+			if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'"); err != nil {
+				t.Fatal(err)
+			}
+			second := claimedFences(t, st, 1)
+			if err := tt.end(st, first.Request); !errors.Is(err, tt.want) {
+				t.Errorf("%s of the first claim = %v, want %v", tt.name, err, tt.want)
+			}
+			if err := st.Fences(t.Context(), second)[0]; err != nil {
+				t.Errorf("fence of the second claim = %v, want nil", err)
+			}
+		})
 	}
 }

@@ -171,20 +171,32 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
+// ofClaim is fulfilled by the claim of one attempt. A later claim of the same process has another end.
+const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+	AND coalesce(look_at, 'infinity') = @claimed_until`
+
+// claimArgs are the arguments of ofClaim.
+func (s *Store) claimArgs(r request.Request) pg.Args {
+	return pg.Args{
+		"call_request_id": r.CallRequestID, "instance": s.instance, "claimed_until": r.ClaimedUntil,
+	}
+}
+
 const putBack = `
 UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
 	look_at = CASE WHEN due_at > now() THEN due_at
 		WHEN @wait::interval <= interval '0' THEN greatest(due_at, ` + frontOf + `q.workspace_id` + newest + `)
 		ELSE now() + @wait::interval END
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance`
+WHERE ` + ofClaim
 
 // PutBack returns a claimed request to the queue. The request is looked at after wait; if wait is
 // zero it keeps its place in the queue. A request that is not due is looked at when it is due. looked counts the
 // looks that found no agent. If the claim is lost, PutBack does nothing.
-func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
-	args := pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance}
+func (s *Store) PutBack(ctx context.Context, r request.Request, wait time.Duration, looked int) error {
+	args := s.claimArgs(r)
+	args["wait"], args["looked"] = wait, looked
 	if _, err := s.pool.Exec(ctx, putBack, args); err != nil {
-		return fmt.Errorf("put back request %s: %w", id, err)
+		return fmt.Errorf("put back request %s: %w", r.CallRequestID, err)
 	}
 	return nil
 }
@@ -194,13 +206,13 @@ func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, l
 const reschedule = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-RETURNING now(), next.at`
+WHERE ` + ofClaim + ` RETURNING now(), next.at`
 
 // Reschedule moves a claimed request to its next calling window, at least one second ahead. It returns
-// ErrLost if the request was withdrawn.
+// ErrLost if the request was withdrawn or the claim is lost.
 func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
-	args := pg.Args{"call_request_id": r.CallRequestID, "until": until, "instance": s.instance}
+	args := s.claimArgs(r)
+	args["until"] = until
 	return s.tell(ctx, reschedule, args, func(at time.Time) fact.Fact {
 		return request.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
 	}, &until)
@@ -208,13 +220,12 @@ func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Ti
 
 const block = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now(), variables = NULL
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-RETURNING now()`
+WHERE ` + ofClaim + ` RETURNING now()`
 
-// Block ends a claimed request that may not be dialled. ErrLost: it was withdrawn.
+// Block ends a claimed request that may not be dialed. It returns ErrLost if the request was withdrawn
+// or the claim is lost.
 func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusal) error {
-	args := pg.Args{"call_request_id": r.CallRequestID, "instance": s.instance}
-	return s.tell(ctx, block, args, func(at time.Time) fact.Fact {
+	return s.tell(ctx, block, s.claimArgs(r), func(at time.Time) fact.Fact {
 		return request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }

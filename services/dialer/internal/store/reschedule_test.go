@@ -31,14 +31,15 @@ func TestReschedule_NeverToThePast(t *testing.T) {
 			pool := newPool(t)
 			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
 			enqueue(t, pool, st, r)
-			if got := claim(t, st, 1); len(got) != 1 {
-				t.Fatalf("claimed requests = %d, want 1", len(got))
+			claimed := claim(t, st, 1)
+			if got := len(claimed); got != 1 {
+				t.Fatalf("claimed requests = %d, want 1", got)
 			}
 			var now time.Time
 			if err := pool.QueryRow(t.Context(), "SELECT now()").Scan(&now); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.Reschedule(t.Context(), r, now.Add(test.ahead)); err != nil {
+			if err := st.Reschedule(t.Context(), claimed[0], now.Add(test.ahead)); err != nil {
 				t.Fatalf("Reschedule: %v", err)
 			}
 			event := onlyDialEvent(t, pool, r.CallRequestID)

@@ -84,7 +84,7 @@ func TestFence_RefusesARequestThatIsNotDue(t *testing.T) {
 	if !errors.Is(err, store.ErrLost) {
 		t.Errorf("Fence an hour before the request is due = %v, want ErrLost", err)
 	}
-	if err := st.PutBack(t.Context(), r.CallRequestID, 250*time.Millisecond, 0); err != nil {
+	if err := st.PutBack(t.Context(), claimed[0], 250*time.Millisecond, 0); err != nil {
 		t.Fatalf("PutBack: %v", err)
 	}
 	wantKept(t, pool, r)

@@ -98,7 +98,7 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 			return pagesOf(t, seen, func() {
 				r := claimOf(t, pool, st, workspace, &next)
 				seen.Forget()
-				if err := st.PutBack(t.Context(), r.CallRequestID, 0, 0); err != nil {
+				if err := st.PutBack(t.Context(), r, 0, 0); err != nil {
 					t.Fatalf("PutBack: %v", err)
 				}
 			})
