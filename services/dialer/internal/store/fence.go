@@ -26,7 +26,8 @@ import (
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
-	AND coalesce(q.look_at, 'infinity') = @claimed_until AND @claimed_until::timestamptz > clock_timestamp() AND q.due_at <= now() AND ` + onServer + `
+	AND coalesce(q.look_at, 'infinity') = @claimed_until AND @claimed_until::timestamptz > clock_timestamp()
+	AND q.due_at <= now() AND ` + onServer + `
 	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
 		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
 RETURNING now(), (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = q.call_request_id)`
