@@ -196,7 +196,7 @@ func openSIP(
 	}
 	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
 		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
-			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
 			Serves: st.Serves, Strangers: strangers,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {

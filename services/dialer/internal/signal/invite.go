@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ type Invite struct {
 	// FirstResponse is the time until the first response (default 5 s). FirstRing is the time until
 	// the phone rings (default 20 s). Ring is how long it may ring (default 60 s).
 	FirstResponse, FirstRing, Ring time.Duration
+	// NotRinging is the cause of the end if the phone does not ring within FirstRing (default
+	// recovery_on_timer_expire).
+	NotRinging call.Cause
 	// Permit is called directly before each INVITE is written: the first one, one for another
 	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
 	// returns false, the INVITE does not leave. nil permits each INVITE.
@@ -52,6 +56,7 @@ func (i *Invite) complete() error {
 	if i.ContentType == "" {
 		i.ContentType = "application/sdp"
 	}
+	i.NotRinging = cmp.Or(i.NotRinging, call.RecoveryOnTimerExpire)
 	for value, usual := range map[*time.Duration]time.Duration{&i.FirstResponse: 5 * time.Second, &i.FirstRing: 20 * time.Second, &i.Ring: time.Minute} {
 		if *value <= 0 {
 			*value = usual
@@ -199,7 +204,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 		case <-at.ring.C:
 			cause := call.NoAnswer
 			if !at.rang {
-				cause = call.RecoveryOnTimerExpire
+				cause = at.order.NotRinging
 			}
 			at.abandon(cause)
 		case <-hang:

@@ -20,6 +20,8 @@ import (
 const (
 	// firstWord is how long a trunk may say nothing at all to an INVITE.
 	firstWord = 5 * time.Second
+	// firstRing is how long a phone may not ring, unless RingLimit is shorter.
+	firstRing = 20 * time.Second
 	// sessionOpen bounds the opening of the agent's session before the INVITE.
 	sessionOpen = 4 * time.Second
 	// A trunk that has answered with nothing but 100 may still refuse. hesitation is how long another trunk is tried
@@ -159,10 +161,14 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		l.refusable = over.TrunkID.String()
 	}
 	c.enter(l)
-	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
+	order := signal.Invite{
 		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
-		FirstResponse: firstWord, Ring: c.cfg.Ring, Permit: o.Permitted,
-	}, l.observer())
+		FirstResponse: firstWord, FirstRing: firstRing, Ring: c.cfg.Ring, Permit: o.Permitted,
+	}
+	if limit := c.cfg.RingLimit; limit > 0 && limit < firstRing {
+		order.FirstRing, order.NotRinging = limit, call.NoAnswer
+	}
+	d, err := c.agent.Invite(ctx, wire(over), order, l.observer())
 	if err != nil {
 		return first{}, c.nothingLeft(ctx, l, o, err)
 	}

@@ -97,8 +97,9 @@ type Result struct {
 
 // Config of the carrier.
 type Config struct {
-	// Ring is how long a phone may ring before we give up by ourselves; whoever dials has a shorter limit.
-	Ring time.Duration
+	// RingLimit is how long a phone may ring before the dialer ends the call. A call that does not ring
+	// for so long ends as no_answer. The carrier itself cancels after Ring, which is longer.
+	RingLimit, Ring time.Duration
 	// Keep is how long the journal keeps legs that have ended.
 	Keep time.Duration
 	// MayReach says whether a call may be handed to a number; nil: none is.
