@@ -167,6 +167,7 @@ type started struct {
 // logStart reports a start that is not at the offset which the consumer group committed.
 func (c *Consumer) logStart(a assigned, s started) {
 	switch {
+	case s.inserted && s.next == 0: // nothing was consumed before, for example on a new installation
 	case s.inserted:
 		slog.Info("inbox position taken over from the consumer group", "consumer", c.name,
 			"topic", a.topic, "partition", a.number, "offset", s.next)

@@ -329,14 +329,14 @@ Ringfence is ready (%.1f s). Place the first call:
     -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \
     -d '{"agent_id":"%s","to":"+14155550101"}'
 
-See what became of it:
+Read the call:
 
   curl -s %s/v1/calls -H 'Authorization: Bearer %s'
 
-Or let `+"`make demo`"+` do it in another terminal, signed webhook included. Everything else stands in %s.
-The API's reference is at %s/docs.
-Below, what happens; LOG_LEVEL=info shows every request, debug still more. Ctrl-C stops; the next start continues here.
-`, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file, s.baseURL())
+Or let `+"`make demo`"+` do both in another terminal and receive the signed webhook. %s has all addresses and keys.
+The API reference is at %[5]s/docs, the documentation at %[5]s/docs/guides.
+Log lines follow. LOG_LEVEL=info also shows every request. Ctrl-C stops; the next start continues with this data.
+`, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file)
 }
 
 // sipProcess is where a dialer process listens, as GET /admin/v1/dialer shows it.

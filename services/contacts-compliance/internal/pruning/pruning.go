@@ -99,7 +99,8 @@ func (p *Pruner) TurnMonths(ctx context.Context, now time.Time) error {
 	records, errRecords := p.archive.DropMonths(ctx, archive.Records, old.Add(-max(p.cfg.Records, leastKept)))
 	decisions, errDecisions := p.archive.DropMonths(ctx, archive.Decisions, old.Add(-max(p.cfg.Decisions, leastKept)))
 	if added+records+decisions > 0 {
-		slog.InfoContext(ctx, "months turned", "added", added, "records dropped", records, "decisions dropped", decisions)
+		slog.InfoContext(ctx, "rotated monthly partitions", "added", added,
+			"records_dropped", records, "decisions_dropped", decisions)
 	}
 	return errors.Join(errRecords, errDecisions)
 }
