@@ -30,9 +30,6 @@ import (
 const (
 	// maxOrphaned is how long a phone may stay connected after the process that called it was killed.
 	maxOrphaned = 6 * time.Second
-	// inFlight is how long after a kill an INVITE of the dead dialer can reach the dialplan. The process that replaces it
-	// cannot call so early: it starts, and sends OPTIONS first.
-	inFlight = 500 * time.Millisecond
 	// untilStored is how long after a BYE the dialer can still wait for the last words before it stores the end.
 	untilStored = 5 * time.Second
 	// maxLive is the number of calls that go on at the same time.
@@ -81,16 +78,16 @@ type record struct {
 }
 
 // kill is the end of one dialer by SIGKILL. ports are the UDP ports that the process had. The process that replaces it
-// has the same SIP port.
+// opened the same SIP port at replaced.
 type kill struct {
-	at    time.Time
-	ports map[string]bool
+	at, replaced time.Time
+	ports        map[string]bool
 }
 
 // of reports whether the dialer that was killed made the call.
 func (k kill) of(r record) bool {
 	_, port, err := net.SplitHostPort(r.dialer)
-	return err == nil && k.ports[port] && r.start.Before(k.at.Add(inFlight))
+	return err == nil && k.ports[port] && r.start.Before(k.replaced)
 }
 
 // trial is the stack, Asterisk and its phones.
@@ -166,10 +163,10 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 			t.Logf("log of Asterisk:\n%s", s.asterisk.Said())
 		}
 	})
-	// The second dialer listens for SIP at port 5061.
+	// The second dialer listens for SIP at port 5061. Few attempts at the same time spread the calls over both.
 	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 "+
 		"SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 "+
-		"DRAIN_LIMIT=1s RING_LIMIT=8s", ringfence, s.model))
+		"DRAIN_LIMIT=1s RING_LIMIT=8s DIAL_ATTEMPTS=2", ringfence, s.model))
 	if err := s.world.Start(env...); err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +203,11 @@ func (s *trial) setUp(t *testing.T, asterisk string) {
 		"channels": 100, "calls_per_second": 20, "caller_ids": []string{"+14155550100"},
 	}
 	features := map[string]any{"features": map[string]any{"transcripts": true}}
+	var added struct {
+		ID string `json:"id"`
+	}
 	err := errors.Join(
-		s.house.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", trunk, http.StatusCreated, nil),
+		s.house.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", trunk, http.StatusCreated, &added),
 		s.house.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+s.house.ID, features, http.StatusOK, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -225,6 +225,33 @@ func (s *trial) setUp(t *testing.T, asterisk string) {
 			t.Fatal(err)
 		}
 		p.agent = made.ID
+	}
+	s.awaitDialers(t, added.ID)
+}
+
+// awaitDialers waits until the trunk has answered the OPTIONS of both dialers: they share the calls from then on.
+func (s *trial) awaitDialers(t *testing.T, trunkID string) {
+	t.Helper()
+	err := rig.Until(t.Context(), rig.HangTimeout, "both dialers reach the trunk", func() (bool, error) {
+		var trunk struct {
+			Replicas []struct {
+				LastAnswer *struct{} `json:"last_answer"`
+			} `json:"replicas"`
+		}
+		path := "/admin/v1/trunks/" + trunkID
+		if err := s.house.Admin.Into(t.Context(), "GET", path, nil, http.StatusOK, &trunk); err != nil {
+			return false, err
+		}
+		reached := 0
+		for _, replica := range trunk.Replicas {
+			if replica.LastAnswer != nil {
+				reached++
+			}
+		}
+		return reached == 2, nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -423,6 +450,7 @@ func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
 func (s *trial) kill(t *testing.T) {
 	t.Helper()
 	var done kill
+	var socket string
 	err := rig.Until(t.Context(), rig.HangTimeout, "a phone is connected", func() (bool, error) {
 		connected, err := s.connected(t)
 		if err != nil {
@@ -447,11 +475,20 @@ func (s *trial) kill(t *testing.T) {
 		if chosen == 0 {
 			return false, nil
 		}
+		socket = s.sipSocket(t, done.ports)
 		done.at = time.Now()
 		return true, syscall.Kill(chosen, syscall.SIGKILL)
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for ; done.replaced.IsZero(); time.Sleep(2 * time.Millisecond) {
+		switch now := s.sipSocket(t, done.ports); {
+		case now != "" && now != socket:
+			done.replaced = time.Now()
+		case time.Since(done.at) > rig.HangTimeout:
+			t.Fatalf("time until the killed dialer was replaced > %v", rig.HangTimeout)
+		}
 	}
 	s.kills = append(s.kills, done)
 }
@@ -482,36 +519,62 @@ func (s *trial) connected(t *testing.T) (map[string]int, error) {
 	return connected, nil
 }
 
-// udpPorts returns the UDP ports that a process has at an IPv4 address.
-func udpPorts(pid int, address string) (map[string]bool, error) {
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
+// udpSockets returns the UDP sockets that the machine has at an IPv4 address: the port by the inode.
+func udpSockets(address string) (map[string]string, error) {
+	table, err := os.ReadFile("/proc/self/net/udp")
 	if err != nil {
 		return nil, fmt.Errorf("read the sockets of the machine: %w", err)
 	}
-	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		return nil, fmt.Errorf("list the files of a process: %w", err)
-	}
-	open := map[string]bool{}
-	for _, socket := range sockets {
-		if target, err := os.Readlink(socket); err == nil {
-			open[target] = true
-		}
-	}
 	ip := net.ParseIP(address).To4()
 	local := fmt.Sprintf("%02X%02X%02X%02X", ip[3], ip[2], ip[1], ip[0])
-	ports := map[string]bool{}
+	sockets := map[string]string{}
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
-		if len(fields) < 10 || !open["socket:["+fields[9]+"]"] {
+		if len(fields) < 10 {
 			continue
 		}
 		at, port, _ := strings.Cut(fields[1], ":")
 		if number, err := strconv.ParseUint(port, 16, 16); err == nil && at == local {
-			ports[strconv.FormatUint(number, 10)] = true
+			sockets[fields[9]] = strconv.FormatUint(number, 10)
+		}
+	}
+	return sockets, nil
+}
+
+// udpPorts returns the UDP ports that a process has at an IPv4 address.
+func udpPorts(pid int, address string) (map[string]bool, error) {
+	sockets, err := udpSockets(address)
+	if err != nil {
+		return nil, err
+	}
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return nil, fmt.Errorf("list the files of a process: %w", err)
+	}
+	ports := map[string]bool{}
+	for _, file := range open {
+		target, _ := os.Readlink(file) // the process can close it
+		inode := strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")
+		if port, ok := sockets[inode]; ok {
+			ports[port] = true
 		}
 	}
 	return ports, nil
+}
+
+// sipSocket returns the inode of the socket at the SIP port among the ports, or "" if the port is closed.
+func (s *trial) sipSocket(t *testing.T, ports map[string]bool) string {
+	t.Helper()
+	sockets, err := udpSockets(s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for inode, port := range sockets {
+		if (port == "5060" || port == "5061") && ports[port] {
+			return inode
+		}
+	}
+	return ""
 }
 
 // records reads Asterisk's call detail records after the last call.
