@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/retention"
 	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
@@ -55,8 +56,8 @@ type Config struct {
 	CircuitFailures int           `env:"CIRCUIT_FAILURES" envDefault:"5" help:"failures of the carrier in a row after which this process stops asking it for a while"`
 	CircuitRest     time.Duration `env:"CIRCUIT_REST" envDefault:"1s" help:"how long a failing carrier is left alone at first, as a duration; doubled by each probe that fails, up to 32 times"`
 
-	// QueueLimit ends a request that was never dialled, counted from its time.
-	QueueLimit time.Duration `env:"QUEUE_LIMIT" envDefault:"24h" help:"how long past its time a request that was never dialled is kept, as a duration"`
+	// QueueLimit ends a request that was not dialed, counted from its due time.
+	QueueLimit time.Duration `env:"QUEUE_LIMIT" envDefault:"24h" help:"how long after its due time a request that was not dialed stays queued, as a duration shorter than 1440h"`
 	// CapacityLimit ends a request that found no room.
 	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a request that is due waits for room under the limits, as a duration; what QUEUE_LIMIT ends is told apart as well"`
 	// ClaimLease is how long a request that was taken from the queue is one process's alone.
@@ -69,6 +70,18 @@ type Config struct {
 	LookEvery time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"how often the simulated carrier is asked about each live call, in case its events left out the end, as a duration; 0: never"`
 	// WatchdogGrace is how long after its longest time a call is ended without the carrier's word.
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
+}
+
+// check returns the faults of the configuration.
+func (c Config) check() error {
+	// A request can arrive again after its row was deleted. It is then past QUEUE_LIMIT, so that it is not dialed again
+	// (ADR 12).
+	if c.QueueLimit <= 0 || c.QueueLimit >= retention.RowPeriod {
+		return fmt.Errorf("QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
+			"deleted after that time, and a request that arrives again would be dialed twice. Set a shorter QUEUE_LIMIT",
+			c.QueueLimit, retention.RowPeriod.Hours())
+	}
+	return nil
 }
 
 // models returns the models that the configuration names, by variable.

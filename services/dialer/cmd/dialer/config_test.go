@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // Without SIP_ADVERTISED_ADDR, trunks must get an address that reaches the first listener. A trunk that gets
@@ -43,6 +44,41 @@ func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
 			}
 			if got.String() != test.want {
 				t.Errorf("advertised address = %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A request that arrives again after its row was deleted must be past QUEUE_LIMIT, so that no claim takes it (ADR 12).
+func TestCheck_QueueLimitIsShorterThanRetention(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		limit   time.Duration
+		refused bool
+	}{
+		{limit: 24 * time.Hour},
+		{limit: 60*24*time.Hour - time.Second},
+		{limit: 60 * 24 * time.Hour, refused: true},
+		{limit: 90 * 24 * time.Hour, refused: true},
+		{limit: 0, refused: true},
+	}
+	for _, test := range tests {
+		t.Run(test.limit.String(), func(t *testing.T) {
+			t.Parallel()
+			err := spec().Check(Config{QueueLimit: test.limit})
+			if !test.refused {
+				if err != nil {
+					t.Errorf("error = %v, want nil", err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("error = nil, want a refusal")
+			}
+			for _, want := range []string{"QUEUE_LIMIT (" + test.limit.String() + ")", "1440h", "Set a shorter QUEUE_LIMIT"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error = %q, want %q in it", err, want)
+				}
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: name, Migrations: migrations.FS, Heartbeats: true, Start: start,
+		Name: name, Migrations: migrations.FS, Heartbeats: true, Check: Config.check, Start: start,
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			st, err := openStore(cfg, rt.Pool)
 			return handlers(st, rt, func() {}), err

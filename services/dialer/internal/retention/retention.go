@@ -10,13 +10,14 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
+// RowPeriod is how long a row stays after its end. It is the shortest period that a workspace can set for
+// calls. It is longer than Kafka keeps a record of a request: 7 days in its topic, 30 more in a DLQ.
+const RowPeriod = 60 * 24 * time.Hour
+
 const (
 	// spokenPeriod is shorter than the shortest period that a workspace can set for transcripts.
 	spokenPeriod = 24 * time.Hour
-	// rowPeriod is the shortest period that a workspace can set for calls. It is longer than Kafka keeps a
-	// record of a request: 7 days in its topic, 30 more in a DLQ.
-	rowPeriod = 60 * 24 * time.Hour
-	interval  = 10 * time.Minute
+	interval     = 10 * time.Minute
 	// passInterval is the pause between two passes over the rows. A pass reads the keys of the rows that are
 	// kept longer because of their recordings.
 	passInterval = 6 * time.Hour
@@ -62,7 +63,7 @@ func (j *Job) Delete(ctx context.Context, now time.Time) error {
 	if now.Sub(j.passed) < passInterval {
 		return nil
 	}
-	deleted, err := j.store.DeleteEnded(ctx, now.Add(-rowPeriod), batch)
+	deleted, err := j.store.DeleteEnded(ctx, now.Add(-RowPeriod), batch)
 	if err != nil {
 		return err
 	}
