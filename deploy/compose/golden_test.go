@@ -209,7 +209,7 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	ring := regexp.MustCompile(`env:"RING_LIMIT" envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
-	first := regexp.MustCompile(`&i.FirstRing: (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/signal/invite.go"), "\n"))
+	first := regexp.MustCompile(`FirstRing += (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/signal/invite.go"), "\n"))
 	if ring == nil {
 		t.Fatal("how long it may take until a call is answered is not to be found: ring = nil, want a value")
 	}

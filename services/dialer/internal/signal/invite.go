@@ -25,17 +25,24 @@ type Invite struct {
 	// Body is our offer. An empty ContentType is application/sdp.
 	Body        []byte
 	ContentType string
-	// FirstResponse is the time until the first response (default 5 s). FirstRing is the time until
-	// the phone rings (default 20 s). Ring is how long it may ring (default 60 s).
+	// FirstResponse is the time until the first response. FirstRing is the time until the phone
+	// rings. Ring is how long it may ring (default 60 s).
 	FirstResponse, FirstRing, Ring time.Duration
-	// NotRinging is the cause of the end if the phone does not ring within FirstRing (default
-	// recovery_on_timer_expire).
+	// NotRinging is the cause of the end if the trunk has responded and the phone does not ring
+	// within FirstRing (default recovery_on_timer_expire). Without a response it is always
+	// recovery_on_timer_expire.
 	NotRinging call.Cause
 	// Permit is called directly before each INVITE is written: the first one, one for another
 	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
 	// returns false, the INVITE does not leave. nil permits each INVITE.
 	Permit func(context.Context) bool
 }
+
+// Default times of an Invite.
+const (
+	FirstResponse = 5 * time.Second
+	FirstRing     = 20 * time.Second
+)
 
 // ErrOurs is in the error of a request that did not leave for a cause on this side, for example the database. The
 // trunk has no part in it.
@@ -57,11 +64,9 @@ func (i *Invite) complete() error {
 		i.ContentType = "application/sdp"
 	}
 	i.NotRinging = cmp.Or(i.NotRinging, call.RecoveryOnTimerExpire)
-	for value, usual := range map[*time.Duration]time.Duration{&i.FirstResponse: 5 * time.Second, &i.FirstRing: 20 * time.Second, &i.Ring: time.Minute} {
-		if *value <= 0 {
-			*value = usual
-		}
-	}
+	i.FirstResponse = cmp.Or(max(i.FirstResponse, 0), FirstResponse)
+	i.FirstRing = cmp.Or(max(i.FirstRing, 0), FirstRing)
+	i.Ring = cmp.Or(max(i.Ring, 0), time.Minute)
 	return nil
 }
 
@@ -202,11 +207,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 				return at.leave(call.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
-			cause := call.NoAnswer
-			if !at.rang {
-				cause = at.order.NotRinging
-			}
-			at.abandon(cause)
+			at.abandon(at.timerCause())
 		case <-hang:
 			hang = nil
 			at.abandon(d.wished())
@@ -216,6 +217,17 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 			return false
 		}
 	}
+}
+
+// timerCause returns the cause of the end when the timer for the phone expires.
+func (at *attempt) timerCause() call.Cause {
+	switch {
+	case at.rang:
+		return call.NoAnswer
+	case at.heard:
+		return at.order.NotRinging
+	}
+	return call.RecoveryOnTimerExpire // no response: the trunk has failed
 }
 
 // abandon gives the call up. It sends a CANCEL, but only after a response (RFC 3261 section 9.1).

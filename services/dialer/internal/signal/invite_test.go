@@ -301,3 +301,20 @@ func TestInvite_SilentTrunk(t *testing.T) {
 	r.dial("01", func(order *signal.Invite, _ *leg) { order.FirstResponse = 100 * time.Millisecond }).ends(call.RecoveryOnTimerExpire, true)
 	r.dial("02", func(order *signal.Invite, _ *leg) { order.FirstRing = 4 * time.Second }).ends(call.RecoveryOnTimerExpire, true, "taken")
 }
+
+// A trunk that sends no response has failed, also if the phone had less time to ring than the trunk to respond. A trunk
+// that responded with 100 has the call.
+func TestInvite_NotRinging(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {})
+	r.exchange.On("02", func(c *signaltest.Call) { c.Respond(100, ""); c.Canceled() })
+	short := func(order *signal.Invite, _ *leg) {
+		order.FirstRing, order.NotRinging = 100*time.Millisecond, call.NoAnswer
+		order.FirstResponse = 500 * time.Millisecond
+	}
+	r.dial("01", short).ends(call.RecoveryOnTimerExpire, true)
+	r.dial("02", func(order *signal.Invite, l *leg) {
+		short(order, l)
+		order.FirstResponse, order.FirstRing = signaltest.Patience, 4*time.Second
+	}).ends(call.NoAnswer, true, "taken")
+}

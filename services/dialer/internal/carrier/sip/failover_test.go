@@ -13,7 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuit"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -157,6 +159,79 @@ func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
 			}
 			if got := dials(); got != 1 {
 				t.Errorf("INVITEs = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// A trunk has answered with nothing but 100 when the server of the database changes. Refresh ends the wait of
+// Originate. The trunk has the call, but has not proved that it works: its half-open circuit stays half-open, and the
+// next call tests it.
+func TestOriginate_RefreshEndsTheWait(t *testing.T) {
+	t.Parallel()
+	waiting := make(chan struct{})
+	port, _ := hears(t, func(c *signaltest.Call) { c.Respond(100, "") })
+	var one trunk.Trunk
+	p := newExchange(t).beginOver(loopback, func(good trunk.Trunk) trunks {
+		one = good
+		one.TrunkID, one.Port = uuid.New(), uint16(port)
+		return several{one}
+	})
+	p.awaitAnswers(t, one)
+	p.HalfOpen(one.TrunkID)
+	go func() {
+		<-waiting
+		p.Refresh()
+	}()
+	_, err := p.Originate(t.Context(), carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+		Waiting: func() <-chan struct{} {
+			close(waiting)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatalf("Originate = %v, want nil", err)
+	}
+	state, probing := p.Circuit(one.TrunkID)
+	if state != circuit.HalfOpen {
+		t.Errorf("circuit = %q, want %q", state, circuit.HalfOpen)
+	}
+	if probing {
+		t.Error("probing = true, want false: the next call tests the circuit")
+	}
+}
+
+// A RING_LIMIT shorter than the time that a trunk has for its first response does not make a silent trunk look like a
+// phone that was not answered.
+func TestOriginate_ShortRingLimit(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		script func(*signaltest.Call)
+		want   call.Cause
+	}{
+		{name: "no response", script: (*signaltest.Call).Ignore, want: call.RecoveryOnTimerExpire},
+		{
+			name:   "only 100",
+			script: func(c *signaltest.Call) { c.Respond(100, ""); c.Canceled() },
+			want:   call.NoAnswer,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			x.ringLimit = 4 * time.Second
+			x.far.On("31", tt.script)
+			p := x.begin(loopback)
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550231"}
+			_, err := p.Originate(t.Context(), o)
+			if silent := tt.want == call.RecoveryOnTimerExpire; silent != (err != nil) {
+				t.Errorf("Originate = %v, want an error: %v", err, silent)
+			}
+			if got := news(t, p, o.CallID, carrier.Ended).Cause; got != tt.want {
+				t.Errorf("cause = %q, want %q", got, tt.want)
 			}
 		})
 	}

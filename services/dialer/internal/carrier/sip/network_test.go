@@ -86,6 +86,8 @@ type exchange struct {
 	applied applied
 	// channels of the trunk
 	channels int32
+	// ringLimit is Config.RingLimit.
+	ringLimit time.Duration
 }
 
 // applied are events in the order in which they were applied. It is safe for concurrent use.
@@ -285,7 +287,7 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	})
 	to := applying{Applier: calls.NewApplier(st, nil, nil), x: x}
 	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), to, listed, x.talks,
-		carriersip.Config{Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
+		carriersip.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed

@@ -18,10 +18,6 @@ import (
 )
 
 const (
-	// firstWord is how long a trunk may say nothing at all to an INVITE.
-	firstWord = 5 * time.Second
-	// firstRing is how long a phone may not ring, unless RingLimit is shorter.
-	firstRing = 20 * time.Second
 	// sessionOpen bounds the opening of the agent's session before the INVITE.
 	sessionOpen = 4 * time.Second
 	// A trunk that has answered with nothing but 100 may still refuse. hesitation is how long another trunk is tried
@@ -163,9 +159,9 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	c.enter(l)
 	order := signal.Invite{
 		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
-		FirstResponse: firstWord, FirstRing: firstRing, Ring: c.cfg.Ring, Permit: o.Permitted,
+		Ring: c.cfg.Ring, Permit: o.Permitted,
 	}
-	if limit := c.cfg.RingLimit; limit > 0 && limit < firstRing {
+	if limit := c.cfg.RingLimit; limit > 0 && limit < signal.FirstRing {
 		order.FirstRing, order.NotRinging = limit, call.NoAnswer
 	}
 	d, err := c.agent.Invite(ctx, wire(over), order, l.observer())

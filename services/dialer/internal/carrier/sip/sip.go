@@ -97,8 +97,9 @@ type Result struct {
 
 // Config of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring before the dialer ends the call. A call that does not ring
-	// for so long ends as no_answer. The carrier itself cancels after Ring, which is longer.
+	// RingLimit is how long a phone may ring before the dialer ends the call. If RingLimit is shorter than
+	// signal.FirstRing, a call that its trunk has accepted with a 100, and that does not ring within
+	// RingLimit, ends as no_answer. The carrier itself cancels after Ring, which is longer.
 	RingLimit, Ring time.Duration
 	// Keep is how long the journal keeps legs that have ended.
 	Keep time.Duration
