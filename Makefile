@@ -10,7 +10,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
-MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod docs/go.mod))
+MODULES  := ./cmd/... ./deploy/... ./examples/... ./test/... ./tools/... $(patsubst %/go.mod,./%/...,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod))
 FUZZTIME ?= 10s
 FUZZ     ?= Fuzz
 
@@ -22,9 +22,9 @@ PACKAGES ?= 4
 
 # `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
 # or need programs of other projects.
-IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
-IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
-IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/failover deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka
+IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/configuration
+IN_E2E     := test/e2e test/e2e/contract test/e2e/webhooks cmd/ringfence-local examples/receivers services/dialer/cmd/dialer
+IN_NIGHTLY := test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
 # The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
@@ -33,7 +33,7 @@ LINT_BASE          = $(call recorded_commit,.lint-base)
 LINT_BASE_SUBJECTS = $(call recorded_commit,.lint-base-subjects)
 recorded_commit    = $(shell base=$$(cat $(1)); git merge-base --is-ancestor $$base HEAD 2>/dev/null && echo $$base || git rev-parse -q --verify HEAD~1 || git rev-parse HEAD)
 
-# Tests in deploy/e2e that belong to `make test-nightly`.
+# Tests in test/e2e that belong to `make test-nightly`.
 NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_)
 
 # The size of `make test-nightly`: large, or short for the form that .ci/run has time for.
@@ -43,12 +43,12 @@ LARGE    = $(if $(filter large,$(NIGHTLY)),-large)
 # The tests of the dialer with sipp, baresip and Asterisk, separated by |.
 PEER_TESTS = $(shell grep -oh '^func Test[A-Za-z0-9_]*' services/dialer/cmd/dialer/*_peer_test.go | grep -v TestMain | cut -c6- | paste -sd '|' -)
 
-# What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/kafkatest, on one broker, and the
+# What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/testkit/kafkatest, on one broker, and the
 # end-to-end tests, whose stacks start a broker each (half an hour or more). short: about two minutes, for .ci/run.
 KAFKA ?= $(if $(filter short,$(NIGHTLY)),short,whole)
 SPEAKERS  = $(if $(filter short,$(KAFKA)),./libs/kafka ./libs/inbox ./libs/outbox ./services/billing-wallet/internal/consumer ./services/gateway/cmd/gateway,\
-  $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/kafkatest libs services)))))
-ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./deploy/e2e,./deploy/e2e/...) ./deploy/tools/apachekafka
+  $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/testkit/kafkatest libs services)))))
+ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./test/e2e,./test/e2e/... ./test/asterisk ./test/chaos ./test/failover ./test/sip) ./test/apachekafka
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRelay_LeaderThatIsStopped")
 
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
@@ -61,8 +61,8 @@ POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsA
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
 # What is generated from proto/openapi/openapi.yaml, into the folder $(1).
-openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/openapi.yaml > $(1)/openapi.json && \
-  go run ./deploy/tools/apidoc generator proto/openapi/openapi.yaml > $(1)/generator.tmp && \
+openapi = mkdir -p $(1) && go run ./tools/apidoc served proto/openapi/openapi.yaml > $(1)/openapi.json && \
+  go run ./tools/apidoc generator proto/openapi/openapi.yaml > $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
@@ -101,32 +101,32 @@ test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
 
 test-e2e: build examples ## run the contract suite, the crash tests and the replica tests against the built programs, one package after the other
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./deploy/e2e
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out deploy/e2e,$(IN_E2E)))
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
 
 test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
 
 nightly-sip: build peers asterisk
-	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
+	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/sip/...
 	@RINGFENCE_ASTERISK=$(BIN)/asterisk $(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^($(PEER_TESTS))$$' ./services/dialer/cmd/dialer
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
-	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning ./deploy/e2e/asterisk $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./test/e2e
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./test/sip ./test/asterisk $(LARGE)
 
 nightly-failover: build
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 120m ./deploy/e2e/failover $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 120m ./test/failover $(LARGE)
 
 nightly-races: build
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./deploy/e2e $(LARGE)
-	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestCrashPoints_' ./deploy/e2e $(LARGE)
-	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./deploy/e2e/webhooks $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./test/e2e $(LARGE)
+	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestCrashPoints_' ./test/e2e $(LARGE)
+	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./test/e2e/webhooks $(LARGE)
 	@test -z "$(LARGE)" || go test -count=1 -timeout 120m -run '^TestJudge_IsWhatAMinuteByMinuteWalkFinds' ./services/contacts-compliance/internal/gate $(LARGE)
 	@test -z "$(LARGE)" || $(BIN)/ringfence-local with-postgres -- go test -count=1 -timeout 60m -run '^Test(OrderErasure_OtherRecords|Status_ChangesRead)' ./services/dialer/internal/store ./services/webhook-dispatcher/internal/store $(LARGE)
 
 nightly-chaos: build peers
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m ./deploy/e2e/chaos $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m ./test/chaos $(LARGE)
 
 nightly-upgrade: build
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./deploy/e2e $(LARGE)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
 pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)$(if $(LARGE),,|$(POOLER_MANY_ROWS))' \
@@ -141,7 +141,7 @@ test-kafka: build examples peers kafka-fetch ## run everything that speaks Kafka
 
 fuzz: build ## run each fuzz target for FUZZTIME (10s) and stop at the first failure (FUZZ=FuzzName for one)
 	@$(BIN)/ringfence-local with-postgres -- sh -ec '\
-	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" libs services deploy | sed "s|/[^/]*:func | |" | while read -r package target; do \
+	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" cmd deploy examples libs services test tools | sed "s|/[^/]*:func | |" | while read -r package target; do \
 	   echo "$$target ./$$package"; go test -run "^$$" -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null; \
 	 done'
 
@@ -149,14 +149,14 @@ bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a
 	@$(MAKE) --no-print-directory kafka-fetch || true
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
-	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/talking
+	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/conversation
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run
-	@go build -o $(BIN)/ringfence-chaos ./deploy/e2e/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
+	@go build -o $(BIN)/ringfence-chaos ./test/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
 observe: build peers ## run the stack under a real Prometheus: every panel has data, and faults fire and resolve their alerts
-	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./test/alerts/
 
 sbom: build $(TOOLS)/cyclonedx-gomod ## write the bill of materials of each program, in CycloneDX format, into bin/sbom/
 	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do \
@@ -170,26 +170,26 @@ upgrade: build ## roll every service under load from the binaries of an older co
 	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
-	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e $(LARGE)
+	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
 $(BIN)/ringfence-local: go
-	@go build -o $@ ./deploy/local
+	@go build -o $@ ./cmd/ringfence-local
 
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime ./services/dialer/internal/agent/live/livetest/fakelive && \
-	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
-	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakerealtime ./services/dialer/cmd/fakelive && \
+	   go build -v -o $(BIN)/ringfence-local ./cmd/ringfence-local && \
+	   go build -v -o $(BIN)/ringfence-bench ./test/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 
 lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, the linters, the API description, the source tree and the words of changed lines
-	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r deploy/tools/spectral/ruleset.yaml proto/openapi/openapi.json
-	@unformatted=$$(find libs proto services deploy docs -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
+	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json
+	@unformatted=$$(find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --config .golangci-changed.yml --new-from-rev=$(LINT_BASE) $(MODULES)
-	@go run ./deploy/tools/wordlist -base $(LINT_BASE) -subjects-base $(LINT_BASE_SUBJECTS)
-	@go test ./deploy/tools/sourcecheck
+	@go run ./tools/wordlist -base $(LINT_BASE) -subjects-base $(LINT_BASE_SUBJECTS)
+	@go test ./tools/sourcecheck
 
 charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and check it with Kubernetes' schemas, kube-score and the goldens; check the Compose file and the images' programs
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') -skip '^TestImage_BuildsTheSameInTwoFolders$$' ./deploy/compose
@@ -202,8 +202,8 @@ verify: build peers proto-current breaking tidy-current charts ## check generate
 	@RINGFENCE_BIN=$(BIN) go test $(addprefix ./,$(filter-out deploy/compose,$(IN_VERIFY)))
 	@echo "generated files are current; no event or public API changed incompatibly"
 
-configuration: build ## write deploy/CONFIGURATION.md anew, from what the services say of their variables
-	@go run ./deploy/tools/configuration $(BIN) > deploy/CONFIGURATION.md.new && mv deploy/CONFIGURATION.md.new deploy/CONFIGURATION.md
+configuration: build ## write docs/reference/configuration.md anew, from what the services say of their variables
+	@go run ./tools/configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
 
 proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate the Go of the .proto files and of the API description
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
@@ -220,7 +220,7 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	 done
 
 tidy-current: go
-	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod docs/go.mod)); do \
+	@for module in . $(patsubst %/go.mod,%,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod)); do \
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
@@ -235,42 +235,42 @@ diagrams: $(TOOLS)/d2 ## draw docs/images/*.svg from their .d2 sources
 	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout dagre --pad 10 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
 
 fmt: go ## format the Go code
-	@find libs proto services deploy docs -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
+	@find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
 
 clean: ## remove what was built (never .ringfence, where the local stack keeps its data)
 	@rm -rf $(BIN)
 
 # Tools are pinned, each in a module of its own, and built by the same go.
-$(TOOLS)/golangci-lint: deploy/tools/golangci/go.mod | go
-	@echo "building golangci-lint (once; two minutes)"; cd deploy/tools/golangci && GOWORK=off go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/golangci-lint: tools/golangci/go.mod | go
+	@echo "building golangci-lint (once; two minutes)"; cd tools/golangci && GOWORK=off go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-$(TOOLS)/buf: deploy/tools/buf/go.mod | go
-	@echo "building buf (once; two minutes)"; cd deploy/tools/buf && GOWORK=off go build -o $@ github.com/bufbuild/buf/cmd/buf
+$(TOOLS)/buf: tools/buf/go.mod | go
+	@echo "building buf (once; two minutes)"; cd tools/buf && GOWORK=off go build -o $@ github.com/bufbuild/buf/cmd/buf
 
-$(TOOLS)/protoc-gen-go: deploy/tools/proto/go.mod | go
-	@cd deploy/tools/proto && GOWORK=off go build -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
+$(TOOLS)/protoc-gen-go: tools/proto/go.mod | go
+	@cd tools/proto && GOWORK=off go build -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
 
-$(TOOLS)/protoc-gen-connect-go: deploy/tools/proto/go.mod | go
-	@cd deploy/tools/proto && GOWORK=off go build -o $@ connectrpc.com/connect/cmd/protoc-gen-connect-go
+$(TOOLS)/protoc-gen-connect-go: tools/proto/go.mod | go
+	@cd tools/proto && GOWORK=off go build -o $@ connectrpc.com/connect/cmd/protoc-gen-connect-go
 
-$(TOOLS)/oapi-codegen: deploy/tools/openapi/go.mod | go
-	@cd deploy/tools/openapi && GOWORK=off go build -o $@ github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
+$(TOOLS)/oapi-codegen: tools/openapi/go.mod | go
+	@cd tools/openapi && GOWORK=off go build -o $@ github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 
-$(TOOLS)/d2: deploy/tools/d2/go.mod | go
-	@echo "building d2 (once; two minutes)"; cd deploy/tools/d2 && GOWORK=off go build -o $@ oss.terrastruct.com/d2
+$(TOOLS)/d2: tools/d2/go.mod | go
+	@echo "building d2 (once; two minutes)"; cd tools/d2 && GOWORK=off go build -o $@ oss.terrastruct.com/d2
 
-$(TOOLS)/oasdiff: deploy/tools/oasdiff/go.mod | go
-	@cd deploy/tools/oasdiff && GOWORK=off go build -o $@ github.com/oasdiff/oasdiff
+$(TOOLS)/oasdiff: tools/oasdiff/go.mod | go
+	@cd tools/oasdiff && GOWORK=off go build -o $@ github.com/oasdiff/oasdiff
 
-$(TOOLS)/cyclonedx-gomod: deploy/tools/cyclonedx/go.mod | go
-	@cd deploy/tools/cyclonedx && GOWORK=off go build -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+$(TOOLS)/cyclonedx-gomod: tools/cyclonedx/go.mod | go
+	@cd tools/cyclonedx && GOWORK=off go build -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
-$(TOOLS)/spectral/node_modules: deploy/tools/spectral/package-lock.json | npm
-	@mkdir -p $(@D) && cp deploy/tools/spectral/package.json deploy/tools/spectral/package-lock.json deploy/tools/spectral/.npmrc $(@D)/ && \
+$(TOOLS)/spectral/node_modules: tools/spectral/package-lock.json | npm
+	@mkdir -p $(@D) && cp tools/spectral/package.json tools/spectral/package-lock.json tools/spectral/.npmrc $(@D)/ && \
 	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
 
-$(TOOLS)/typescript/node_modules: deploy/tools/typescript/package-lock.json | npm
-	@mkdir -p $(@D) && cp deploy/tools/typescript/package.json deploy/tools/typescript/package-lock.json deploy/tools/typescript/.npmrc $(@D)/ && \
+$(TOOLS)/typescript/node_modules: tools/typescript/package-lock.json | npm
+	@mkdir -p $(@D) && cp tools/typescript/package.json tools/typescript/package-lock.json tools/typescript/.npmrc $(@D)/ && \
 	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
 
 # What the receivers in TypeScript and Python are tested with. Who lacks it is told that these tests are skipped; with CI=true they fail.
@@ -278,11 +278,11 @@ examples:
 	@if command -v npm >/dev/null || [ "$$CI" = true ]; then \
 	   $(MAKE) --no-print-directory $(TOOLS)/typescript/node_modules || [ "$$CI" != true ]; \
 	 fi
-	@test -d $(TOOLS)/typescript/node_modules || echo "SKIPPED: the webhook receiver in TypeScript (deploy/receivers) needs Node.js 20 and npm"
+	@test -d $(TOOLS)/typescript/node_modules || echo "SKIPPED: the webhook receiver in TypeScript (examples/receivers) needs Node.js 20 and npm"
 	@command -v python3 >/dev/null || if [ "$$CI" = true ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	   echo "installing Python, which a webhook receiver is tested with"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3 >/dev/null; \
 	 else \
-	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
+	   echo "SKIPPED: the webhook receiver in Python (examples/receivers) needs python3"; \
 	 fi
 
 # Programs that tests run: $(call installed,programs,Debian packages). As root with apt-get, missing programs are installed. Otherwise
@@ -304,11 +304,11 @@ peers:
 	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl)
 
 asterisk:
-	@deploy/tools/asterisk/install.sh $(BIN)/asterisk
+	@tools/asterisk/install.sh $(BIN)/asterisk
 
 # Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
 kafka-fetch: go java
-	@mkdir -p $(BIN) && go build -o $(BIN)/ringfence-kafka ./deploy/tools/apachekafka && $(BIN)/ringfence-kafka fetch
+	@mkdir -p $(BIN) && go build -o $(BIN)/ringfence-kafka ./test/apachekafka && $(BIN)/ringfence-kafka fetch
 
 java:
 	@{ command -v java && command -v mvn; } >/dev/null || { \
@@ -318,17 +318,17 @@ java:
 	   echo "no Java or no Maven, which Apache Kafka needs: install Java 17 or newer and Maven (apt-get install default-jre-headless maven, brew install openjdk maven)"; exit 1; \
 	 fi; }
 
-$(TOOLS)/helm: deploy/tools/helm/go.mod | go
-	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
+$(TOOLS)/helm: tools/helm/go.mod | go
+	@echo "building helm (once; two minutes)"; cd tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
 
-$(TOOLS)/kube-score: deploy/tools/kubescore/go.mod | go
-	@echo "building kube-score (once; a minute)"; cd deploy/tools/kubescore && GOWORK=off go build -o $@ github.com/zegl/kube-score/cmd/kube-score
+$(TOOLS)/kube-score: tools/kubescore/go.mod | go
+	@echo "building kube-score (once; a minute)"; cd tools/kubescore && GOWORK=off go build -o $@ github.com/zegl/kube-score/cmd/kube-score
 
-$(TOOLS)/manifests: deploy/tools/manifests/go.mod $(wildcard deploy/tools/manifests/*.go) | go
-	@echo "building what decodes manifests (once; a minute)"; cd deploy/tools/manifests && GOWORK=off go build -o $@ .
+$(TOOLS)/manifests: tools/manifests/go.mod $(wildcard tools/manifests/*.go) | go
+	@echo "building what decodes manifests (once; a minute)"; cd tools/manifests && GOWORK=off go build -o $@ .
 
-$(TOOLS)/compose: deploy/tools/compose/go.mod $(wildcard deploy/tools/compose/*.go) | go
-	@echo "building what reads compose files (once)"; cd deploy/tools/compose && GOWORK=off go build -o $@ .
+$(TOOLS)/compose: tools/compose/go.mod $(wildcard tools/compose/*.go) | go
+	@echo "building what reads compose files (once)"; cd tools/compose && GOWORK=off go build -o $@ .
 
 # What must be on the machine, each with its remedy.
 go:

@@ -18,7 +18,7 @@ import (
 // wordsInPage and wordsInAll limit what a reader has to read. Generated lists may be longer.
 const wordsInPage, wordsInAll = 1500, 69_000
 
-var generated = []string{"../deploy/CONFIGURATION.md", "../deploy/prometheus/METRICS.md"}
+var generated = []string{"../docs/reference/configuration.md", "../docs/reference/metrics.md"}
 
 func TestRender_LinksLeadToPagesAndAnchors(t *testing.T) {
 	t.Parallel()

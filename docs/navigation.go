@@ -20,6 +20,7 @@ var navigation = []struct {
 	}},
 	{"SIP trunks", []string{"sip-trunks/README.md", "sip-trunks"}},
 	{"Operate", []string{"deploy", "operate.md", "kafka.md", "scale.md", "security.md"}},
+	{"Runbooks", []string{"runbooks/README.md", "runbooks"}},
 	{"Reference", []string{"reference/api/README.md", "reference/api", "reference", "glossary.md"}},
 	{"Contribute", []string{"architecture.md", "contribute.md", "test.md", "adr/README.md", "adr"}},
 }

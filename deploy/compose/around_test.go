@@ -54,7 +54,7 @@ func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 		s := c.Services[name]
 		code := frame
 		if name == "simcarrier" {
-			code = goText(t, "deploy/simcarrier")
+			code = goText(t, "cmd/simcarrier")
 		}
 		probe := s.Healthcheck.Test
 		if len(probe) != 3 {
@@ -173,7 +173,7 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	}
 }
 
-// TestComposeFile_ConnectionsFitPostgres: one of each and their migrations, at the pools' own sizes (deploy/runbooks/postgres-connections.md).
+// TestComposeFile_ConnectionsFitPostgres: one of each and their migrations, at the pools' own sizes (docs/runbooks/postgres-connections.md).
 func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	t.Parallel()
 	command, most := composed(t).Services["postgres"].Command, 0

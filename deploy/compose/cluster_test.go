@@ -145,7 +145,7 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	for _, v := range c.Env {
 		set[v.Name] = true
 	}
-	compare(t, "helm/environments/simcarrier.yaml", set, read(t, "deploy/simcarrier"))
+	compare(t, "helm/environments/simcarrier.yaml", set, read(t, "cmd/simcarrier"))
 	if want := "ringfence/simcarrier:" + appVersion(t, "dialer"); c.Image != want {
 		t.Errorf("it runs %s, want %s", c.Image, want)
 	}

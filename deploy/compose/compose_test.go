@@ -92,7 +92,7 @@ func compare(t *testing.T, where string, set map[string]bool, reads map[string]b
 
 func TestCompose_SetsWhatTheBinariesRead(t *testing.T) {
 	t.Parallel()
-	dirs := map[string]string{"simcarrier": "deploy/simcarrier"}
+	dirs := map[string]string{"simcarrier": "cmd/simcarrier"}
 	for _, name := range services {
 		dirs[name] = "services/" + name
 	}

@@ -166,10 +166,10 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RunsTheKafkaThatTheTestsRanOn: deploy/tools/apachekafka fetches it.
+// TestComposeFile_RunsTheKafkaThatTheTestsRanOn: test/apachekafka fetches it.
 func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
 	t.Parallel()
-	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "deploy/tools/apachekafka"))
+	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "test/apachekafka"))
 	if version == nil {
 		t.Fatal("the version of Apache Kafka was not found")
 	}

@@ -73,7 +73,7 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 		t.Fatal("no rules: length of files = 0, want more")
 	}
 	for _, row := range []struct{ name, set, address string }{
-		{"as it is", "alerts.enabled=true", "deploy/runbooks"},
+		{"as it is", "alerts.enabled=true", "docs/runbooks"},
 		{"at an address", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/on-call", "https://wiki.example.net/on-call"},
 		{"at an address that ends in a slash", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/?page=/", "https://wiki.example.net/?page="},
 	} {
@@ -114,7 +114,7 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 	}
 }
 
-var runbook = regexp.MustCompile(`runbook_url: deploy/runbooks/([A-Za-z]+)\.md`)
+var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
 // tool runs the program that a variable names on what was rendered.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
@@ -199,7 +199,7 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := strings.Join(lines(t, "services/calls/internal/agent/agent.go"), "\n")
+	agent := strings.Join(lines(t, "services/calls/internal/agents/agents.go"), "\n")
 	match := regexp.MustCompile(`maxMaxCallSeconds += (\d+)`).FindStringSubmatch(agent)
 	if match == nil {
 		t.Fatal("the longest call of an agent is not to be found")
@@ -209,7 +209,7 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	ring := regexp.MustCompile(`env:"RING_LIMIT" envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
-	first := regexp.MustCompile(`FirstRing += (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/signal/invite.go"), "\n"))
+	first := regexp.MustCompile(`FirstRing += (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/sip/invite.go"), "\n"))
 	if ring == nil {
 		t.Fatal("how long it may take until a call is answered is not to be found: ring = nil, want a value")
 	}

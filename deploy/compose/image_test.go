@@ -38,7 +38,7 @@ func recipe(t *testing.T) (flags string, env []string) {
 
 // programs are what goes into the images, by name.
 func programs() map[string]string {
-	mains := map[string]string{"simcarrier": "./deploy/simcarrier"}
+	mains := map[string]string{"simcarrier": "./cmd/simcarrier"}
 	for _, name := range services {
 		mains[name] = "./services/" + name + "/cmd/" + name
 	}
@@ -92,12 +92,12 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	from, built := root, ""
 	for i := range digests {
 		folder := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i), "src")
-		for _, part := range []string{"libs", "proto", "deploy", "docs", "services"} {
+		for _, part := range []string{"cmd", "docs", "libs", "proto", "services"} {
 			if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(from, part))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, file := range []string{"go.work", "go.work.sum"} { // an image is built in the workspace: that is what decides its versions
+		for _, file := range []string{"go.mod", "go.sum", "go.work", "go.work.sum"} { // an image is built in the workspace: that is what decides its versions
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(strings.Join(lines(t, file), "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,7 @@
 -- Creates one schema and two roles for each service: <schema>_owner migrates and owns the tables, <schema>_app runs the
 -- service. Run it once in a new database, as a superuser or as the owner of the database with CREATEROLE. The passwords are
 -- examples. The settings of the _app roles are those that a service sets for its connections; behind a pooler in transaction
--- mode the service cannot set them (deploy/runbooks/postgres-connections.md).
+-- mode the service cannot set them (docs/runbooks/postgres-connections.md).
 \set ON_ERROR_STOP on
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 REVOKE TEMPORARY ON DATABASE ringfence FROM PUBLIC;

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/test/kit"
 )
 
 // laws are what a running role may not do to its own tables: what is written there stays.
@@ -44,7 +44,7 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	if bin == "" {
 		t.Skip("RINGFENCE_BIN is not set: run `make charts`, which builds the programs and sets it")
 	}
-	server, err := rig.StartPostgres(bin)
+	server, err := kit.StartPostgres(bin)
 	if err != nil {
 		t.Fatal(err)
 	}

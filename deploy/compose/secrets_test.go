@@ -24,7 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 )
 
 // secretsScript runs helm/environments/secrets.sh with the variables and returns what it printed.
@@ -176,7 +176,7 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets, keys := secretsIn(t, filepath.Join(dir, "secrets.yaml")), map[string]*trust.Keys{}
+	secrets, keys := secretsIn(t, filepath.Join(dir, "secrets.yaml")), map[string]*serviceauth.Keys{}
 	for _, name := range services {
 		data, v := secrets[name], valuesOf(t, name)
 		for _, key := range append(slices.Clone(v.Secret.Keys), "POSTGRES_MIGRATE_URL") {
@@ -197,7 +197,7 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 			wantEqual(t, name+": role of "+variable, at.User.Username(), role)
 			wantContains(t, "passwords.sql", string(passwords), "ALTER ROLE "+role+" PASSWORD '"+password+"';\n")
 		}
-		if keys[name], err = trust.New(name, trust.Config{SigningKey: data["SIGNING_KEY"]}); err != nil {
+		if keys[name], err = serviceauth.New(name, serviceauth.Config{SigningKey: data["SIGNING_KEY"]}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if sealing, ok := data["SEALING_KEYS"]; ok {

@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/test/kit"
 )
 
 // TestCharts_ComeUp runs the six binaries with the settings of the golden of environments/small.yaml. The database and
@@ -30,7 +30,7 @@ func TestCharts_ComeUp(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("SKIPPED: helm/environments/secrets.sh needs openssl")
 	}
-	server, err := rig.StartPostgres(bin)
+	server, err := kit.StartPostgres(bin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,15 +53,15 @@ func TestCharts_ComeUp(t *testing.T) {
 		c.start(name, name, append(settings, "KAFKA_INSTANCE_ID="+name+"-0"))
 	}
 	base, admin := "http://"+c.at["gateway:8080"], "http://"+c.at["admin"]
-	if err := rig.Until(t.Context(), rig.HangTimeout, "all six are ready", func() (bool, error) {
-		status, _, err := rig.NewClient(base, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
+	if err := kit.Until(t.Context(), kit.HangTimeout, "all six are ready", func() (bool, error) {
+		status, _, err := kit.NewClient(base, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
 		return err == nil && status == http.StatusOK, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	_, token, _ := strings.Cut(c.secret["gateway"]["OPERATOR_TOKENS"], "=")
-	output, err := rig.FirstCall(t.Context(), filepath.Join(root, "docs/deploy/compose.md"), base, admin, token)
-	if err != nil && (!errors.Is(err, rig.ErrNoShell) || os.Getenv("CI") == "true") {
+	output, err := kit.FirstCall(t.Context(), filepath.Join(root, "docs/deploy/compose.md"), base, admin, token)
+	if err != nil && (!errors.Is(err, kit.ErrNoShell) || os.Getenv("CI") == "true") {
 		t.Errorf("%v:\n%s", err, output)
 	}
 	c.scales()
@@ -80,7 +80,7 @@ type cluster struct {
 // listening is an address that nobody has.
 func listening(t *testing.T) string {
 	t.Helper()
-	free, err := loopback.Port()
+	free, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +174,8 @@ func (c *cluster) scales() {
 	c.t.Helper()
 	for _, name := range services {
 		for _, by := range valuesOf(c.t, name).Autoscaling.By {
-			if err := rig.Until(c.t.Context(), rig.HangTimeout, name+" tells what it is scaled on", func() (bool, error) {
-				status, said, err := rig.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
+			if err := kit.Until(c.t.Context(), kit.HangTimeout, name+" tells what it is scaled on", func() (bool, error) {
+				status, said, err := kit.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
 				return err == nil && status == http.StatusOK && tells(string(said), by.Metric, by.Labels), nil
 			}); err != nil {
 				c.t.Errorf("%s%v: %v", by.Metric, by.Labels, err)

@@ -139,13 +139,13 @@ func TestPanels_LinkToRunbooks(t *testing.T) {
 					continue
 				}
 				linked = append(linked, found[1])
-				if _, err := os.Stat("../runbooks/" + found[1]); err != nil {
+				if _, err := os.Stat("../../docs/runbooks/" + found[1]); err != nil {
 					t.Errorf("%s: %s links to %s, which does not exist", b.Title, p.Title, found[1])
 				}
 			}
 		}
 	}
-	pages, err := filepath.Glob("../runbooks/[A-Z]*.md")
+	pages, err := filepath.Glob("../../docs/runbooks/[A-Z]*.md")
 	if err != nil {
 		t.Fatal(err)
 	}

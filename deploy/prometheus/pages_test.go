@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const runbooks = "../runbooks/"
+const runbooks = "../../docs/runbooks/"
 
 // TestRunbooks_OneForEachAlert checks that each alert has one page with all sections, and that links between pages
 // exist.
@@ -75,7 +75,7 @@ func blocks(text, kind string) (lines []string) {
 	return lines
 }
 
-// TestRunbooks_EveryCommandExists holds each command of the alerts' pages against the routes; those of ringfence are held against its parser in deploy/ringfence.
+// TestRunbooks_EveryCommandExists holds each command of the alerts' pages against the routes; those of ringfence are held against its parser in cmd/ringfence.
 func TestRunbooks_EveryCommandExists(t *testing.T) {
 	t.Parallel()
 	src := source(t)

@@ -68,7 +68,7 @@ func TestRules_EveryAlertIsTested(t *testing.T) {
 			if !slices.Contains([]string{"page", "ticket"}, a.Severity()) {
 				t.Errorf("severity of %s = %q, want page or ticket", a.Alert, a.Severity())
 			}
-			if got, want := a.Annotations["runbook_url"], "deploy/runbooks/"+a.Alert+".md"; got != want {
+			if got, want := a.Annotations["runbook_url"], "docs/runbooks/"+a.Alert+".md"; got != want {
 				t.Errorf("runbook_url of %s = %q, want %q", a.Alert, got, want)
 			}
 		}

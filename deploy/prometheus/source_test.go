@@ -27,7 +27,7 @@ func source(t *testing.T) code {
 	tree := os.DirFS("../..")
 	quoted := regexp.MustCompile(`"([^"\s]*)"`)
 	test := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, root := range []string{"libs", "services", "proto/openapi", "deploy/e2e"} {
+	for _, root := range []string{"libs", "services", "proto/openapi", "test"} {
 		err := fs.WalkDir(tree, root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -40,7 +40,7 @@ func source(t *testing.T) code {
 				c.sql += string(text)
 				return err
 			}
-			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "deploy/") {
+			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/") {
 				for _, name := range test.FindAllStringSubmatch(string(text), -1) {
 					subject, _, _ := strings.Cut(name[1], "_")
 					c.runs[name[1]], c.runs[subject] = true, true

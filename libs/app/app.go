@@ -19,10 +19,9 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 )
 
 // Config is the environment that every service has. A service embeds it in its own.
@@ -31,7 +30,7 @@ type Config struct {
 	Postgres  pg.Config
 	Kafka     kafka.Config
 	Outbox    outbox.Config
-	Trust     trust.Config
+	Trust     serviceauth.Config
 	Telemetry telemetry.Config
 }
 
@@ -70,7 +69,7 @@ type Command[C Configured] struct {
 // Runtime is what a service works with.
 type Runtime struct {
 	Telemetry *telemetry.Telemetry
-	Keys      *trust.Keys
+	Keys      *serviceauth.Keys
 	Pool      *pgxpool.Pool
 	Kafka     *kafka.Client
 	Relay     *outbox.Relay
@@ -141,7 +140,7 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 			return err
 		}
 	}
-	keys, err := trust.New(s.Name, config.Trust)
+	keys, err := serviceauth.New(s.Name, config.Trust)
 	if err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (s Spec[C]) Serve(ctx context.Context, cfg C) error {
 	}
 	defer rt.closePools()
 	pool := rt.Pool
-	pgwatch.Pool(pool, tel.Metrics)
+	pg.Pool(pool, tel.Metrics)
 	tel.Ready("postgres", pool.Ping)
 	client, err := kafka.NewClient(config.Kafka, s.Name, tel.Metrics)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 type config struct{ Config }

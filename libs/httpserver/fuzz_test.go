@@ -20,7 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/testkit"
 )
 
 // mustRefuse demands a 4xx whose message begins with a field's name.
@@ -51,7 +51,7 @@ func mustRefuse(t *testing.T, err error, fields ...string) {
 func FuzzDecodeJSON(f *testing.F) {
 	good := `{"to":"x","agent_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","scheduled_for":"2026-06-04T09:00:00Z","retries":1,"urgent":true,` +
 		`"events":["a"],"variables":{"a":1},"window":{"start":"a","agent":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"},"raw":{},"metadata":{"a":"b"}}`
-	for _, body := range append(fuzztest.Mutations(good), fuzztest.Bodies()...) {
+	for _, body := range append(testkit.Mutations(good), testkit.Bodies()...) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -99,7 +99,7 @@ func mustKeep(t *testing.T, body []byte, target any) {
 }
 
 func FuzzQuery(f *testing.F) {
-	for _, value := range fuzztest.Parameters() {
+	for _, value := range testkit.Parameters() {
 		f.Add("p=" + value)
 	}
 	f.Add("p=1&p=2")
@@ -138,7 +138,7 @@ func FuzzQuery(f *testing.F) {
 
 // FuzzPath sends path values through a router, as they are and escaped.
 func FuzzPath(f *testing.F) {
-	for _, segment := range fuzztest.Segments() {
+	for _, segment := range testkit.Segments() {
 		f.Add(segment)
 	}
 	f.Fuzz(func(t *testing.T, segment string) {
@@ -152,13 +152,13 @@ func FuzzPath(f *testing.F) {
 			return WriteJSON(w, http.StatusOK, map[string]string{"text": PathText(r, "id")})
 		}))
 		for _, path := range []string{segment, url.PathEscape(segment)} {
-			r, ok := fuzztest.Request(t, http.MethodGet, "/v1/things/"+path, nil)
+			r, ok := testkit.Request(t, http.MethodGet, "/v1/things/"+path, nil)
 			if !ok {
 				continue
 			}
 			answer := httptest.NewRecorder()
 			router.ServeHTTP(answer, r)
-			fuzztest.MustAnswer(t, r, answer)
+			testkit.MustAnswer(t, r, answer)
 			var said struct{ Text string }
 			_ = json.Unmarshal(answer.Body.Bytes(), &said)
 			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) && said.Text != segment {

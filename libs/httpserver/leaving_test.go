@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/loopback"
-	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/testkit"
 )
 
 // TestServer_LeavingServesAndSendsAway: a process that was told to stop still answers, asks to close, whoever came before too, and is not ready; then nobody can come any more.
@@ -33,7 +32,7 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(told); <-hold; return nil }},
 		)
 	}()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		answer, err := http.Get("http://" + private + "/readyz")
 		if err != nil {
 			return err
@@ -133,7 +132,7 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 // free is an address that nobody else takes until the server does.
 func free(t *testing.T) string {
 	t.Helper()
-	port, err := loopback.Port()
+	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}

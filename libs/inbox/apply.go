@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -51,7 +51,7 @@ func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
 		if err != nil {
 			return err
 		}
-		crash.Point("inbox: after commit")
+		failpoint.Inject("inbox: after commit")
 		if onCommit != nil {
 			onCommit()
 		}
@@ -104,7 +104,7 @@ func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit fun
 				last = fresh[0]
 			}
 		}
-		crash.Point("inbox: before commit")
+		failpoint.Inject("inbox: before commit")
 		return nil
 	})
 	if err != nil && last != nil && isPermanent(err) {

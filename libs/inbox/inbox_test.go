@@ -22,10 +22,10 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 const (
@@ -173,7 +173,7 @@ func (b *bench) count(query string) (n int) {
 
 func (b *bench) eventually(what string, condition func() bool) {
 	b.Helper()
-	polltest.Until(b, what, condition)
+	testkit.Until(b, what, condition)
 }
 
 func (b *bench) wantEffects(key string, want ...int64) {
@@ -284,7 +284,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(b.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(b.Context(), testkit.Timeout)
 	defer cancel()
 	letters := map[string][]*kgo.Record{}
 	for n > 0 {
@@ -377,7 +377,7 @@ func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
 		if want := span.SpanContext().TraceID(); got != want {
 			t.Errorf("the handler's trace is %s, want the writer's, %s", got, want)
 		}
-	case <-time.After(polltest.Timeout):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("the record never came")
 	}
 }

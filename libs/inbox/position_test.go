@@ -14,7 +14,7 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // movedBack returns the counts of inbox_position_moved_back_total that are not 0, by cause.

@@ -12,8 +12,8 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // produceTo produces a record with this value to the partition, or to any other one. It returns the key.
@@ -77,15 +77,15 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	})
 	bad := record("bad", 7)
 	b.produce(bad)
-	polltest.Until(t, "several tries", func() bool { return tries.Load() >= 4 })
+	testkit.Until(t, "several tries", func() bool { return tries.Load() >= 4 })
 	if got := parkedKeys(t, b); len(got) != 0 {
 		t.Errorf("parked keys while no other record was applied = %q, want none", got)
 	}
 
 	other := b.produceTo(bad.Partition, false, 1)
 	behind := b.produceTo(bad.Partition, true, 2)
-	polltest.Until(t, "the record of the other partition", func() bool { return len(b.effects(other)) == 1 })
-	polltest.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	testkit.Until(t, "the record of the other partition", func() bool { return len(b.effects(other)) == 1 })
+	testkit.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
 	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
 		t.Errorf("parked keys = %q, want %q", got, want)
 	}
@@ -107,7 +107,7 @@ func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	b.produce(bad)
 	behind := b.produceTo(bad.Partition, true, 2)
 	b.run(b.pool)
-	polltest.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	testkit.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
 	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
 		t.Errorf("parked keys = %q, want %q", got, want)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // TestWorker_StopsBeforeTheRecordsBehindAFailedOne stops a worker that cannot apply a record while more

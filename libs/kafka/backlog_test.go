@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
 )
 
 func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
@@ -51,7 +51,7 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 		"kafka_topic_partitions agents.v1": 3, "kafka_topic_under_replicated_partitions agents.v1": 0,
 	}
 	var got map[string]float64
-	polltest.Until(t, "every gauge has a value", func() bool {
+	testkit.Until(t, "every gauge has a value", func() bool {
 		got = gauges(t, registry)
 		return len(got) > len(want)
 	})
@@ -93,7 +93,7 @@ func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
 	go func() { defer close(done); backlog.Watch(ctx, client) }()
 	defer func() { cancel(); <-done }()
 	const series = "kafka_consumer_lag_records agents.v1 1"
-	polltest.Until(t, "the lag is known", func() bool { _, known := gauges(t, registry)[series]; return known })
+	testkit.Until(t, "the lag is known", func() bool { _, known := gauges(t, registry)[series]; return known })
 	if got := gauges(t, registry)[series]; got != 1 {
 		t.Errorf("lag = %v, want 1", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 )
 
 // clusterOf starts so many brokers and says how to reach them.
@@ -157,7 +157,7 @@ func TestEnsureTopics_OneBrokerIsEnoughToBeginWith(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Brokers = append([]string{"127.0.0.1:1", "no-such-host.invalid:9092"}, cfg.Brokers...)
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	if err := kafka.EnsureTopics(ctx, connect(t, cfg), []kafka.Topic{kafka.Agents}); err != nil {
 		t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/testkit/kafkatest"
 )
 
 func TestEnsureTopics_MakesTheCatalogueWithItsDLQs(t *testing.T) {

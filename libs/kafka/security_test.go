@@ -26,7 +26,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 )
 
 // guarded starts a broker behind TLS and a password and says how to reach it.
@@ -133,7 +133,7 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 				t.Fatalf("settings that a broker can mend ended it at the start: %v", err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if err == nil {

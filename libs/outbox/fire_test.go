@@ -13,10 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 const aggregates = 16
@@ -103,7 +103,7 @@ func wantComplete(t testing.TB, byKey map[string][]int, perAggregate int) {
 // collectAll waits until the outbox is empty and reads until so many different facts have been seen.
 func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, facts int) []*kgo.Record {
 	t.Helper()
-	polltest.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
 	return collect(t, cfg, kafka.CallRequests.Name, func(records []*kgo.Record) bool {
 		_, duplicates := firsts(t, records)
 		return len(records)-duplicates >= facts
@@ -151,7 +151,7 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
 	if err := put(t, pool, fact("first", 1)); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "a relay lingers", func() bool { return kill(t.Context(), lingers) > 0 })
+	testkit.Until(t, "a relay lingers", func() bool { return kill(t.Context(), lingers) > 0 })
 	if _, err := super.Exec(t.Context(), "UPDATE lingering SET seconds = 0.03"); err != nil {
 		t.Fatal(err)
 	}
@@ -190,13 +190,13 @@ func TestRelay_TwoReplicasPublishInOrderAndTakeOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Wake()
-	polltest.Until(t, "the first replica leads", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the first replica leads", func() bool { return countRows(t, pool) == 0 })
 	second, _ := startRelay(t, pool, cfg)
 	var n atomic.Int64
 	done := make(chan struct{})
 	go func() { // the leader leaves in the middle
 		defer close(done)
-		polltest.Until(t, "half is written", func() bool { return n.Load() > 300 })
+		testkit.Until(t, "half is written", func() bool { return n.Load() > 300 })
 		stop()
 	}()
 	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
@@ -224,5 +224,5 @@ func TestRelay_OneUnknownTopicDoesNotHoldTheOthers(t *testing.T) {
 	if got := seqOf(t, collect(t, cfg, dlq.TopicName, atLeast(1))[0]); got != 2 {
 		t.Errorf("record = %d, want 2", got)
 	}
-	polltest.Until(t, "only the lost one is left", func() bool { return countRows(t, pool) == 1 })
+	testkit.Until(t, "only the lost one is left", func() bool { return countRows(t, pool) == 1 })
 }

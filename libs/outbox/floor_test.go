@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 func TestFloor_RisesWhenNoLowerRowCanAppear(t *testing.T) {

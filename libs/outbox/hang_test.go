@@ -20,11 +20,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 const (
@@ -100,7 +100,7 @@ func (p *process) signal(s syscall.Signal) {
 
 func (p *process) awaitStopped() {
 	p.t.Helper()
-	polltest.Until(p.t, "the process is stopped", func() bool {
+	testkit.Until(p.t, "the process is stopped", func() bool {
 		state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(p.cmd.Process.Pid)).Output()
 		return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
 	})
@@ -123,26 +123,26 @@ func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
-	polltest.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
+	testkit.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	firstID := leader(t, pool)
 	second, stop := startRelay(t, pool, cfg)
 	var load sync.WaitGroup
 	load.Go(func() { writeAll(t, pool, 40, second.Wake) })
-	polltest.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	testkit.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
 	first.signal(syscall.SIGSTOP)
-	polltest.Until(t, "the second takes over",
+	testkit.Until(t, "the second takes over",
 		func() bool { holder := leader(t, pool); return holder != "" && holder != firstID })
 	secondID := leader(t, pool)
 	load.Wait()
 	writeAll(t, pool, 20, second.Wake)
-	polltest.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	first.signal(syscall.SIGCONT)
 	writeAll(t, pool, 20, second.Wake)
 	if got := leader(t, pool); got != secondID {
 		t.Errorf("leader = %q, want the second, %s", got, secondID)
 	}
 	stop()
-	polltest.Until(t, "the first leads again", func() bool { return leader(t, pool) == firstID })
+	testkit.Until(t, "the first leads again", func() bool { return leader(t, pool) == firstID })
 	writeAll(t, pool, 20, func() {})
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100*aggregates))
 	wantComplete(t, byKey, 100)
@@ -154,7 +154,7 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
-	polltest.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
+	testkit.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	if err := os.WriteFile(first.stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -168,14 +168,14 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	}
 	first.awaitStopped()
 	second, _ := startRelay(t, pool, cfg)
-	polltest.Until(t, "the second has published what the first had read", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the second has published what the first had read", func() bool { return countRows(t, pool) == 0 })
 	if err := put(t, pool, fact(keyOf(0), facts+1)); err != nil {
 		t.Fatal(err)
 	}
 	second.Wake()
-	polltest.Until(t, "and what followed", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "and what followed", func() bool { return countRows(t, pool) == 0 })
 	first.signal(syscall.SIGCONT)
-	polltest.Until(t, "the first waits for its turn", func() bool {
+	testkit.Until(t, "the first waits for its turn", func() bool {
 		var waits int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE application_name = 'alone' AND datname = current_database()
@@ -248,14 +248,14 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	if err := put(t, pool, fact("first", 1)); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "the first leads", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the first leads", func() bool { return countRows(t, pool) == 0 })
 	second, _ := startRelay(t, pool, cfg)
 	var load sync.WaitGroup
 	load.Go(func() { writeAll(t, pool, 60, first.Wake) })
-	polltest.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	testkit.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
 	way.set(true)
 	load.Wait()
-	polltest.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	way.set(false)
 	writeAll(t, pool, 20, second.Wake)
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+80*aggregates))

@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // TestRelay_AdvisoryLocksOfOthersDoNotStopIt takes the advisory lock that the relay used to need. Advisory
@@ -53,7 +53,7 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	if err := put(t, pool, fact("k", 1)); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "the relay publishes", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the relay publishes", func() bool { return countRows(t, pool) == 0 })
 	relayID := leader(t, pool)
 
 	giveLease(t, pool, "infinity")
@@ -68,7 +68,7 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 		}
 		return waiting == 1
 	}
-	polltest.Until(t, "the relay tries to take the lease back", waitsForLease)
+	testkit.Until(t, "the relay tries to take the lease back", waitsForLease)
 	if err := put(t, pool, fact("k", 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 		t.Errorf("rows in the outbox while another holds the lease = %d, want 1", got)
 	}
 	giveLease(t, pool, "-infinity")
-	polltest.Until(t, "the relay publishes again", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the relay publishes again", func() bool { return countRows(t, pool) == 0 })
 	if got := leader(t, pool); got != relayID {
 		t.Errorf("leader = %q, want %q", got, relayID)
 	}
@@ -89,7 +89,7 @@ func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	_, stop := startRelay(t, pool, cfg)
-	polltest.Until(t, "the relay leads", func() bool { return leader(t, pool) != "" })
+	testkit.Until(t, "the relay leads", func() bool { return leader(t, pool) != "" })
 	stop()
 	var expires string
 	if err := pool.QueryRow(t.Context(), `SELECT expires_at::text FROM outbox_leases`).Scan(&expires); err != nil {

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 const schema = "outbox_test"
@@ -63,7 +63,7 @@ func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outb
 func collect(t testing.TB, cfg kafka.Config, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	client := newClient(t, cfg, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	var all []*kgo.Record
 	for !enough(all) {
@@ -132,7 +132,7 @@ func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
 	if value.Value != 7 {
 		t.Errorf("value = %d, want 7", value.Value)
 	}
-	polltest.Until(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
+	testkit.Until(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
 }
 
 func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
@@ -170,7 +170,7 @@ func TestOldestAge_GrowsWhileKafkaIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	relay.Wake()
-	polltest.Until(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
+	testkit.Until(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
 	if n := countRows(t, pool); n != 1 {
 		t.Errorf("outbox rows = %d, want the one that nobody acknowledged", n)
 	}
@@ -207,14 +207,14 @@ func TestRelay_PublishesARowThatCommitsLate(t *testing.T) {
 				if err := put(t, pool, fact("early", 3*round+n+1)); err != nil {
 					return err
 				}
-				polltest.Until(t, "the row with the higher id is published", func() bool { return countRows(t, pool) == 0 })
+				testkit.Until(t, "the row with the higher id is published", func() bool { return countRows(t, pool) == 0 })
 			}
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		polltest.Until(t, "the late row is published", func() bool { return countRows(t, pool) == 0 })
+		testkit.Until(t, "the late row is published", func() bool { return countRows(t, pool) == 0 })
 	}
 	if got := len(collect(t, cfg, kafka.CallRequests.Name, atLeast(4*rounds))); got != 4*rounds {
 		t.Errorf("published events = %d, want %d", got, 4*rounds)
@@ -246,7 +246,7 @@ func TestRelay_KeepsTheOrderOfARowThatCommitsLate(t *testing.T) {
 		}
 	}
 	published := func(left int) {
-		polltest.Until(t, "the committed rows are published", func() bool { return countRows(t, pool) == left })
+		testkit.Until(t, "the committed rows are published", func() bool { return countRows(t, pool) == left })
 	}
 	early, late := begin(), begin()
 	if err := outbox.Put(t.Context(), late, fact("late", 1)); err != nil {

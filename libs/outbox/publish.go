@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 )
@@ -82,7 +82,7 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 	if faults == nil {
 		return 0, false, stopped
 	}
-	crash.Point("outbox: after ack")
+	failpoint.Inject("outbox: after ack")
 	deletedBy, err := s.delete(acknowledged(rows, faults))
 	if err != nil {
 		return 0, false, fmt.Errorf("delete published rows: %w", err)

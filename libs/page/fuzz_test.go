@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/testkit"
 )
 
 func FuzzParse(f *testing.F) {
-	for _, value := range fuzztest.Parameters() {
+	for _, value := range testkit.Parameters() {
 		f.Add("limit=" + value)
 		f.Add("starting_after=" + value)
 	}

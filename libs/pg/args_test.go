@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // TestArgs_AreTheNamedArgsOfPgx holds each answer against pgx's own, the first time and from memory.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 func TestOpen_ConnectionsDoNotWaitInSilence(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 )
 
 // TestPool_UUIDsOfEveryShape sends ids and takes them back: single, as pointer, in arrays, missing.

@@ -9,7 +9,7 @@ import (
 	context "context"
 	errors "errors"
 	http "net/http"
-	questionv1 "ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1"
 	strings "strings"
 )
 

@@ -9,7 +9,7 @@ import (
 	context "context"
 	errors "errors"
 	http "net/http"
-	settingsv1 "ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1"
 	strings "strings"
 )
 

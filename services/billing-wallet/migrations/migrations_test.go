@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 	"ringfence.dev/services/billing-wallet/migrations"
@@ -47,7 +47,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 				default:
 				}
 				order := wallettest.Order(workspace)
-				if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+				if decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
 					t.Errorf("Hold: %v", err)
 					return
 				} else if decisions[0].Err != nil {
@@ -55,7 +55,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 					return
 				}
 				err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-					return st.Note(t.Context(), tx, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 60})
+					return st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 60})
 				})
 				if err != nil {
 					t.Error(err)
@@ -77,7 +77,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 		for range n {
 			select {
 			case <-made:
-			case <-time.After(polltest.Timeout):
+			case <-time.After(testkit.Timeout):
 				t.Fatal("no more holds are made")
 			}
 		}

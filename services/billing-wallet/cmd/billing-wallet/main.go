@@ -14,12 +14,10 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/services/billing-wallet/internal/confirming"
 	"ringfence.dev/services/billing-wallet/internal/consumer"
-	"ringfence.dev/services/billing-wallet/internal/holding"
 	"ringfence.dev/services/billing-wallet/internal/httpapi"
-	"ringfence.dev/services/billing-wallet/internal/reconciling"
-	"ringfence.dev/services/billing-wallet/internal/settling"
+	"ringfence.dev/services/billing-wallet/internal/reconcile"
+	"ringfence.dev/services/billing-wallet/internal/settlement"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/migrations"
 )
@@ -43,7 +41,7 @@ func spec() app.Spec[Config] {
 				JSON: true,
 			},
 			Run: func(ctx context.Context, _ Config, pool *pgxpool.Pool) error {
-				return reconciling.Walk{Store: store.New(pool), Out: os.Stdout, Progress: os.Stderr}.Run(ctx, only)
+				return reconcile.Walk{Store: store.New(pool), Out: os.Stdout, Progress: os.Stderr}.Run(ctx, only)
 			},
 		}},
 	}
@@ -61,16 +59,16 @@ func (c Config) check() error {
 
 func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	st, metrics := store.New(rt.Pool), rt.Telemetry.Metrics
-	settler := settling.New(st, rt.Relay, metrics)
-	routes, err := httpapi.New(st, holding.New(st, metrics)).Routes(rt.Telemetry, rt.Keys)
+	settler := settlement.NewSettler(st, rt.Relay, metrics)
+	routes, err := httpapi.New(st, store.NewHoldBatcher(st, metrics)).Routes(rt.Telemetry, rt.Keys)
 	if err != nil {
 		return nil, err
 	}
 	return []service.Part{
 		{Name: "settling", Run: settler.Run},
-		{Name: "confirming", Run: confirming.New(st, rt.Relay, cfg.UnconfirmedAfter, metrics).Run},
-		{Name: "auditor", Run: reconciling.NewAuditor(st, cfg.ReconcileEvery, metrics).Run},
-		rt.Consumer(consumer.New(st, settler.Soon).Handlers()),
+		{Name: "confirming", Run: settlement.NewConfirmer(st, rt.Relay, cfg.UnconfirmedAfter, metrics).Run},
+		{Name: "auditor", Run: reconcile.NewAuditor(st, cfg.ReconcileEvery, metrics).Run},
+		rt.Consumer(consumer.New(st, settler.Wake).Handlers()),
 		rt.HTTP(routes),
 	}, nil
 }

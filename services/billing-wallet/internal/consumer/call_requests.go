@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
@@ -19,7 +19,7 @@ func (c *Consumer) onCallRequests(
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
-	var verdicts []hold.Verdict
+	var verdicts []holds.Outcome
 	var recordOf []int // the index of each request's record
 	for i, rec := range batch {
 		verdict, err := readCallRequest(ctx, rec)
@@ -48,14 +48,14 @@ func (c *Consumer) onCallRequests(
 	}
 	if len(verdicts) > 0 {
 		outcome.OnCommit = c.settle
-		err = c.store.Note(ctx, tx, verdicts...)
+		err = c.store.EnqueueOutcome(ctx, tx, verdicts...)
 	}
 	return outcome, err
 }
 
 // readCallRequest returns the verdict of an event. Its reason is empty if the request exists and its hold
 // is to be confirmed.
-func readCallRequest(ctx context.Context, rec inbox.Record) (verdict hold.Verdict, err error) {
+func readCallRequest(ctx context.Context, rec inbox.Record) (verdict holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {
 		return verdict, err
@@ -66,9 +66,9 @@ func readCallRequest(ctx context.Context, rec inbox.Record) (verdict hold.Verdic
 	switch event.Event.(type) {
 	case *eventv1.CallRequestEvent_Requested:
 	case *eventv1.CallRequestEvent_Canceled:
-		verdict.Reason = hold.Canceled
+		verdict.Reason = holds.Canceled
 	case *eventv1.CallRequestEvent_Abandoned:
-		verdict.Reason = hold.Abandoned
+		verdict.Reason = holds.Abandoned
 	case *eventv1.CallRequestEvent_Erased:
 		return verdict, kafka.Skipf("no person's data is kept with a hold")
 	default:

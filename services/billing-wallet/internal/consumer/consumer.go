@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
@@ -39,7 +39,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 }
 
 // verdictOn returns a verdict on the hold of a request, without a reason. It stores the trace of ctx.
-func verdictOn(ctx context.Context, request, workspace string) (v hold.Verdict, err error) {
+func verdictOn(ctx context.Context, request, workspace string) (v holds.Outcome, err error) {
 	if v.RequestID, err = uuid.Parse(request); err != nil {
 		return v, kafka.Parkf("call_request_id %q is no UUID", request)
 	}

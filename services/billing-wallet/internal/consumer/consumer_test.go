@@ -14,13 +14,13 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/consumer"
-	"ringfence.dev/services/billing-wallet/internal/hold"
-	"ringfence.dev/services/billing-wallet/internal/settling"
+	"ringfence.dev/services/billing-wallet/internal/holds"
+	"ringfence.dev/services/billing-wallet/internal/settlement"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -49,8 +49,8 @@ func start(t *testing.T) *service {
 	metrics := prometheus.NewRegistry()
 	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus, metrics: metrics}
 	relay := outbox.NewRelay(pool, bus, metrics, outbox.Config{})
-	settler := settling.New(s.store, relay, metrics)
-	handlers := consumer.New(s.store, settler.Soon).Handlers()
+	settler := settlement.NewSettler(s.store, relay, metrics)
+	handlers := consumer.New(s.store, settler.Wake).Handlers()
 	events := inbox.NewConsumer("billing-wallet", cfg, pool, handlers, relay, metrics)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 3)
@@ -122,7 +122,7 @@ func (s *service) count(what, query string, want int, args ...any) {
 func (s *service) held(workspace uuid.UUID) uuid.UUID {
 	s.Helper()
 	order := wallettest.Order(workspace)
-	decisions, err := s.store.Hold(s.Context(), workspace, []hold.Order{order})
+	decisions, err := s.store.Hold(s.Context(), workspace, []holds.Order{order})
 	if err != nil {
 		s.Fatalf("Hold: %v", err)
 	}

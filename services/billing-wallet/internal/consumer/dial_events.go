@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
 // onDialEvents stores the ends of requests as verdicts. Every event carries the call so far, so each event
@@ -19,7 +19,7 @@ func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
-	var verdicts, repeated []hold.Verdict
+	var verdicts, repeated []holds.Outcome
 	var recordOf []int // the index of each repeated verdict's record
 	for i, rec := range batch {
 		verdict, repeats, err := readDialEvent(ctx, rec)
@@ -36,7 +36,7 @@ func (c *Consumer) onDialEvents(
 	}
 	settle := len(verdicts) > 0
 	if settle {
-		if err := c.store.Note(ctx, tx, verdicts...); err != nil {
+		if err := c.store.EnqueueOutcome(ctx, tx, verdicts...); err != nil {
 			return outcome, err
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Consumer) onDialEvents(
 
 // readDialEvent returns the verdict of an event. repeats is true for an event that follows the end of its
 // call, which has almost always settled the hold.
-func readDialEvent(ctx context.Context, rec inbox.Record) (verdict hold.Verdict, repeats bool, err error) {
+func readDialEvent(ctx context.Context, rec inbox.Record) (verdict holds.Outcome, repeats bool, err error) {
 	var event eventv1.DialEvent
 	if err := rec.Decode(&event); err != nil {
 		return verdict, false, err
@@ -75,11 +75,11 @@ func readDialEvent(ctx context.Context, rec inbox.Record) (verdict hold.Verdict,
 	case *eventv1.DialEvent_Ended:
 		verdict, err = ended(verdict, event.Call)
 	case *eventv1.DialEvent_Withdrawn:
-		verdict.Reason = hold.Withdrawn
+		verdict.Reason = holds.Withdrawn
 	case *eventv1.DialEvent_Blocked:
-		verdict.Reason = hold.Blocked
+		verdict.Reason = holds.Blocked
 	case *eventv1.DialEvent_Failed:
-		verdict.Reason = hold.Failed
+		verdict.Reason = holds.Failed
 	case *eventv1.DialEvent_Rescheduled, *eventv1.DialEvent_Dialing, *eventv1.DialEvent_Ringing,
 		*eventv1.DialEvent_Answered, *eventv1.DialEvent_Analysed, *eventv1.DialEvent_Recorded, *eventv1.DialEvent_Erased:
 		if event.Call.GetEndedAt() == nil {
@@ -93,7 +93,7 @@ func readDialEvent(ctx context.Context, rec inbox.Record) (verdict hold.Verdict,
 	return verdict, false, err
 }
 
-func ended(verdict hold.Verdict, call *eventv1.Call) (hold.Verdict, error) {
+func ended(verdict holds.Outcome, call *eventv1.Call) (holds.Outcome, error) {
 	if call == nil {
 		return verdict, kafka.Parkf("ended carries no call")
 	}
@@ -104,6 +104,6 @@ func ended(verdict hold.Verdict, call *eventv1.Call) (hold.Verdict, error) {
 	if err != nil {
 		return verdict, kafka.Parkf("call_id %q is no UUID", call.CallId)
 	}
-	verdict.Reason, verdict.BillableSeconds, verdict.CallID = hold.Ended, call.BillableSeconds, &callID
+	verdict.Reason, verdict.BillableSeconds, verdict.CallID = holds.Ended, call.BillableSeconds, &callID
 	return verdict, nil
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/fuzztest"
 	"ringfence.dev/libs/money"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
@@ -16,15 +16,15 @@ func FuzzAPI(f *testing.F) {
 	s := start(f)
 	workspace := wallettest.Workspace(f, s.store, money.Credit)
 	home := "/admin/v1/workspaces/" + workspace.String()
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: s.handler,
 		Prepare: func(t testing.TB, request *http.Request) {
-			token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
-				WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Write, Operator: "ann"})
+			token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
+				WorkspaceID: workspace, RequestID: wallettest.ID(), Access: serviceauth.Write, Operator: "ann"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(serviceauth.CallerHeader, token)
 		},
 		Routes: []string{
 			"GET /v1/wallet", "GET " + home + "/wallet", "GET " + home + "/wallet/reconcile", "POST " + home + "/wallet/transactions",

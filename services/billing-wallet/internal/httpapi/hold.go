@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
@@ -33,7 +33,7 @@ func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRe
 	if err != nil {
 		return nil, holdFault(ctx, order, err)
 	}
-	var insufficient *hold.Insufficient
+	var insufficient *holds.Insufficient
 	answer := &questionv1.HoldResponse{}
 	switch {
 	case errors.As(decision.Err, &insufficient):
@@ -49,7 +49,7 @@ func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRe
 	return connect.NewResponse(answer), nil
 }
 
-func orderOf(asked *questionv1.HoldRequest) (order hold.Order, err error) {
+func orderOf(asked *questionv1.HoldRequest) (order holds.Order, err error) {
 	if order.RequestID, err = uuid.Parse(asked.CallRequestId); err != nil {
 		return order, fmt.Errorf("call_request_id: %w", err)
 	}
@@ -68,7 +68,7 @@ func orderOf(asked *questionv1.HoldRequest) (order hold.Order, err error) {
 }
 
 // holdFault is the error as calls sees it; a fault of ours is logged here, since nobody above does.
-func holdFault(ctx context.Context, order hold.Order, err error) error {
+func holdFault(ctx context.Context, order holds.Order, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoWallet):
 		return connect.NewError(connect.CodeNotFound, store.ErrNoWallet)

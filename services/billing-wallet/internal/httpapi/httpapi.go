@@ -10,18 +10,17 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/services/billing-wallet/internal/holding"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
 // API answers billing-wallet's routes.
 type API struct {
 	store *store.Store
-	desk  *holding.Desk
+	desk  *store.HoldBatcher
 }
 
 // New makes the API.
-func New(st *store.Store, desk *holding.Desk) *API { return &API{store: st, desk: desk} }
+func New(st *store.Store, desk *store.HoldBatcher) *API { return &API{store: st, desk: desk} }
 
 // workspace is the {id} of an operator's path; the gateway has checked that it exists.
 func workspace(r *http.Request) (uuid.UUID, error) { return httpserver.PathID(r, "id", "workspace") }

@@ -16,11 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/money"
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/services/billing-wallet/internal/holding"
 	"ringfence.dev/services/billing-wallet/internal/httpapi"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
@@ -33,7 +32,7 @@ type stack struct {
 	handler http.Handler
 	pool    *pgxpool.Pool
 	store   *store.Store
-	keys    map[string]*trust.Keys
+	keys    map[string]*serviceauth.Keys
 }
 
 func start(t testing.TB) *stack {
@@ -47,15 +46,15 @@ func start(t testing.TB) *stack {
 		trusted = append(trusted, name+"="+base64.StdEncoding.EncodeToString(public))
 	}
 	pool := wallettest.Pool(t)
-	s := &stack{TB: t, pool: pool, store: store.New(pool), keys: map[string]*trust.Keys{}}
+	s := &stack{TB: t, pool: pool, store: store.New(pool), keys: map[string]*serviceauth.Keys{}}
 	for _, name := range names {
-		keys, err := trust.New(name, trust.Config{SigningKey: seeds[name], TrustedKeys: trusted})
+		keys, err := serviceauth.New(name, serviceauth.Config{SigningKey: seeds[name], TrustedKeys: trusted})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.keys[name] = keys
 	}
-	routes, err := httpapi.New(s.store, holding.New(s.store, nil)).Routes(nil, s.keys["billing-wallet"])
+	routes, err := httpapi.New(s.store, store.NewHoldBatcher(s.store, nil)).Routes(nil, s.keys["billing-wallet"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +67,8 @@ func start(t testing.TB) *stack {
 // ask sends a request as the gateway would for the workspace; operator empty: as a customer.
 func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
-	token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
-		WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Read, Operator: operator,
+	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
+		WorkspaceID: workspace, RequestID: wallettest.ID(), Access: serviceauth.Read, Operator: operator,
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -78,7 +77,7 @@ func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body str
 	if err != nil {
 		s.Fatal(err)
 	}
-	request.Header.Set(trust.CallerHeader, token)
+	request.Header.Set(serviceauth.CallerHeader, token)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		s.Fatal(err)
@@ -88,7 +87,7 @@ func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body str
 	if err != nil {
 		s.Fatal(err)
 	}
-	timetest.Check(s, text)
+	testkit.CheckTimestamps(s, text)
 	return answer.StatusCode, strings.TrimSpace(string(text))
 }
 

@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	ratespkg "ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 type rateBody struct {
@@ -23,13 +23,13 @@ type rateView struct {
 	IncrementSeconds int32  `json:"increment_seconds"`
 }
 
-func viewRate(r rate.Rate) rateView {
+func viewRate(r ratespkg.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
 // rate checks that all is there; an increment left out is the default's.
-func (b rateBody) rate() (rate.Rate, error) {
-	read := rate.Default()
+func (b rateBody) rate() (ratespkg.Rate, error) {
+	read := ratespkg.Default()
 	if b.Prefix == nil {
 		return read, apierr.Validation("prefix", "is missing. Send the beginning of the numbers, such as +4420.")
 	}
@@ -60,7 +60,7 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	if body == nil {
 		return apierr.Validation("body", "must be a list of rates; an empty one removes them all.")
 	}
-	rates := make([]rate.Rate, 0, len(body))
+	rates := make([]ratespkg.Rate, 0, len(body))
 	for _, b := range body {
 		read, err := b.rate()
 		if err != nil {
@@ -68,7 +68,7 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 		}
 		rates = append(rates, read)
 	}
-	if err := rate.Check(rates); err != nil {
+	if err := ratespkg.Check(rates); err != nil {
 		return err
 	}
 	if err := a.store.ReplaceRates(r.Context(), workspaceID, rates); err != nil {

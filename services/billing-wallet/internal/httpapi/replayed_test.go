@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
@@ -28,8 +28,8 @@ func TestPostTransaction_UsedReferenceIsMarkedAsReplayed(t *testing.T) {
 			wantHeader: "true",
 		},
 	} {
-		token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
-			WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Write, Operator: "ada",
+		token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
+			WorkspaceID: workspace, RequestID: wallettest.ID(), Access: serviceauth.Write, Operator: "ada",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestPostTransaction_UsedReferenceIsMarkedAsReplayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header.Set(trust.CallerHeader, token)
+		request.Header.Set(serviceauth.CallerHeader, token)
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)

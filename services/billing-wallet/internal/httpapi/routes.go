@@ -9,15 +9,15 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // Routes returns the routes of the service. Only the gateway may forward customers and operators and
 // apply settings. Only calls may call Hold.
-func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, error) {
+func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("make the question interceptor: %w", err)
@@ -40,7 +40,7 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, 
 	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", questions)
 	path, setting := settingsv1connect.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
-		keys.Answer(trust.Gateway))
+		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
@@ -45,7 +45,7 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 		}
 		handle := consumer.New(s.store, func() {}).Handlers()[kafka.Workspaces.Name]
 		return pg.InTx(t.Context(), s.pool, func(tx pgx.Tx) error {
-			return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{
+			return kafkatest.Apply(t.Context(), tx, handle, kafka.Record{
 				Topic: kafka.Workspaces.Name, Type: string(ev.ProtoReflect().Descriptor().FullName()), Value: value,
 			})
 		})

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
@@ -25,7 +25,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, body := s.ask(http.MethodGet, tt.path, workspace, tt.operator, "")
-		if got := timetest.Check(t, []byte(body)); got != 1 {
+		if got := testkit.CheckTimestamps(t, []byte(body)); got != 1 {
 			t.Errorf("GET %s: %d timestamps in %s, want 1", tt.path, got, body)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
@@ -91,7 +91,7 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("make transaction id: %w", err)
 	}
-	operator := trust.CallerFrom(r.Context()).Operator
+	operator := serviceauth.CallerFrom(r.Context()).Operator
 	posted, replayed, err := a.store.Pay(r.Context(), ledger.Paid(id, workspaceID, kind, amount, reference, operator))
 	switch {
 	case errors.Is(err, ledger.ErrInsufficient):

@@ -6,14 +6,14 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
 // wallet answers GET /v1/wallet (specification 2.7).
 func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
-	found, err := a.store.Wallet(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID)
+	found, err := a.store.Wallet(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID)
 	if err != nil {
 		return shown(err)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/page"
 )
 
 // Kind says what moved.
@@ -123,7 +123,7 @@ func (t Transaction) Amount() money.Micro {
 func (t Transaction) Moves() bool { return t.Kind != Hold && t.Kind != Release }
 
 // CreatedAt is the instant inside the id.
-func (t Transaction) CreatedAt() time.Time { return instant.Of(t.ID) }
+func (t Transaction) CreatedAt() time.Time { return page.TimeOf(t.ID) }
 
 // Post applies a transaction to balances, or refuses what would take the wallet below zero or a balance past Largest.
 func (a Accounts) Post(t Transaction) (Accounts, error) {

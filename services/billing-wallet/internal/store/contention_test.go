@@ -15,11 +15,11 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -37,7 +37,7 @@ type contention struct {
 	workspaces []uuid.UUID
 
 	mu   sync.Mutex
-	open []hold.Order
+	open []holds.Order
 }
 
 // TestLedger_ManyAtOnceNeverDeadlock lets 64 at once hold, end, confirm, ask, settle, pay, price and compare, over three workspaces in every
@@ -62,7 +62,7 @@ func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
 	all.Wait()
 	for _, order := range c.open { // what is still held is given back
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			return c.st.Note(t.Context(), tx, hold.Verdict{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: hold.Canceled})
+			return c.st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: holds.Canceled})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func (c *contention) turn() error {
 		}
 		return err
 	case 6:
-		rates := []rate.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
+		rates := []rates.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
 		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]),
 			c.st.ApplyCurrency(c.Context(), id, "USD"))
 	default:
@@ -130,7 +130,7 @@ func (c *contention) turn() error {
 }
 
 func (c *contention) hold(id uuid.UUID) error {
-	orders := make([]hold.Order, 1+rand.IntN(4))
+	orders := make([]holds.Order, 1+rand.IntN(4))
 	for i := range orders {
 		orders[i] = wallettest.Order(id)
 	}
@@ -149,7 +149,7 @@ func (c *contention) hold(id uuid.UUID) error {
 // batches may tell of the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
-	told := make([]hold.Order, 0, 10)
+	told := make([]holds.Order, 0, 10)
 	for range min(len(c.open), cap(told)) {
 		told = append(told, c.open[rand.IntN(len(c.open))])
 	}
@@ -160,11 +160,11 @@ func (c *contention) records() error {
 				RequestID: order.RequestID}); err != nil {
 				return err
 			}
-			v := hold.Verdict{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: max(rand.Int32N(900)-300, 0)}
+			v := holds.Outcome{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: max(rand.Int32N(900)-300, 0)}
 			if rand.IntN(2) == 0 {
 				continue
 			}
-			if err := c.st.Note(c.Context(), tx, v); err != nil {
+			if err := c.st.EnqueueOutcome(c.Context(), tx, v); err != nil {
 				return err
 			}
 		}

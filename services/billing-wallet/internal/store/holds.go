@@ -10,9 +10,9 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
@@ -33,14 +33,14 @@ CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = ask
 
 // Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for one
 // round trip and the commit, however many the orders are. ErrNoWallet fails them all.
-func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.Order) (decisions []hold.Decision, err error) {
+func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.Order) (decisions []holds.Decision, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		wallet, desk, err := s.openDesk(ctx, tx, workspaceID, orders)
 		if err != nil {
 			return err
 		}
-		decisions = make([]hold.Decision, 0, len(orders))
-		var made []hold.Hold
+		decisions = make([]holds.Decision, 0, len(orders))
+		var made []holds.Hold
 		for _, order := range orders {
 			decision := desk.Decide(order)
 			decisions = append(decisions, decision)
@@ -59,16 +59,16 @@ func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.O
 	return decisions, nil
 }
 
-func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []hold.Order) (ledger.Wallet, *hold.Desk, error) {
+func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []holds.Order) (ledger.Wallet, *holds.WalletView, error) {
 	var (
 		prefixes []string
 		requests []uuid.UUID
 		wallets  []ledger.Wallet
-		known    []hold.Hold
-		desk     = &hold.Desk{Known: make(map[uuid.UUID]hold.Hold, len(orders))}
+		known    []holds.Hold
+		desk     = &holds.WalletView{Known: make(map[uuid.UUID]holds.Hold, len(orders))}
 	)
 	for _, order := range orders {
-		prefixes, requests = append(prefixes, rate.Prefixes(order.To)...), append(requests, order.RequestID)
+		prefixes, requests = append(prefixes, rates.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&desk.Rates))
@@ -120,7 +120,7 @@ FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @in
      AS h (request_id, amount, per_minute, increment, max_call)`
 
 // insertHolds writes with the commit.
-func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []hold.Hold) error {
+func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
 	increments, maxCall := make([]int32, n), make([]int32, n)

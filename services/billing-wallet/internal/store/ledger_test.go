@@ -12,9 +12,9 @@ import (
 
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -27,11 +27,11 @@ type history struct {
 	workspace uuid.UUID
 
 	balances ledger.Accounts
-	rates    []rate.Rate
+	rates    []rates.Rate
 	paid     map[string]money.Micro
-	orders   []hold.Order
+	orders   []holds.Order
 	holds    map[uuid.UUID]*modelled
-	news     []hold.Verdict // noted and not settled yet, in the order they were noted
+	news     []holds.Outcome // noted and not settled yet, in the order they were noted
 }
 
 // modelled is a hold as the model keeps it.
@@ -97,7 +97,7 @@ func (h *history) pay() {
 func (h *history) price() {
 	h.rates = nil
 	for _, prefix := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"+1", "+155", "+1555010", "+15550100123", "+44"}), rapid.ID[string]).Draw(h.T, "prefixes") {
-		h.rates = append(h.rates, rate.Rate{Prefix: prefix, PerMinute: money.Micro(rapid.Int64Range(0, 200_000).Draw(h.T, "per minute")),
+		h.rates = append(h.rates, rates.Rate{Prefix: prefix, PerMinute: money.Micro(rapid.Int64Range(0, 200_000).Draw(h.T, "per minute")),
 			IncrementSeconds: rapid.Int32Range(1, 90).Draw(h.T, "increment")})
 	}
 	if err := h.st.ReplaceRates(h.Context(), h.workspace, h.rates); err != nil {
@@ -107,7 +107,7 @@ func (h *history) price() {
 
 // order asks for one to four holds at once, new ones and ones that were asked for before.
 func (h *history) order() {
-	var asked []hold.Order
+	var asked []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
 		order := wallettest.Order(h.workspace)
 		order.MaxCallSeconds = rapid.Int32Range(1, 3600).Draw(h.T, "longest")
@@ -152,7 +152,7 @@ func (h *history) order() {
 	}
 }
 
-func (h *history) model(order hold.Order) modelled {
+func (h *history) model(order holds.Order) modelled {
 	m, longest := modelled{perMinute: 50_000, increment: 1}, ""
 	for _, r := range h.rates {
 		if len(r.Prefix) <= len(order.To) && order.To[:len(r.Prefix)] == r.Prefix && len(r.Prefix) > len(longest) {
@@ -173,9 +173,9 @@ func (m modelled) price(seconds int32) int64 {
 
 // tell notes news of ends, of requests that hold, held or never held anything, each perhaps twice and all in any order.
 func (h *history) tell() {
-	var news []hold.Verdict
+	var news []holds.Outcome
 	for range rapid.IntRange(1, 4).Draw(h.T, "news") {
-		v := hold.Verdict{WorkspaceID: h.workspace, RequestID: wallettest.ID(), Reason: hold.Ended, BillableSeconds: rapid.Int32Range(0, 5000).Draw(h.T, "talk")}
+		v := holds.Outcome{WorkspaceID: h.workspace, RequestID: wallettest.ID(), Reason: holds.Ended, BillableSeconds: rapid.Int32Range(0, 5000).Draw(h.T, "talk")}
 		if len(h.orders) > 0 && rapid.IntRange(0, 9).Draw(h.T, "stranger") > 0 {
 			v.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "which").RequestID
 		}
@@ -199,12 +199,12 @@ func (h *history) settle(most int) {
 	}
 	for i, v := range h.news[:len(done)] {
 		m := h.holds[v.RequestID]
-		if open := m != nil && !m.ended; open != (done[i].Late == hold.NotLate) {
-			h.Fatalf("open = %v, want %v", open, done[i].Late == hold.NotLate)
+		if open := m != nil && !m.ended; open != (done[i].Late == holds.NotLate) {
+			h.Fatalf("open = %v, want %v", open, done[i].Late == holds.NotLate)
 		} else if done[i].Verdict.RequestID != v.RequestID {
 			h.Fatalf("done[i].Verdict.RequestID = %v, want %v", done[i].Verdict.RequestID, v.RequestID)
 		}
-		if done[i].Late != hold.NotLate {
+		if done[i].Late != holds.NotLate {
 			continue
 		}
 		charge := money.Micro(min(m.price(v.BillableSeconds), m.amount))

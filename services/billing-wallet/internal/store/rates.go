@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 const ratesOf = `
@@ -17,8 +17,8 @@ WHERE workspace_id = @workspace_id
 ORDER BY prefix`
 
 // Rates lists a workspace's own rates by prefix.
-func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rate.Rate, error) {
-	rates, err := pg.Many[rate.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
+func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rates.Rate, error) {
+	rates, err := pg.Many[rates.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if err != nil {
 		return nil, fmt.Errorf("list rates of %s: %w", workspaceID, err)
 	}
@@ -34,7 +34,7 @@ FROM unnest(@prefixes::text[], @per_minute::bigint[], @increments::integer[]) AS
 
 // ReplaceRates makes the list the workspace's only rates; holds that stand keep theirs. ErrNoWallet when
 // the workspace has no wallet.
-func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, rates []rate.Rate) error {
+func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, rates []rates.Rate) error {
 	prefixes, perMinute, increments := []string{}, []int64{}, []int32{}
 	for _, r := range rates {
 		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)

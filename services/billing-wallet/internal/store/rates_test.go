@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/money"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/billing-wallet/internal/hold"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/holds"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -21,13 +21,13 @@ func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)
 	reading, watched := pgtest.Watch(t, pool)
-	many := make([]rate.Rate, 20_000)
+	many := make([]rates.Rate, 20_000)
 	for i := range many {
-		many[i] = rate.Rate{Prefix: fmt.Sprint("+1", 555_000_000+i), PerMinute: money.Micro(i + 1), IncrementSeconds: 1}
+		many[i] = rates.Rate{Prefix: fmt.Sprint("+1", 555_000_000+i), PerMinute: money.Micro(i + 1), IncrementSeconds: 1}
 	}
 	crowded, other, sparse := wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0)
-	few := []rate.Rate{many[100], {Prefix: "+1", PerMinute: 7, IncrementSeconds: 1}, {Prefix: "+1555000", PerMinute: 8, IncrementSeconds: 1}}
-	for workspace, rates := range map[[16]byte][]rate.Rate{crowded: append(few[1:], many...), other: many, sparse: few} {
+	few := []rates.Rate{many[100], {Prefix: "+1", PerMinute: 7, IncrementSeconds: 1}, {Prefix: "+1555000", PerMinute: 8, IncrementSeconds: 1}}
+	for workspace, rates := range map[[16]byte][]rates.Rate{crowded: append(few[1:], many...), other: many, sparse: few} {
 		if err := st.ReplaceRates(t.Context(), workspace, rates); err != nil {
 			t.Fatal(err)
 		}
@@ -54,8 +54,8 @@ func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 			order := wallettest.Order(row.workspace)
 			order.To = many[100].Prefix + "99"
-			decisions, err := store.New(reading).Hold(t.Context(), row.workspace, []hold.Order{order})
-			var insufficient *hold.Insufficient
+			decisions, err := store.New(reading).Hold(t.Context(), row.workspace, []holds.Order{order})
+			var insufficient *holds.Insufficient
 			if err != nil {
 				t.Fatalf("%s prefixes: error = %v", row.name, err)
 			}
@@ -92,7 +92,7 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 1000*money.Credit)
-	lists := [][]rate.Rate{
+	lists := [][]rates.Rate{
 		{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}},
 		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
 		nil,
@@ -110,8 +110,8 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 				default:
 				}
 				asked := wallettest.Order(workspace)
-				decisions, err := st.Hold(t.Context(), workspace, []hold.Order{asked})
-				var insufficient *hold.Insufficient
+				decisions, err := st.Hold(t.Context(), workspace, []holds.Order{asked})
+				var insufficient *holds.Insufficient
 				if err != nil {
 					t.Errorf("Hold: %v", err)
 					return
@@ -141,7 +141,7 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := decide(t, st, wallettest.Order(workspace))
-		var insufficient *hold.Insufficient
+		var insufficient *holds.Insufficient
 		if errors.As(d.Err, &insufficient) {
 			d.Hold.Amount = insufficient.Needed
 		}

@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -40,7 +40,7 @@ func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 	if err := take(1, "more"); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("an adjustment of held credit = %v, want ErrInsufficient", err)
 	}
-	var insufficient *hold.Insufficient
+	var insufficient *holds.Insufficient
 	if d := decide(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) {
 		t.Errorf("Hold of an empty wallet: error = %v, want a %T", d.Err, insufficient)
 	} else if insufficient.Available != 0 {
@@ -51,7 +51,7 @@ func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 	} else if !d.Repeated {
 		t.Error("the open hold again: d.Repeated = false, want true")
 	}
-	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 10_000})
+	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 10_000})
 	if done := settle(t, st, workspace); done[0].Hold.Charged() != half {
 		t.Errorf("captured %+v, want the whole hold", done)
 	}
@@ -82,12 +82,12 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 		}
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	if err := st.ReplaceRates(t.Context(), workspace, []rate.Rate{{Prefix: "+1", PerMinute: rate.Most, IncrementSeconds: 60}}); err != nil {
+	if err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: rates.Most, IncrementSeconds: 60}}); err != nil {
 		t.Fatal(err)
 	}
-	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
-	if done := settle(t, st, workspace); done[0].Late != hold.NotLate {
-		t.Errorf("settle: done[0].Late = %v, want %v", done[0].Late, hold.NotLate)
+	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
+	if done := settle(t, st, workspace); done[0].Late != holds.NotLate {
+		t.Errorf("settle: done[0].Late = %v, want %v", done[0].Late, holds.NotLate)
 	} else if got := done[0].Hold.Charged(); got != 50_834 {
 		t.Errorf("settle: done[0].Hold.Charged() = %v, want 50_834", got)
 	}
@@ -101,12 +101,12 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
-	abandoned := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Abandoned}
+	abandoned := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned}
 	note(t, st, in, abandoned)
 	if done := settle(t, st, workspace); len(done) != 1 {
 		t.Fatalf("settle: length of done = %d, want 1", len(done))
-	} else if done[0].Late != hold.UnknownHold {
-		t.Fatalf("settle: done[0].Late = %v, want %v", done[0].Late, hold.UnknownHold)
+	} else if done[0].Late != holds.UnknownHold {
+		t.Fatalf("settle: done[0].Late = %v, want %v", done[0].Late, holds.UnknownHold)
 	}
 	if d := decide(t, st, order); d.Err != nil {
 		t.Fatal(d.Err)
@@ -117,13 +117,13 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)
 	}
-	if done[0].Late != hold.NotLate {
-		t.Fatalf("done[0].Late = %v, want %v", done[0].Late, hold.NotLate)
+	if done[0].Late != holds.NotLate {
+		t.Fatalf("done[0].Late = %v, want %v", done[0].Late, holds.NotLate)
 	}
-	if done[0].Hold.State != hold.Released {
-		t.Fatalf("done[0].Hold.State = %v, want %v", done[0].Hold.State, hold.Released)
+	if done[0].Hold.State != holds.Released {
+		t.Fatalf("done[0].Hold.State = %v, want %v", done[0].Hold.State, holds.Released)
 	}
-	if d := decide(t, st, order); !errors.Is(d.Err, hold.ErrEnded) {
+	if d := decide(t, st, order); !errors.Is(d.Err, holds.ErrEnded) {
 		t.Errorf("Hold of a POST that goes on = %+v, want ErrEnded", d)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
@@ -138,20 +138,20 @@ func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name          string
 		first, second int32
-		late          hold.Late
+		late          holds.Late
 		charged       money.Micro
 	}{
-		{"a second capture, the same", 60, 60, hold.SecondCapture, 50_000},
-		{"a second capture, longer", 60, 600, hold.SecondCapture, 50_000},
-		{"a second capture, shorter", 600, 1, hold.SecondCapture, half},
-		{"a capture after the release", 0, 60, hold.CaptureAfterRelease, 0},
-		{"a release after the capture", 60, 0, hold.ReleaseAfterCapture, 50_000},
-		{"a second release", 0, 0, hold.SecondRelease, 0},
+		{"a second capture, the same", 60, 60, holds.SecondCapture, 50_000},
+		{"a second capture, longer", 60, 600, holds.SecondCapture, 50_000},
+		{"a second capture, shorter", 600, 1, holds.SecondCapture, half},
+		{"a capture after the release", 0, 60, holds.CaptureAfterRelease, 0},
+		{"a release after the capture", 60, 0, holds.ReleaseAfterCapture, 50_000},
+		{"a second release", 0, 0, holds.SecondRelease, 0},
 	} {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
 		decide(t, st, order)
-		told := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: row.first}
+		told := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: row.first}
 		note(t, st, in, told)
 		settle(t, st, workspace)
 		before, err := st.Books(t.Context(), workspace)
@@ -187,9 +187,9 @@ func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
 	}
 }
 
-func decide(t *testing.T, st *store.Store, order hold.Order) hold.Decision {
+func decide(t *testing.T, st *store.Store, order holds.Order) holds.Decision {
 	t.Helper()
-	decisions, err := st.Hold(t.Context(), order.WorkspaceID, []hold.Order{order})
+	decisions, err := st.Hold(t.Context(), order.WorkspaceID, []holds.Order{order})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
-	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -32,11 +32,11 @@ type tester interface {
 	Fatal(args ...any)
 }
 
-func note(t tester, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...hold.Verdict) {
+func note(t tester, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...holds.Outcome) {
 	t.Helper()
 	err := in(func(tx pgx.Tx) error {
 		for _, v := range verdicts {
-			if err := st.Note(t.Context(), tx, v); err != nil {
+			if err := st.EnqueueOutcome(t.Context(), tx, v); err != nil {
 				return err
 			}
 		}
@@ -56,7 +56,7 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 
 	again := order
 	again.MaxCallSeconds = 6000 // whatever the second says, the first stands
-	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order, again})
+	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order, again})
 	if err != nil {
 		t.Fatalf("Hold twice in a batch: error = %v", err)
 	}
@@ -69,7 +69,7 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	if decisions[1].Hold.Amount != half {
 		t.Fatalf("Hold twice in a batch: decisions[1].Hold.Amount = %v, want %v", decisions[1].Hold.Amount, half)
 	}
-	decisions, err = st.Hold(t.Context(), workspace, []hold.Order{order})
+	decisions, err = st.Hold(t.Context(), workspace, []holds.Order{order})
 	if err != nil {
 		t.Fatalf("Hold again: error = %v", err)
 	}
@@ -86,11 +86,11 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 
 	stranger := wallettest.Workspace(t, st, money.Credit)
 	order.WorkspaceID = stranger
-	decisions, err = st.Hold(t.Context(), stranger, []hold.Order{order})
+	decisions, err = st.Hold(t.Context(), stranger, []holds.Order{order})
 	if err != nil {
 		t.Errorf("the same id from another workspace: Hold: %v", err)
-	} else if !errors.Is(decisions[0].Err, hold.ErrForeign) {
-		t.Errorf("the same id from another workspace: Hold = %v, want %v", decisions[0].Err, hold.ErrForeign)
+	} else if !errors.Is(decisions[0].Err, holds.ErrForeign) {
+		t.Errorf("the same id from another workspace: Hold = %v, want %v", decisions[0].Err, holds.ErrForeign)
 	}
 }
 
@@ -100,19 +100,19 @@ func TestHold_IDOfAnEndedRequestHoldsNothingAgain(t *testing.T) {
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
-	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Abandoned})
+	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned})
 	if _, err := st.Settle(t.Context(), workspace, 10, hush); err != nil {
 		t.Fatal(err)
 	}
-	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
+	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order})
 	if err != nil {
 		t.Errorf("Hold of an abandoned id: %v", err)
-	} else if !errors.Is(decisions[0].Err, hold.ErrEnded) {
-		t.Errorf("Hold of an abandoned id: Hold = %v, want %v", decisions[0].Err, hold.ErrEnded)
+	} else if !errors.Is(decisions[0].Err, holds.ErrEnded) {
+		t.Errorf("Hold of an abandoned id: Hold = %v, want %v", decisions[0].Err, holds.ErrEnded)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
@@ -122,12 +122,12 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
-	err := st.ReplaceRates(t.Context(), workspace, []rate.Rate{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}})
+	err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	order := wallettest.Order(workspace)
-	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
+	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order})
 	if err != nil {
 		t.Fatalf("Hold: %v", err)
 	}
@@ -138,7 +138,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
+	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
 	done, err := st.Settle(t.Context(), workspace, 10, hush)
 	if err != nil {
 		t.Fatalf("Settle: error = %v", err)
@@ -155,7 +155,7 @@ func TestHold_WithoutAWallet(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.ID()
-	if _, err := st.Hold(t.Context(), workspace, []hold.Order{wallettest.Order(workspace)}); !errors.Is(err, store.ErrNoWallet) {
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{wallettest.Order(workspace)}); !errors.Is(err, store.ErrNoWallet) {
 		t.Errorf("Hold = %v, want ErrNoWallet", err)
 	}
 }
@@ -165,18 +165,18 @@ func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	seconds := map[hold.Reason]int32{hold.Ended: 60, hold.Withdrawn: 0, hold.Blocked: 0, hold.Failed: 0, hold.Canceled: 0, hold.Abandoned: 0}
+	seconds := map[holds.Reason]int32{holds.Ended: 60, holds.Withdrawn: 0, holds.Blocked: 0, holds.Failed: 0, holds.Canceled: 0, holds.Abandoned: 0}
 	for first, firstSeconds := range seconds {
 		for second, secondSeconds := range seconds {
 			for _, together := range []bool{true, false} {
 				name := fmt.Sprintf("%s then %s, together %v", first, second, together)
 				workspace := wallettest.Workspace(t, st, money.Credit)
 				order := wallettest.Order(workspace)
-				if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+				if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
 					t.Fatal(err)
 				}
-				one := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: first, BillableSeconds: firstSeconds}
-				two := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: second, BillableSeconds: secondSeconds}
+				one := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: first, BillableSeconds: firstSeconds}
+				two := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: second, BillableSeconds: secondSeconds}
 				note(t, st, in, one)
 				var done []store.Settlement
 				if !together {
@@ -187,10 +187,10 @@ func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
 				if got := len(done); got != 2 {
 					t.Fatalf("%s: length of done = %v, want 2", name, got)
 				}
-				if done[0].Late != hold.NotLate {
-					t.Errorf("%s: done[0].Late = %v, want %v", name, done[0].Late, hold.NotLate)
+				if done[0].Late != holds.NotLate {
+					t.Errorf("%s: done[0].Late = %v, want %v", name, done[0].Late, holds.NotLate)
 				}
-				if done[1].Late == hold.NotLate {
+				if done[1].Late == holds.NotLate {
 					t.Errorf("%s: %+v, want the first to settle and the second late", name, done)
 				}
 				charged := money.Micro(0)
@@ -220,17 +220,17 @@ func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	stranger := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(stranger)
-	if _, err := st.Hold(t.Context(), stranger, []hold.Order{order}); err != nil {
+	if _, err := st.Hold(t.Context(), stranger, []holds.Order{order}); err != nil {
 		t.Fatal(err)
 	}
 	nowhere := wallettest.ID()
 	note(t, st, in,
-		hold.Verdict{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: hold.Ended, BillableSeconds: 5},
-		hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Canceled},
-		hold.Verdict{WorkspaceID: nowhere, RequestID: wallettest.ID(), Reason: hold.Canceled})
+		holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Ended, BillableSeconds: 5},
+		holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Canceled},
+		holds.Outcome{WorkspaceID: nowhere, RequestID: wallettest.ID(), Reason: holds.Canceled})
 	for _, id := range []uuid.UUID{workspace, nowhere} {
 		for _, done := range settle(t, st, id) {
-			if done.Late != hold.UnknownHold {
+			if done.Late != holds.UnknownHold {
 				t.Errorf("settled %+v, want an unknown hold", done)
 			}
 		}
@@ -374,11 +374,11 @@ func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	settled, order := wallettest.Order(workspace), wallettest.Order(workspace)
-	if _, err := st.Hold(t.Context(), workspace, []hold.Order{settled, order}); err != nil {
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{settled, order}); err != nil {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: hold.Ended, BillableSeconds: 60})
+	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: holds.Ended, BillableSeconds: 60})
 	settle(t, st, workspace)
 	const denied, check, readOnly, unique, final = "42501", "23514", "55000", "23505", "23001"
 	for statement, want := range map[string]string{

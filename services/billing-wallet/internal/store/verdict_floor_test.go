@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
@@ -63,7 +63,7 @@ func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 	}
 	noteAndDelete(t, pool, st, workspace, 20_000)
 	// Transactions of other tests on the same server can keep the floor where it is.
-	polltest.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.VerdictFloor() > 20_000 })
+	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.VerdictFloor() > 20_000 })
 	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE verdicts"); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestUnsettled_FindsLateCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = late.Rollback(t.Context()) }()
-	verdict := hold.Verdict{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: hold.Canceled}
-	if err := st.Note(t.Context(), late, verdict); err != nil {
+	verdict := holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Canceled}
+	if err := st.EnqueueOutcome(t.Context(), late, verdict); err != nil {
 		t.Fatalf("Note: %v", err)
 	}
 	noteAndDelete(t, pool, st, workspace, 2000)

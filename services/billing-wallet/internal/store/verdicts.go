@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	holdspkg "ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
@@ -19,8 +19,8 @@ const insertVerdict = `
 INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// Note stores verdicts for Settle, in the transaction that applies their events. It locks no wallet.
-func (s *Store) Note(ctx context.Context, tx pgx.Tx, verdicts ...hold.Verdict) error {
+// EnqueueOutcome stores verdicts for Settle, in the transaction that applies their events. It locks no wallet.
+func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, verdicts ...holdspkg.Outcome) error {
 	var batch pgx.Batch
 	for _, v := range verdicts {
 		batch.Queue(insertVerdict, verdictArgs(v))
@@ -41,7 +41,7 @@ WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
 // NoteIfHeld is Note for events that normally follow the settlement. It stores nothing if the hold is
 // settled or unknown, and returns for each verdict whether it was stored.
-func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, verdicts ...hold.Verdict) (stored []bool, err error) {
+func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, verdicts ...holdspkg.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
 	stored = make([]bool, len(verdicts))
 	for i, v := range verdicts {
@@ -61,7 +61,7 @@ func changed(into *bool) func(pgconn.CommandTag) error {
 	}
 }
 
-func verdictArgs(v hold.Verdict) pg.Args {
+func verdictArgs(v holdspkg.Outcome) pg.Args {
 	return pg.Args{
 		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
 		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
@@ -130,11 +130,11 @@ func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xm
 
 // Settlement is what one verdict came to.
 type Settlement struct {
-	Verdict hold.Verdict
+	Verdict holdspkg.Outcome
 	// Hold is as it stands now; of an unknown one only the ids are set.
-	Hold hold.Hold
+	Hold holdspkg.Hold
 	// Late is set when the verdict changed nothing.
-	Late hold.Late
+	Late holdspkg.Late
 	// TransactionID is the capture's or release's; nil when late.
 	TransactionID uuid.UUID
 }
@@ -155,7 +155,7 @@ const deleteVerdicts = `DELETE FROM verdicts WHERE id = ANY(@ids)`
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var verdicts []hold.Verdict
+		var verdicts []holdspkg.Outcome
 		waiting := &pgx.Batch{}
 		waiting.Queue(claimVerdicts, pg.Args{"workspace_id": workspaceID, "most": most, "floor": floor}).
 			Query(into(&verdicts))
@@ -178,7 +178,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, pub
 			return err
 		}
 		tx.LaterAll(batch)
-		crash.Point("billing-wallet: before settle commit")
+		failpoint.Inject("billing-wallet: before settle commit")
 		return nil
 	})
 	if err != nil {
@@ -189,13 +189,13 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, pub
 
 // lockHolds locks the wallet and reads the verdicts' holds of this workspace, which only the wallet's holder settles.
 // Without a wallet there are none.
-func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, verdicts []hold.Verdict) (ledger.Wallet, map[uuid.UUID]hold.Hold, error) {
+func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, verdicts []holdspkg.Outcome) (ledger.Wallet, map[uuid.UUID]holdspkg.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(verdicts))
 	for _, v := range verdicts {
 		requests = append(requests, v.RequestID)
 	}
 	var wallets []ledger.Wallet
-	var holds []hold.Hold
+	var holds []holdspkg.Hold
 	batch := &pgx.Batch{}
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
 	// After the lock, so that it sees what the holder before us committed.
@@ -206,7 +206,7 @@ func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid
 	if len(wallets) == 0 {
 		return ledger.Wallet{}, nil, nil
 	}
-	known := make(map[uuid.UUID]hold.Hold, len(holds))
+	known := make(map[uuid.UUID]holdspkg.Hold, len(holds))
 	for _, h := range holds {
 		if h.WorkspaceID == workspaceID {
 			known[h.RequestID] = h
@@ -221,7 +221,7 @@ FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_id
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
 // decide settles the verdicts in their order and queues what is to be written.
-func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]hold.Hold, verdicts []hold.Verdict) ([]Settlement, error) {
+func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holdspkg.Hold, verdicts []holdspkg.Outcome) ([]Settlement, error) {
 	var (
 		done     []Settlement
 		posted   []ledger.Transaction
@@ -236,11 +236,11 @@ func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]hold.Hol
 		ids = append(ids, v.ID)
 		h, ok := known[v.RequestID]
 		if !ok {
-			done = append(done, Settlement{Verdict: v, Hold: hold.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: hold.UnknownHold})
+			done = append(done, Settlement{Verdict: v, Hold: holdspkg.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: holdspkg.UnknownHold})
 			continue
 		}
 		settled, late := h.Settle(v)
-		if late != hold.NotLate {
+		if late != holdspkg.NotLate {
 			done = append(done, Settlement{Verdict: v, Hold: settled, Late: late})
 			continue
 		}

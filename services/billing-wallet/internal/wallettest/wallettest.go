@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/migrations"
@@ -46,8 +46,8 @@ func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
 }
 
 // Order asks for the default hold of half a credit.
-func Order(workspaceID uuid.UUID) hold.Order {
-	return hold.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
+func Order(workspaceID uuid.UUID) holds.Order {
+	return holds.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
 }
 
 // Balances checks what may be spent, what is held and that the books agree from every side.

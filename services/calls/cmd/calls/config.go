@@ -4,20 +4,20 @@ import (
 	"time"
 
 	"ringfence.dev/libs/app"
-	"ringfence.dev/libs/recording"
-	"ringfence.dev/services/calls/internal/asking"
-	"ringfence.dev/services/calls/internal/intake"
-	"ringfence.dev/services/calls/internal/keeping"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/services/calls/internal/callrequests"
+	"ringfence.dev/services/calls/internal/calls"
+	"ringfence.dev/services/calls/internal/peers"
 )
 
 // Config is the environment of calls.
 type Config struct {
 	app.Config
-	Peers   asking.Config
-	Intake  intake.Config
-	Keeping keeping.Config
+	Peers   peers.Config
+	Intake  callrequests.Config
+	Keeping calls.RetentionConfig
 	// Recordings is where recordings lie; the dialer has the same.
-	Recordings recording.Storage
+	Recordings recordingstore.Storage
 
 	// RepublishAfter is how long past its time a request may stay queued before it is ordered again.
 	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"how long past its time a queued request is ordered again"`

@@ -7,18 +7,12 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/services/calls/internal/asking"
-	"ringfence.dev/services/calls/internal/call"
-	"ringfence.dev/services/calls/internal/canceling"
-	"ringfence.dev/services/calls/internal/completing"
+	"ringfence.dev/services/calls/internal/callrequests"
+	"ringfence.dev/services/calls/internal/calls"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
-	"ringfence.dev/services/calls/internal/erasure"
-	"ringfence.dev/services/calls/internal/freeing"
 	"ringfence.dev/services/calls/internal/httpapi"
-	"ringfence.dev/services/calls/internal/intake"
-	"ringfence.dev/services/calls/internal/keeping"
-	"ringfence.dev/services/calls/internal/linking"
-	"ringfence.dev/services/calls/internal/republishing"
+	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
 )
@@ -28,16 +22,16 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "calls", Migrations: migrations.FS, Start: start, Handlers: handlers,
-		Check: func(cfg Config) error { _, err := linking.New(cfg.Recordings); return err },
+		Check: func(cfg Config) error { _, err := httpapi.NewRecordingLinks(cfg.Recordings); return err },
 	}
 }
 
 func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
-	peers, err := asking.New(cfg.Peers, rt.Keys)
+	peers, err := peers.New(cfg.Peers, rt.Keys)
 	if err != nil {
 		return nil, err
 	}
-	links, err := linking.New(cfg.Recordings)
+	links, err := httpapi.NewRecordingLinks(cfg.Recordings)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +41,16 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	}
 	st, relay, metrics := store.New(rt.Pool), rt.Relay, rt.Telemetry.Metrics
 	api := httpapi.New(
-		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, metrics),
-		canceling.New(st, peers, relay.Wake),
+		callrequests.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, metrics),
+		callrequests.NewCanceler(st, peers, relay.Wake),
 		st, links, peers, relay.Wake,
 	)
 	return []service.Part{
-		{Name: "completing", Run: completing.New(st, cfg.waits(), relay.Wake).Run},
-		{Name: "republishing", Run: republishing.New(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
-		{Name: "keeping", Run: keeping.New(st, cfg.Keeping).Run},
-		{Name: "erasure", Run: erasure.NewJob(st, relay.Wake).Run},
-		{Name: "freeing", Run: freeing.New(st, cfg.KeepKeys).Run},
+		{Name: "completing", Run: calls.NewCompletionJob(st, cfg.waits(), relay.Wake).Run},
+		{Name: "republishing", Run: callrequests.NewRepublishJob(st, cfg.RepublishAfter, relay.Wake, metrics).Run},
+		{Name: "keeping", Run: calls.NewRetentionJob(st, cfg.Keeping).Run},
+		{Name: "erasure", Run: calls.NewErasureJob(st, relay.Wake).Run},
+		{Name: "freeing", Run: callrequests.NewKeyExpiryJob(st, cfg.KeepKeys).Run},
 		rt.Consumer(records),
 		rt.HTTP(api.Handler(rt.Telemetry, rt.Keys)),
 	}, nil
@@ -67,4 +61,6 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 }
 
 // waits are how long call.completed waits for each part of it.
-func (c Config) waits() call.Waits { return call.Waits{Charge: c.ChargeWait, Analysis: c.AnalysisWait} }
+func (c Config) waits() callstate.Waits {
+	return callstate.Waits{Charge: c.ChargeWait, Analysis: c.AnalysisWait}
+}

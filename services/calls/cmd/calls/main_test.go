@@ -10,15 +10,14 @@ import (
 
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafkatest"
-	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/calls/internal/asking"
-	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/calls/internal/callrequests"
+	"ringfence.dev/services/calls/internal/peers"
 )
 
 // TestServe_StartsAnswersAndDrains wires the whole service and ends it.
@@ -29,13 +28,13 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 			HTTP:      httpserver.Config{Addr: freeAddr(t)},
 			Postgres:  pg.Config{URL: pool.Config().ConnString(), MaxConns: 8, StatementTimeout: 5 * time.Second},
 			Kafka:     kafkatest.New(t),
-			Trust:     trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
+			Trust:     serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
 			Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
 		},
-		Peers: asking.Config{
+		Peers: peers.Config{
 			ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1",
 		},
-		Intake: intake.Config{Lease: time.Second, Wait: time.Second},
+		Intake: callrequests.Config{Lease: time.Second, Wait: time.Second},
 
 		RepublishAfter: time.Minute, ChargeWait: time.Second, AnalysisWait: time.Second, KeepKeys: time.Hour,
 	}
@@ -50,14 +49,14 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 		if err != nil {
 			t.Errorf("serve ended with %v", err)
 		}
-	case <-time.After(polltest.Timeout):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("serve did not drain")
 	}
 }
 
 func await(t *testing.T, url string, status int) {
 	t.Helper()
-	polltest.Until(t, fmt.Sprintf("%s responds with %d", url, status), func() bool {
+	testkit.Until(t, fmt.Sprintf("%s responds with %d", url, status), func() bool {
 		resp, err := http.Get(url)
 		if err != nil {
 			return false
@@ -70,7 +69,7 @@ func await(t *testing.T, url string, status int) {
 // freeAddr is an address that nobody else takes until the service does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := loopback.Port()
+	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,21 +7,21 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 )
 
 // Consumer applies events.
 type Consumer struct {
 	store     *store.Store
-	waits     call.Waits
+	waits     callstate.Waits
 	wakeRelay func()
 	late      *prometheus.CounterVec
 	ended     *prometheus.CounterVec
 }
 
 // New returns a consumer. wakeRelay is called after events were written to the outbox.
-func New(st *store.Store, waits call.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
+func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -22,8 +22,8 @@ type report struct {
 	event *eventv1.DialEvent
 	// requestID is nil for an inbound call; news is nil while there is no call.
 	requestID *uuid.UUID
-	news      *call.Call
-	analysis  *call.Analysis
+	news      *callstate.Call
+	analysis  *callstate.Analysis
 	// erasure is that of the person who called us; nil: none.
 	erasure *uuid.UUID
 }
@@ -118,13 +118,13 @@ func read(rec kafka.Record) (r report, err error) {
 	if r.event.GetCall() == nil {
 		return r, nil
 	}
-	news, err := call.FromDialer(r.event)
+	news, err := callstate.FromDialer(r.event)
 	if err != nil {
 		return r, kafka.Parkf("%w", err)
 	}
 	r.news = &news
 	if analysed := r.event.GetAnalysed(); analysed != nil {
-		analysis, err := call.AnalysisFrom(analysed)
+		analysis, err := callstate.AnalysisFrom(analysed)
 		if err != nil {
 			return r, kafka.Parkf("read analysis of call %s: %w", news.ID, err)
 		}
@@ -170,9 +170,9 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 		}
 		return nil
 	case *eventv1.DialEvent_Blocked:
-		changed = req.Block(call.Ending{Code: e.Blocked.GetErrorCode(), Detail: e.Blocked.GetErrorDetail()}, at)
+		changed = req.Block(callstate.Ending{Code: e.Blocked.GetErrorCode(), Detail: e.Blocked.GetErrorDetail()}, at)
 	case *eventv1.DialEvent_Failed:
-		changed = req.Fail(call.Ending{Code: e.Failed.GetErrorCode(), Detail: e.Failed.GetErrorDetail()}, at)
+		changed = req.Fail(callstate.Ending{Code: e.Failed.GetErrorCode(), Detail: e.Failed.GetErrorDetail()}, at)
 	case *eventv1.DialEvent_Rescheduled:
 		if released := e.Rescheduled.GetReleasedAttempt(); released > 0 {
 			changed = req.Release(released)
@@ -191,15 +191,15 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	return nil
 }
 
-func follow(req *call.Request, r report, at time.Time) bool {
-	why := call.Ending{Code: r.event.GetCall().GetErrorCode(), Detail: r.event.GetCall().GetErrorDetail()}
+func follow(req *callstate.Request, r report, at time.Time) bool {
+	why := callstate.Ending{Code: r.event.GetCall().GetErrorCode(), Detail: r.event.GetCall().GetErrorDetail()}
 	return req.Follow(r.news, why, at)
 }
 
 // foldCall moves the call, or creates it: intermediate facts may be missing, an inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.news.ID)
-	var before call.Status
+	var before callstate.Status
 	var changed bool
 	if known != nil {
 		if known.WorkspaceID != r.news.WorkspaceID {
@@ -240,7 +240,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 
 // begin creates a call from the dialer's first event of it. It copies the reference and, if it is stored
 // already, the charge from the call's request.
-func begin(f *store.Fold, news call.Call) (*call.Call, error) {
+func begin(f *store.Fold, news callstate.Call) (*callstate.Call, error) {
 	if news.CallRequestID == nil {
 		return &news, nil
 	}
@@ -256,7 +256,7 @@ func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 	return &news, nil
 }
 
-func (c *Consumer) keep(ctx context.Context, f *countedFold, known *call.Call, before call.Status) error {
+func (c *Consumer) keep(ctx context.Context, f *countedFold, known *callstate.Call, before callstate.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
 	if known.Status.Terminal() && !before.Terminal() {
 		cause := "none"

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/money"
@@ -82,7 +82,7 @@ func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID
 	}
 	exists, err := c.store.Unconfirmed(ctx, tx, requestID, workspaceID, time.Now())
 	if err == nil && !exists {
-		crash.Point("calls: after tombstone")
+		failpoint.Inject("calls: after tombstone")
 	}
 	return err
 }

@@ -11,18 +11,17 @@ import (
 	"ringfence.dev/libs/aimodel"
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/agent"
+	"ringfence.dev/services/calls/internal/agents"
 )
 
 // agentBody is the JSON of an agent: its own fields, every other setting beside them and, if there
 // are any, the announced retirements of its models.
-type agentBody struct{ agent.Agent }
+type agentBody struct{ agents.Agent }
 
-func agentView(a agent.Agent) agentBody { return agentBody{a} }
+func agentView(a agents.Agent) agentBody { return agentBody{a} }
 
 func (b agentBody) MarshalJSON() ([]byte, error) {
 	settings := map[string]json.RawMessage{} // kept as they came: not every JSON number fits a float
@@ -34,7 +33,7 @@ func (b agentBody) MarshalJSON() ([]byte, error) {
 		view[name] = value
 	}
 	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
-	view["created_at"], view["updated_at"] = openapi.TimestampOf(instant.Of(b.ID)), openapi.TimestampOf(b.UpdatedAt)
+	view["created_at"], view["updated_at"] = openapi.TimestampOf(page.TimeOf(b.ID)), openapi.TimestampOf(b.UpdatedAt)
 	if retiring := b.RetiringModels(); len(retiring) > 0 {
 		view["retiring_models"] = retiringViews(retiring)
 	}
@@ -73,7 +72,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("make agent id: %w", err)
 	}
-	added, err := agent.New(id, workspaceID, body)
+	added, err := agents.New(id, workspaceID, body)
 	if err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 
 // publish makes a committed agent known outside of calls: it wakes the relay, which publishes the event,
 // and waits until the dialer has stored the agent. subject begins the message of a 503.
-func (a *API) publish(r *http.Request, subject string, changed agent.Agent) error {
+func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Fact(changed.UpdatedAt)
 	if err != nil {
@@ -141,7 +140,7 @@ func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	changed, err := a.change(r, func(found *agent.Agent) error { return found.Change(body) })
+	changed, err := a.change(r, func(found *agents.Agent) error { return found.Change(body) })
 	if err != nil {
 		return err
 	}
@@ -157,7 +156,7 @@ type deletedBody struct {
 // deleteAgent handles DELETE …/agents/{agent_id}. Queued requests of the agent become blocked with
 // invalid_agent. It responds when the dialer has stored the deletion.
 func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	changed, err := a.change(r, func(found *agent.Agent) error {
+	changed, err := a.change(r, func(found *agents.Agent) error {
 		found.Delete(a.now())
 		return nil
 	})
@@ -167,14 +166,14 @@ func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, deletedBody{Deleted: true, ID: changed.ID})
 }
 
-func (a *API) change(r *http.Request, change func(*agent.Agent) error) (agent.Agent, error) {
+func (a *API) change(r *http.Request, change func(*agents.Agent) error) (agents.Agent, error) {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
-		return agent.Agent{}, err
+		return agents.Agent{}, err
 	}
 	changed, err := a.store.ChangeAgent(r.Context(), workspaceID, id, a.now(), change)
 	if err != nil {
-		return agent.Agent{}, missing(err, "agent")
+		return agents.Agent{}, missing(err, "agent")
 	}
 	return changed, a.publish(r, "The change", changed)
 }
@@ -190,7 +189,7 @@ func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
 // workspace is the path's workspace, which must be the one that the gateway has signed.
 func workspace(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
-	if err != nil || id != trust.CallerFrom(r.Context()).WorkspaceID {
+	if err != nil || id != serviceauth.CallerFrom(r.Context()).WorkspaceID {
 		return uuid.Nil, apierr.New(http.StatusNotFound, "not_found", "No such workspace.")
 	}
 	return id, nil

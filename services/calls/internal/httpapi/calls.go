@@ -9,23 +9,22 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 )
 
 // lightView is the call of specification 2.2.
-func lightView(c call.Call) openapi.CallSummaryItem {
+func lightView(c callstate.Call) openapi.CallSummaryItem {
 	return openapi.CallSummaryItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
 		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds,
-		CreatedAt: openapi.TimestampOf(instant.Of(c.ID)), ExternalRef: c.ExternalRef,
+		CreatedAt: openapi.TimestampOf(page.TimeOf(c.ID)), ExternalRef: c.ExternalRef,
 	}
 }
 
@@ -40,7 +39,7 @@ func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := a.store.Calls(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, p, filter)
+	rows, err := a.store.Calls(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, p, filter)
 	if err != nil {
 		return err
 	}
@@ -48,10 +47,10 @@ func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
 }
 
 func callFilter(query url.Values) (f store.CallFilter, err error) {
-	if f.Status, err = httpserver.QueryEnum(query, "status", call.Statuses()...); err != nil {
+	if f.Status, err = httpserver.QueryEnum(query, "status", callstate.Statuses()...); err != nil {
 		return f, err
 	}
-	if f.Direction, err = httpserver.QueryEnum(query, "direction", call.Inbound, call.Outbound); err != nil {
+	if f.Direction, err = httpserver.QueryEnum(query, "direction", callstate.Inbound, callstate.Outbound); err != nil {
 		return f, err
 	}
 	if f.AgentID, err = httpserver.QueryUUID(query, "agent_id"); err != nil {
@@ -72,11 +71,11 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 		return f, err
 	}
 	if after != nil { // exclusive: the first key of the millisecond that follows
-		first := instant.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
+		first := page.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
 		f.From = &first
 	}
 	if before != nil { // exclusive: every key of an earlier millisecond
-		end := instant.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
+		end := page.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
 		f.Until = &end
 	}
 	return f, nil
@@ -138,11 +137,11 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 		return apierr.New(http.StatusNotFound, "recording_not_available", "No recording is available for this call.")
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recording.LinkLife / time.Second)})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recordingstore.LinkLife / time.Second)})
 }
 
 // link leads to the call's recording; empty when there is none to be had.
-func (a *API) link(ctx context.Context, c call.Call) (string, error) {
+func (a *API) link(ctx context.Context, c callstate.Call) (string, error) {
 	if c.RecordingKey == nil || a.links == nil {
 		return "", nil
 	}
@@ -156,12 +155,12 @@ func (a *API) link(ctx context.Context, c call.Call) (string, error) {
 	return a.links.Link(ctx, key)
 }
 
-func (a *API) call(r *http.Request) (call.Call, error) {
+func (a *API) call(r *http.Request) (callstate.Call, error) {
 	id, err := httpserver.PathID(r, "id", "call")
 	if err != nil {
-		return call.Call{}, err
+		return callstate.Call{}, err
 	}
 	telemetry.Annotate(r.Context(), "call_id", id.String())
-	c, err := a.store.Call(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	c, err := a.store.Call(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	return c, missing(err, "call")
 }

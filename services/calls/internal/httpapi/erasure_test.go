@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 )
@@ -95,7 +95,7 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 		t.Errorf("of the other person's request %v was told", told)
 	}
 	got := r.want(http.StatusOK, "GET", "/v1/calls/"+live.id(), nil)
-	jsontest.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
+	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.toldOnward(erasure, over, live, waiting, queued)
 
 	r.erase(erasure, 1) // ordered again: told again, the same

@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 // told is a dialer's and a wallet's account of one request.
@@ -163,7 +163,7 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	if diff := cmp.Diff(full, events[2]["data"]); diff != "" {
 		t.Errorf("event data and GET differ (-get +event):\n%s", diff)
 	}
-	jsontest.Members(t, "call", full, map[string]any{
+	testkit.Members(t, "call", full, map[string]any{
 		"credits_charged": 0.005, "outcome": "interested", "external_ref": "order-1042", "campaign_id": nil,
 	})
 	for _, key := range []string{"transcript", "recording_url", "id"} {
@@ -173,9 +173,9 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	}
 	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" {
 		t.Errorf(`call.ringing: status = %q, want "ringing"`, status)
-	} else if events[0]["id"] != call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String() {
+	} else if events[0]["id"] != callstate.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String() {
 		t.Errorf(`call.ringing: events[0]["id"] = %q, want %q`,
-			events[0]["id"], call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String())
+			events[0]["id"], callstate.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String())
 	}
 }
 
@@ -251,7 +251,7 @@ func TestFacts_EndsOfACall(t *testing.T) {
 				t.Errorf("events = %v, want %s once and at once", got, tt.event)
 			}
 			full := a.read()
-			jsontest.Members(t, "call", full, map[string]any{
+			testkit.Members(t, "call", full, map[string]any{
 				"credits_charged": nil, "hangup_cause": tt.cause, "summary": nil,
 			})
 		})
@@ -277,7 +277,7 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}
 	}))
 	req := r.request(a.request)
-	jsontest.Members(t, "request", req, map[string]any{
+	testkit.Members(t, "request", req, map[string]any{
 		"status": "blocked", "error_code": "recipient_dnd", "error_detail": "The number opted out.",
 	})
 	if req["completed_at"] == nil {
@@ -306,7 +306,7 @@ func TestFacts_InboundCall(t *testing.T) {
 		t.Errorf("events = %v, want all without waiting for a charge", got)
 	}
 	full := a.read()
-	jsontest.Members(t, "call", full, map[string]any{"direction": "inbound", "from": "anonymous", "contact_id": nil})
+	testkit.Members(t, "call", full, map[string]any{"direction": "inbound", "from": "anonymous", "contact_id": nil})
 	if full["timings"].(map[string]any)["queued_at"] != nil {
 		t.Errorf("call: full[\"timings\"].(map[string]any)[\"queued_at\"] = %v, want nil",
 			full["timings"].(map[string]any)["queued_at"])

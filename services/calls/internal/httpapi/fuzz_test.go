@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
-	"ringfence.dev/libs/fuzztest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 // FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
@@ -17,14 +17,14 @@ func FuzzAPI(f *testing.F) {
 	agents := r.admin("/agents")
 	good := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":{"b":[1]}},"external_ref":"order-1","idempotency_key":"k-1",` +
 		`"scheduled_for":"2026-12-04T09:00:00+02:00","schedule_if_outside_hours":true}`
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: r.server.Config.Handler,
 		Prepare: func(t testing.TB, request *http.Request) {
-			token, err := r.gateway.SignCaller("calls", trust.Caller{WorkspaceID: r.workspace, RequestID: newID(t), Access: trust.Write, Operator: "ann"})
+			token, err := r.gateway.SignCaller("calls", serviceauth.Caller{WorkspaceID: r.workspace, RequestID: newID(t), Access: serviceauth.Write, Operator: "ann"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(serviceauth.CallerHeader, token)
 		},
 		Routes: []string{
 			"POST /v1/calls", "GET /v1/calls", "GET /v1/calls/{}", "GET /v1/calls/{}/transcript", "GET /v1/calls/{}/recording",

@@ -14,9 +14,9 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -76,7 +76,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	}
 
 	got := map[string][]string{}
-	reading, cancel := context.WithTimeout(ctx, polltest.Timeout)
+	reading, cancel := context.WithTimeout(ctx, testkit.Timeout)
 	defer cancel()
 	for complete := 0; complete < calls; {
 		fetches := client.PollFetches(reading)
@@ -113,7 +113,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 			t.Errorf("call %s: events %v", id, types)
 		}
 	}
-	polltest.Until(t, "the poison record to be parked", func() bool {
+	testkit.Until(t, "the poison record to be parked", func() bool {
 		return r.count(`SELECT count(*) FROM calls WHERE NOT closed`) == 0 && r.count(`SELECT count(*) FROM parked`) > 0
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 )
 
 // TestLimits_AtAndOnePast counts in characters (contract.md §6).
@@ -86,11 +86,11 @@ func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
 // raw sends a signed request and gives the answer's text.
 func (r *rig) raw(request *http.Request) string {
 	r.t.Helper()
-	token, err := r.gateway.SignCaller("calls", trust.Caller{WorkspaceID: r.workspace, RequestID: newID(r.t), Access: trust.Write, Operator: "test"})
+	token, err := r.gateway.SignCaller("calls", serviceauth.Caller{WorkspaceID: r.workspace, RequestID: newID(r.t), Access: serviceauth.Write, Operator: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	request.Header.Set(trust.CallerHeader, token)
+	request.Header.Set(serviceauth.CallerHeader, token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		r.t.Fatal(err)

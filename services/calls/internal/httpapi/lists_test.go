@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -170,7 +170,7 @@ func TestAgents_LifeOfOne(t *testing.T) {
 	added := r.want(http.StatusCreated, "POST", r.admin("/agents"), `{"name":"Bo","from_number":"+15005550006","max_call_seconds":60,"voice":"calm"}`)
 	path := r.admin("/agents/" + added["id"].(string))
 	got := r.want(http.StatusOK, "GET", path, nil)
-	jsontest.Members(t, "agent", got, map[string]any{
+	testkit.Members(t, "agent", got, map[string]any{
 		"name": "Bo", "voice": "calm", "from_number": "+15005550006", "max_call_seconds": 60.0,
 	})
 	if got := r.want(http.StatusOK, "PATCH", path, `{"voice":null,"name":"Bob"}`); got["name"] != "Bob" {

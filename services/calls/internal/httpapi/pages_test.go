@@ -14,12 +14,12 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"ringfence.dev/libs/pagetest"
+	"ringfence.dev/libs/testkit"
 )
 
 // fetch reads a page as a workspace.
-func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) pagetest.Page {
-	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) testkit.Page {
+	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		r.t.Helper()
 		query.Set("limit", fmt.Sprint(limit))
 		if query.Del("starting_after"); after != uuid.Nil {
@@ -91,7 +91,7 @@ func TestCalls_EveryPageIsExact(t *testing.T) {
 			"status": append([]string{"", "", "canceled"}, statuses...), "direction": {"", "", "inbound", "outbound"}, "agent_id": {"", "", anAgent, anotherAgent},
 			"contact_id": {"", "", "", aContact}, "external_ref": {"", "", "", "a%b"},
 		})
-		pagetest.Check(rt, pagetest.List{
+		testkit.CheckPages(rt, testkit.List{
 			Fetch: r.fetch(workspace, "/v1/calls", filter.query()),
 			Insert: func(rt *rapid.T) uuid.UUID {
 				id, c := newID(t), drawn(rt, "call", map[string][]string{
@@ -126,7 +126,7 @@ func TestRequests_EveryPageIsExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace, items := newID(t), map[uuid.UUID]traits{}
 		filter := drawn(rt, "filter", map[string][]string{"status": {"", "queued", "dialing", "blocked", "failed"}, "external_ref": {"", "", "ä_", "b"}})
-		pagetest.Check(rt, pagetest.List{
+		testkit.CheckPages(rt, testkit.List{
 			Fetch: r.fetch(workspace, "/v1/call-requests", filter.query()),
 			Insert: func(rt *rapid.T) uuid.UUID {
 				id, item := newID(t), drawn(rt, "request", map[string][]string{"external_ref": {"", "ä_", "b"}})
@@ -146,12 +146,12 @@ func TestRequests_EveryPageIsExact(t *testing.T) {
 func TestLists_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	pagetest.Race(t, func() uuid.UUID {
+	testkit.Race(t, func() uuid.UUID {
 		id := newID(t)
 		r.exec(insertCall, id, r.workspace, "busy", "outbound", anAgent, "", "")
 		return id
 	}, r.fetch(r.workspace, "/v1/calls", url.Values{"status": {"busy"}}))
-	pagetest.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
+	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
 // What names nothing of the list is no cursor: an id of another list, of another workspace, of nobody.

@@ -13,10 +13,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 )
@@ -34,7 +33,7 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	if got, want := strings.Join(keys, " "), "agent_id call_id completed_at created_at dialed_at error_code error_detail external_ref id scheduled_for status to updated_at"; got != want {
 		t.Errorf("fields = %s, want %s", got, want)
 	}
-	jsontest.Members(t, "request", body, map[string]any{
+	testkit.Members(t, "request", body, map[string]any{
 		"status": "queued", "external_ref": "order-1042", "call_id": nil,
 	})
 	ordered := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
@@ -361,7 +360,7 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	})
 	slow := make(chan answer, 1)
 	go func() { slow <- r.do("POST", "/v1/calls", r.order("idempotency_key", "k")) }()
-	polltest.Until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
+	testkit.Until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
 	quick := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	close(release)
 	if a := <-slow; a.status != http.StatusOK {

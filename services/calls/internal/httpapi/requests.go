@@ -9,23 +9,22 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 )
 
 // requestView is the call request of specification 2.3.
-func requestView(r call.Request) openapi.CallRequest {
+func requestView(r callstate.Request) openapi.CallRequest {
 	return openapi.CallRequest{
 		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
 		ScheduledFor: openapi.TimestampOf(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
 		DialedAt: openapi.TimestampOrNull(r.DialedAt), CompletedAt: openapi.TimestampOrNull(r.CompletedAt),
-		CreatedAt: openapi.TimestampOf(instant.Of(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
+		CreatedAt: openapi.TimestampOf(page.TimeOf(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
 	}
 }
 
@@ -36,7 +35,7 @@ func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	req, replayed, err := a.intake.Place(r.Context(), workspaceID, body, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		return err
@@ -57,13 +56,13 @@ func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var filter store.RequestFilter
-	if filter.Status, err = httpserver.QueryEnum(query, "status", call.RequestStatuses()...); err != nil {
+	if filter.Status, err = httpserver.QueryEnum(query, "status", callstate.RequestStatuses()...); err != nil {
 		return err
 	}
 	if filter.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
 		return err
 	}
-	rows, err := a.store.Requests(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, p, filter)
+	rows, err := a.store.Requests(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, p, filter)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (a *API) readRequest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := a.store.Request(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	req, err := a.store.Request(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return missing(err, "call request")
 	}
@@ -89,7 +88,7 @@ func (a *API) cancelRequest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := a.desk.Cancel(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	req, err := a.desk.Cancel(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return err
 	}

@@ -22,26 +22,22 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/inbox"
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
-	"ringfence.dev/services/calls/internal/asking"
-	"ringfence.dev/services/calls/internal/call"
-	"ringfence.dev/services/calls/internal/canceling"
-	"ringfence.dev/services/calls/internal/completing"
+	"ringfence.dev/services/calls/internal/callrequests"
+	"ringfence.dev/services/calls/internal/calls"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
-	"ringfence.dev/services/calls/internal/intake"
-	"ringfence.dev/services/calls/internal/linking"
-	"ringfence.dev/services/calls/internal/republishing"
+	peerspkg "ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
 )
@@ -55,9 +51,9 @@ type rig struct {
 	store     *store.Store
 	peers     *peers
 	server    *httptest.Server
-	gateway   *trust.Keys
+	gateway   *serviceauth.Keys
 	handlers  inbox.Handlers
-	waits     call.Waits
+	waits     callstate.Waits
 	workspace uuid.UUID
 	agent     uuid.UUID
 	backlog   atomic.Int64
@@ -65,16 +61,16 @@ type rig struct {
 }
 
 type settings struct {
-	intake intake.Config
-	waits  call.Waits
-	links  *linking.Links
+	intake callrequests.Config
+	waits  callstate.Waits
+	links  *httpapi.RecordingLinks
 }
 
 func newRig(t testing.TB, change ...func(*settings)) *rig {
 	t.Helper()
 	set := settings{
-		intake: intake.Config{Lease: 30 * time.Second, Wait: 10 * time.Second},
-		waits:  call.Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second},
+		intake: callrequests.Config{Lease: 30 * time.Second, Wait: 10 * time.Second},
+		waits:  callstate.Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second},
 	}
 	for _, c := range change {
 		c(&set)
@@ -86,16 +82,16 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	}
 	r.gateway = keys(t, "gateway")
 	self := keys(t, "calls", r.gateway)
-	asked, err := asking.New(asking.Config{
+	asked, err := peerspkg.New(peerspkg.Config{
 		ContactsURL: r.peer("contacts-compliance", self), WalletURL: r.peer("billing-wallet", self), DialerURL: r.peer("dialer", self),
 	}, self)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.Patience = polltest.Timeout
+	asked.Patience = testkit.Timeout
 	wake := func() {}
-	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
-	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, asked, wake)
+	in := callrequests.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
+	api := httpapi.New(in, callrequests.NewCanceler(r.store, asked, wake), r.store, set.links, asked, wake)
 	r.server = httptest.NewServer(api.Handler(nil, self))
 	t.Cleanup(r.server.Close)
 	r.handlers = consumer.New(r.store, set.waits, wake, r.metrics).Handlers()
@@ -104,7 +100,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 }
 
 // peer serves all questions as one service of the name; only calls may ask.
-func (r *rig) peer(name string, self *trust.Keys) string {
+func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).Answer("calls")
 	mux := http.NewServeMux()
@@ -118,11 +114,11 @@ func (r *rig) peer(name string, self *trust.Keys) string {
 }
 
 // keys makes a service's keys: calls trusts the gateway, its peers trust calls.
-func keys(t testing.TB, self string, trusted ...*trust.Keys) *trust.Keys {
+func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
-	cfg := trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed)}
+	cfg := serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed)}
 	asker := map[string]string{"calls": "gateway"}[self]
 	if asker == "" {
 		asker = "calls"
@@ -130,7 +126,7 @@ func keys(t testing.TB, self string, trusted ...*trust.Keys) *trust.Keys {
 	for _, k := range trusted {
 		cfg.TrustedKeys = append(cfg.TrustedKeys, asker+"="+k.Public())
 	}
-	k, err := trust.New(self, cfg)
+	k, err := serviceauth.New(self, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,11 +187,11 @@ func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ..
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller("calls", trust.Caller{WorkspaceID: workspace, RequestID: newID(r.t), Access: trust.Write, Operator: "test"})
+	token, err := r.gateway.SignCaller("calls", serviceauth.Caller{WorkspaceID: workspace, RequestID: newID(r.t), Access: serviceauth.Write, Operator: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.Header.Set(trust.CallerHeader, token)
+	req.Header.Set(serviceauth.CallerHeader, token)
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -211,7 +207,7 @@ func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ..
 		r.t.Error(err)
 		return a
 	}
-	timetest.Check(r.t, raw, "summary")
+	testkit.CheckTimestamps(r.t, raw, "summary")
 	if err := json.Unmarshal(raw, &a.body); err != nil {
 		r.t.Errorf("%s %s: decode answer %d: %v", method, path, resp.StatusCode, err)
 	}
@@ -243,7 +239,7 @@ func (r *rig) place(more ...any) uuid.UUID {
 
 // deliver hands one fact to its handler in a transaction of its own, past the inbox: the handlers themselves must stand repeats.
 func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
-	return inboxtest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
+	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		fact))
 }
 
@@ -251,7 +247,7 @@ func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
 func (r *rig) rollBack(topic kafka.Topic, key string, fact proto.Message) {
 	r.t.Helper()
 	err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-		if err := inboxtest.Apply(r.t.Context(), tx, r.handlers[topic.Name], r.record(topic, key, fact)); err != nil {
+		if err := kafkatest.Apply(r.t.Context(), tx, r.handlers[topic.Name], r.record(topic, key, fact)); err != nil {
 			return err
 		}
 		return tx.Rollback(r.t.Context())
@@ -371,14 +367,14 @@ func (r *rig) request(id uuid.UUID) map[string]any {
 
 func (r *rig) complete() {
 	r.t.Helper()
-	if err := completing.New(r.store, r.waits, func() {}).Once(r.t.Context()); err != nil {
+	if err := calls.NewCompletionJob(r.store, r.waits, func() {}).Once(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 func (r *rig) republish(after time.Duration) {
 	r.t.Helper()
-	if err := republishing.New(r.store, after, func() {}, prometheus.NewRegistry()).Once(r.t.Context()); err != nil {
+	if err := callrequests.NewRepublishJob(r.store, after, func() {}, prometheus.NewRegistry()).Once(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -9,23 +9,21 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
-	"ringfence.dev/services/calls/internal/asking"
-	"ringfence.dev/services/calls/internal/canceling"
-	"ringfence.dev/services/calls/internal/intake"
-	"ringfence.dev/services/calls/internal/linking"
+	"ringfence.dev/services/calls/internal/callrequests"
+	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
 )
 
 // API answers.
 type API struct {
-	intake *intake.Intake
-	desk   *canceling.Desk
+	intake *callrequests.Intake
+	desk   *callrequests.Canceler
 	store  *store.Store
-	links  *linking.Links
-	peers  *asking.Peers
+	links  *RecordingLinks
+	peers  *peers.Clients
 	wake   func()
 	now    func() time.Time
 }
@@ -33,14 +31,14 @@ type API struct {
 // New returns the API. wake is called after a commit that wrote to the outbox. If links is nil, there
 // are no recordings.
 func New(
-	in *intake.Intake, desk *canceling.Desk, st *store.Store, links *linking.Links, peers *asking.Peers, wake func(),
+	in *callrequests.Intake, desk *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
 ) *API {
 	return &API{intake: in, desk: desk, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }
 
 // Handler returns the routes of the service: /v1 for customers, /admin/v1 for operators, and
 // ApplySetting for the gateway.
-func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
+func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Handler {
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {
 		r.Use(keys.RequireCaller)
@@ -65,7 +63,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
 		r.Patch("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.changeAgent))
 		r.Delete("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.deleteAgent))
 	})
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(trust.Gateway))
+	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
@@ -38,7 +38,7 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 		r.t.Fatalf("encode event: %v", err)
 	}
 	return pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-		return inboxtest.Apply(r.t.Context(), tx, r.handlers[kafka.Workspaces.Name], kafka.Record{
+		return kafkatest.Apply(r.t.Context(), tx, r.handlers[kafka.Workspaces.Name], kafka.Record{
 			Topic: kafka.Workspaces.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
 		})
 	})

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/services/calls/internal/republishing"
+	"ringfence.dev/services/calls/internal/callrequests"
 )
 
 func (r *rig) cancel(id uuid.UUID) answer {
@@ -291,7 +291,7 @@ func TestRepublish_IsBounded(t *testing.T) {
 			day' + n * interval '1 s',
 			schedule_if_outside_hours, max_call_seconds, queued_at, '' FROM call_requests, generate_series(1, 800) n WHERE id
 				= $1`, first)
-	republisher := republishing.New(r.store, 15*time.Minute, func() {}, prometheus.NewRegistry())
+	republisher := callrequests.NewRepublishJob(r.store, 15*time.Minute, func() {}, prometheus.NewRegistry())
 	published := func() int { return r.count(`SELECT count(*) FROM call_requests WHERE republished_at IS NOT NULL`) }
 	for pass, want := range []int{500, 800, 800} {
 		if err := republisher.Once(t.Context()); err != nil {

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/linking"
+	"ringfence.dev/services/calls/internal/httpapi"
 )
 
 // wants tells calls which features the workspace has.
@@ -27,14 +27,14 @@ func (r *rig) wants(version int64, transcripts, recordings bool) {
 	})
 }
 
-func localLinks(t *testing.T) (*linking.Links, *recording.Links) {
+func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	t.Helper()
-	storage := recording.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))}, LinkURL: "https://api.example.com"}
-	made, err := linking.New(storage)
+	storage := recordingstore.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))}, LinkURL: "https://api.example.com"}
+	made, err := httpapi.NewRecordingLinks(storage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := recording.NewLinks(storage)
+	known, err := recordingstore.NewLinks(storage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	made, known := localLinks(t)
 	r := newRig(t, func(s *settings) { s.links = made })
 	a := r.account(r.place())
-	key := recording.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
+	key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
 	a.tell(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
 	path := "/v1/calls/" + a.id() + "/recording"
 	if _, shown := a.read()["recording_url"]; shown {
@@ -150,8 +150,8 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 		if link.Host != "api.example.com" {
 			t.Errorf("link.Host = %q, want \"api.example.com\"", link.Host)
 		}
-		if link.Path != recording.Path+key {
-			t.Errorf("link.Path = %v, want %v", link.Path, recording.Path+key)
+		if link.Path != recordingstore.Path+key {
+			t.Errorf("link.Path = %v, want %v", link.Path, recordingstore.Path+key)
 		}
 		if err := known.Check(key, link.Query(), time.Now().Add(59*time.Minute)); err != nil {
 			t.Errorf("known.Check: %v", err)
@@ -180,7 +180,7 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 
 func TestRecording_APresignedLinkIsMadeWithoutAskingTheStorage(t *testing.T) {
 	t.Parallel()
-	links, err := linking.New(recording.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
+	links, err := httpapi.NewRecordingLinks(recordingstore.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 )
 
 // scheduled_for is a whole second. An encoder that leaves out zeros writes it without decimals.
@@ -31,7 +31,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := timetest.Check(t, document); got != want {
+		if got := testkit.CheckTimestamps(t, document); got != want {
 			t.Errorf("GET %s: %d timestamps in %s, want %d", path, got, document, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/calls/internal/agent"
+	"ringfence.dev/services/calls/internal/agents"
 )
 
 const agentColumns = `id, workspace_id, version, name, from_e164, max_call_seconds, settings, updated_at, deleted_at`
@@ -23,15 +23,15 @@ VALUES (@id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @set
 RETURNING ` + agentColumns
 
 // AddAgent stores a new agent and tells agents.v1.
-func (s *Store) AddAgent(ctx context.Context, a agent.Agent, at time.Time) (agent.Agent, error) {
+func (s *Store) AddAgent(ctx context.Context, a agents.Agent, at time.Time) (agents.Agent, error) {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if a, err = pg.One[agent.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
+		if a, err = pg.One[agents.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
 			return err
 		}
 		return putAgent(ctx, tx, a, at)
 	})
 	if err != nil {
-		return agent.Agent{}, fmt.Errorf("insert agent: %w", err)
+		return agents.Agent{}, fmt.Errorf("insert agent: %w", err)
 	}
 	return a, nil
 }
@@ -48,23 +48,23 @@ RETURNING ` + agentColumns
 
 // ChangeAgent applies change to the locked agent and publishes it. It returns pg.ErrNotFound if
 // there is none or it was deleted.
-func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agent.Agent) error) (agent.Agent, error) {
-	var a agent.Agent
+func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agents.Agent) error) (agents.Agent, error) {
+	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if a, err = pg.One[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID,
+		if a, err = pg.One[agents.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID,
 			"id": id}); err != nil {
 			return err
 		}
 		if err = change(&a); err != nil {
 			return err
 		}
-		if a, err = pg.One[agent.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {
+		if a, err = pg.One[agents.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {
 			return err
 		}
 		return putAgent(ctx, tx, a, at)
 	})
 	if err != nil {
-		return agent.Agent{}, fmt.Errorf("change agent %s: %w", id, err)
+		return agents.Agent{}, fmt.Errorf("change agent %s: %w", id, err)
 	}
 	return a, nil
 }
@@ -74,10 +74,10 @@ SELECT ` + agentColumns + ` FROM agents
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
 // Agent reads one agent; pg.ErrNotFound when there is none or it was deleted.
-func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agent.Agent, error) {
-	a, err := pg.One[agent.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agents.Agent, error) {
+	a, err := pg.One[agents.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
-		return agent.Agent{}, fmt.Errorf("read agent %s: %w", id, err)
+		return agents.Agent{}, fmt.Errorf("read agent %s: %w", id, err)
 	}
 	return a, nil
 }
@@ -90,26 +90,26 @@ ORDER BY id DESC LIMIT @rows`
 const agentExists = `SELECT EXISTS (SELECT FROM agents WHERE workspace_id = @workspace_id AND id = @after)`
 
 // Agents lists a workspace's agents, newest first, one row more than the page holds.
-func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Request) ([]agent.Agent, error) {
+func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Request) ([]agents.Agent, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, agentExists, p, args); err != nil {
 		return nil, err
 	}
-	rows, err := pg.Many[agent.Agent](ctx, s.pool, listAgents, args)
+	rows, err := pg.Many[agents.Agent](ctx, s.pool, listAgents, args)
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
 	return rows, nil
 }
 
-func agentArgs(a agent.Agent) pgx.NamedArgs {
+func agentArgs(a agents.Agent) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": a.ID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.From,
 		"max_call_seconds": a.MaxCallSeconds, "settings": a.Settings, "deleted_at": a.DeletedAt,
 	}
 }
 
-func putAgent(ctx context.Context, tx pgx.Tx, a agent.Agent, at time.Time) error {
+func putAgent(ctx context.Context, tx pgx.Tx, a agents.Agent, at time.Time) error {
 	fact, err := a.Fact(at)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
@@ -29,10 +29,10 @@ const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcrip
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
 // Call reads one call of the workspace.
-func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (call.Call, error) {
-	c, err := pg.One[call.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Call, error) {
+	c, err := pg.One[callstate.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
-		return call.Call{}, fmt.Errorf("read call %s: %w", id, err)
+		return callstate.Call{}, fmt.Errorf("read call %s: %w", id, err)
 	}
 	return c, nil
 }
@@ -87,7 +87,7 @@ const (
 const callExists = `SELECT EXISTS (SELECT FROM calls WHERE workspace_id = @workspace_id AND id = @after)`
 
 // Calls lists calls as far as the light form shows them, newest first, one row more than the page holds.
-func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request, f CallFilter) ([]call.Call, error) {
+func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request, f CallFilter) ([]callstate.Call, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, callExists, p, args); err != nil {
 		return nil, err
@@ -100,12 +100,12 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	if below := p.Below(); f.Until != nil && bytes.Compare(f.Until[:], below[:]) < 0 {
 		args["below"] = *f.Until
 	}
-	args["directions"], args["standings"] = call.Lanes(f.Direction, call.Status(f.Status))
+	args["directions"], args["standings"] = callstate.Lanes(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
 	if f.AgentID != nil && f.ExternalRef != nil { // two indexes serve: which is better depends on the values
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
-	rows, err := listed[call.Call](ctx, s.pool, f.statement(), given...)
+	rows, err := listed[callstate.Call](ctx, s.pool, f.statement(), given...)
 	if err != nil {
 		return nil, fmt.Errorf("list calls: %w", err)
 	}
@@ -135,7 +135,7 @@ func (f CallFilter) statement() string {
 	if where == "" && f.Direction == "" && f.Status == "" {
 		return callsOfWorkspace + createdWithin + newestFirst
 	}
-	if f.Status != "" && !call.Status(f.Status).Terminal() {
+	if f.Status != "" && !callstate.Status(f.Status).Terminal() {
 		where += inStatus // the live ones share a lane
 	}
 	return callsOfLanes + where + createdWithin + newestFirst + `) AS c` + newestFirst
@@ -179,11 +179,11 @@ ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
 // Complete sends call.completed for calls whose wait is over, with what there is, and says how many.
 // resume gives each event the trace of its call.
-func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resume func(context.Context, *call.Call) (context.Context, func())) (int, error) {
+func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = 0
-		due, err := pg.Many[call.Call](ctx, tx, claimCompleting, pgx.NamedArgs{"limit": limit})
+		due, err := pg.Many[callstate.Call](ctx, tx, claimCompleting, pgx.NamedArgs{"limit": limit})
 		if err != nil || len(due) == 0 {
 			return err
 		}
@@ -211,7 +211,7 @@ func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resum
 	return done, nil
 }
 
-func callArgs(c *call.Call) pgx.NamedArgs {
+func callArgs(c *callstate.Call) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": c.ID, "workspace_id": c.WorkspaceID, "call_request_id": c.CallRequestID, "direction": c.Direction,
 		"from_number": c.From, "to_e164": c.To, "agent_id": c.AgentID, "contact_id": c.ContactID, "external_ref": c.ExternalRef,

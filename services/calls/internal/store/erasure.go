@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 // Erasure is a person that is erased.
@@ -283,7 +283,7 @@ func publishErased(
 	}
 	batch, step := &pgx.Batch{}, &eventv1.StepDone{More: more}
 	for _, id := range requests {
-		erased := (&call.Request{ID: id, WorkspaceID: job.WorkspaceID}).Forgotten(job.ID, now)
+		erased := (&callstate.Request{ID: id, WorkspaceID: job.WorkspaceID}).Forgotten(job.ID, now)
 		event := outbox.Event{Topic: kafka.CallRequests, Key: id.String(), WorkspaceID: job.WorkspaceID, Message: erased}
 		if err := outbox.Queue(ctx, batch, event); err != nil {
 			return err
@@ -308,7 +308,7 @@ func publishErased(
 func bodiesErased(callID, workspaceID, erasure uuid.UUID, at time.Time) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.CallEvents, Key: callID.String(), WorkspaceID: workspaceID,
-		Message: (&call.Call{ID: callID, WorkspaceID: workspaceID}).Forgotten(erasure, at),
+		Message: (&callstate.Call{ID: callID, WorkspaceID: workspaceID}).Forgotten(erasure, at),
 	}
 }
 
@@ -323,7 +323,7 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 }
 
 // Forget has the dialer's word on an inbound call told onward: that its bodies go, when events went out, and that this step is done.
-func (f *Fold) Forget(ctx context.Context, c *call.Call, erasure uuid.UUID) error {
+func (f *Fold) Forget(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}
 	if c.Sequence > 0 {
 		if err := outbox.Queue(ctx, &f.told, bodiesErased(c.ID, c.WorkspaceID, erasure, f.Now)); err != nil {
@@ -338,7 +338,7 @@ const erasedSince = `
 SELECT EXISTS (SELECT FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures > @erasures)`
 
 // ErasedSince says whether the person was erased after a request to their number was allowed.
-func (s *Store) ErasedSince(ctx context.Context, req call.Request) (erased bool, err error) {
+func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased bool, err error) {
 	err = s.pool.QueryRow(ctx, erasedSince, pg.Args{"workspace_id": req.WorkspaceID, "phone_e164": req.To, "erasures": req.Erasures}).Scan(&erased)
 	if err != nil {
 		return false, fmt.Errorf("look for an erasure: %w", err)
@@ -399,9 +399,9 @@ func (s *Store) ForgetRequests(ctx context.Context, workspaceID uuid.UUID, at ti
 }
 
 func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
-	final := slices.DeleteFunc(call.RequestStatuses(), func(status string) bool { return !call.RequestStatus(status).Final() })
+	final := slices.DeleteFunc(callstate.RequestStatuses(), func(status string) bool { return !callstate.RequestStatus(status).Final() })
 	did, err := s.pool.Exec(ctx, sql, pg.Args{
-		"workspace_id": workspaceID, "at": at, "before": instant.FirstID(at), "limit": limit, "statuses": final,
+		"workspace_id": workspaceID, "at": at, "before": page.FirstID(at), "limit": limit, "statuses": final,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("forget what workspace %s does not want kept: %w", workspaceID, err)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 // Wanted is what facts are about.
@@ -34,11 +34,11 @@ type Fold struct {
 	// Now is the database's clock after everything was locked: due times are its own.
 	Now time.Time
 
-	requests       map[uuid.UUID]*call.Request
-	calls          map[uuid.UUID]*call.Call
+	requests       map[uuid.UUID]*callstate.Request
+	calls          map[uuid.UUID]*callstate.Call
 	transcribed    map[uuid.UUID]bool // workspaces that want what was said kept
-	moved, charged []*call.Request
-	changed        []*call.Call
+	moved, charged []*callstate.Request
+	changed        []*callstate.Call
 	told           pgx.Batch
 }
 
@@ -61,7 +61,7 @@ const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::u
 
 // Lock makes this transaction the only one that folds facts of the partitions, and reads what the facts are about.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
-	f := &Fold{requests: map[uuid.UUID]*call.Request{}, calls: map[uuid.UUID]*call.Call{}, transcribed: map[uuid.UUID]bool{}}
+	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, transcribed: map[uuid.UUID]bool{}}
 	lanes := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		lanes[i] = int64(n)
@@ -71,7 +71,7 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	batch.Queue(lockLanes, pg.Args{"partitions": lanes})
 	if len(w.Requests) > 0 {
 		batch.Queue(lockRequests, pg.Args{"ids": w.Requests}).Query(func(rows pgx.Rows) error {
-			found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Request])
+			found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Request])
 			for _, req := range found {
 				f.requests[req.ID] = req
 			}
@@ -79,7 +79,7 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 		})
 	}
 	take := func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
 		for _, c := range found {
 			f.calls[c.ID] = c
 		}
@@ -108,13 +108,13 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 }
 
 // Request is a locked request; nil when there is none.
-func (f *Fold) Request(id uuid.UUID) *call.Request { return f.requests[id] }
+func (f *Fold) Request(id uuid.UUID) *callstate.Request { return f.requests[id] }
 
 // Call is a locked call, or one that this fold has begun; nil when it is not known yet.
-func (f *Fold) Call(id uuid.UUID) *call.Call { return f.calls[id] }
+func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 
 // CallOfRequest is the newest call that came of a request; nil when none is known yet.
-func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *call.Call) {
+func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	for _, c := range f.calls {
 		if c.CallRequestID != nil && *c.CallRequestID == requestID && (newest == nil || slices.Compare(c.ID[:], newest.ID[:]) > 0) {
 			newest = c
@@ -127,27 +127,27 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *call.Call) {
 func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
 
 // Move has a changed request written.
-func (f *Fold) Move(req *call.Request) {
+func (f *Fold) Move(req *callstate.Request) {
 	if !slices.Contains(f.moved, req) {
 		f.moved = append(f.moved, req)
 	}
 }
 
 // Cancel has a request written that the dialer's own news canceled, and tells call-requests.v1 what our lost commit would have.
-func (f *Fold) Cancel(ctx context.Context, req *call.Request, at time.Time) error {
+func (f *Fold) Cancel(ctx context.Context, req *callstate.Request, at time.Time) error {
 	f.Move(req)
 	return outbox.Queue(ctx, &f.told, requestEvent(req, req.Withdrawn(at)))
 }
 
 // Charge has what billing-wallet said of a request written; customers do not see it there.
-func (f *Fold) Charge(req *call.Request) {
+func (f *Fold) Charge(req *callstate.Request) {
 	if !slices.Contains(f.charged, req) {
 		f.charged = append(f.charged, req)
 	}
 }
 
 // Keep has a changed or new call written and, unless event is "", tells call-events.v1 of it as it is now.
-func (f *Fold) Keep(ctx context.Context, c *call.Call, event openapi.EventType) error {
+func (f *Fold) Keep(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
 	if !slices.Contains(f.changed, c) {
 		f.changed = append(f.changed, c)
@@ -156,7 +156,7 @@ func (f *Fold) Keep(ctx context.Context, c *call.Call, event openapi.EventType) 
 }
 
 // tellOf queues the public event; none when event is "".
-func tellOf(ctx context.Context, batch *pgx.Batch, c *call.Call, event openapi.EventType, at time.Time) error {
+func tellOf(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
 	if event == "" {
 		return nil
 	}
@@ -165,7 +165,7 @@ func tellOf(ctx context.Context, batch *pgx.Batch, c *call.Call, event openapi.E
 		return err
 	}
 	return outbox.Queue(ctx, batch, outbox.Event{
-		ID: call.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: fact,
+		ID: callstate.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: fact,
 	})
 }
 

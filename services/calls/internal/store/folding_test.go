@@ -10,15 +10,15 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
 )
 
 // keep folds one state of a call that nobody knows yet, and its event; before it writes, it lets meanwhile happen.
-func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status call.Status, event openapi.EventType, meanwhile func() error) error {
+func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
 	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
@@ -26,8 +26,8 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status call.Status, ev
 		if err != nil {
 			return err
 		}
-		c := &call.Call{
-			ID: id, WorkspaceID: large, Direction: call.Inbound, From: "+14155550100", To: "+15005550006", AgentID: common,
+		c := &callstate.Call{
+			ID: id, WorkspaceID: large, Direction: callstate.Inbound, From: "+14155550100", To: "+15005550006", AgentID: common,
 			Status: status, Version: 1, Sequence: 1, Closed: status.Terminal(),
 		}
 		return errors.Join(meanwhile(), f.Keep(t.Context(), c, event), f.Write(t.Context(), tx))
@@ -40,8 +40,8 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
 	id, done := uuid.Must(uuid.NewV7()), false
-	err := keep(t, pool, id, call.Ringing, openapi.EventTypeCallRinging, func() error {
-		return keep(t, pool, id, call.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
+	err := keep(t, pool, id, callstate.Ringing, openapi.EventTypeCallRinging, func() error {
+		return keep(t, pool, id, callstate.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
 	})
 	if err == nil {
 		t.Error("a closed call was opened again: keep = nil, want an error")
@@ -55,8 +55,8 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status != string(call.Busy) {
-		t.Errorf("status = %v, want %v", status, string(call.Busy))
+	if status != string(callstate.Busy) {
+		t.Errorf("status = %v, want %v", status, string(callstate.Busy))
 	}
 	if !closed {
 		t.Errorf("closed = false, want true")
@@ -78,7 +78,7 @@ func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold := func(move func(*call.Request) bool) {
+	fold := func(move func(*callstate.Request) bool) {
 		t.Helper()
 		err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
 			f, err := st.Lock(t.Context(), tx, store.Wanted{Requests: []uuid.UUID{id}})
@@ -94,15 +94,15 @@ func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fold(func(r *call.Request) bool { return r.Dial(1) })
-	fold(func(r *call.Request) bool { return r.Release(1) })
-	fold(func(r *call.Request) bool { return r.Dial(2) })
-	fold(func(r *call.Request) bool { return r.Release(1) }) // the event is repeated
+	fold(func(r *callstate.Request) bool { return r.Dial(1) })
+	fold(func(r *callstate.Request) bool { return r.Release(1) })
+	fold(func(r *callstate.Request) bool { return r.Dial(2) })
+	fold(func(r *callstate.Request) bool { return r.Release(1) }) // the event is repeated
 	found, err := st.Request(t.Context(), large, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := found.Status, call.RequestDialing; got != want {
+	if got, want := found.Status, callstate.RequestDialing; got != want {
 		t.Errorf("status after a late release = %q, want %q", got, want)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
 )

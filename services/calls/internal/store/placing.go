@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 // ErrNotPlaced says that this request id may no longer become a request: it is tombstoned, it is a request already, or its
@@ -36,24 +36,24 @@ const mayBecome = `NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id) AN
 
 // Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one transaction under the
 // lock that Unconfirmed takes too.
-func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at time.Time) (placed call.Request, err error) {
+func (s *Store) Place(ctx context.Context, req callstate.Request, claim *Claim, at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
 		placed, err = s.placeAtOnce(ctx, req, at)
 	} else {
 		placed, err = s.placeClaimed(ctx, req, *claim, at)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotPlaced)
+		return callstate.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotPlaced)
 	}
 	if err != nil {
-		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, err)
+		return callstate.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, err)
 	}
 	return placed, nil
 }
 
 // placeAtOnce needs one round trip: a batch outside of a transaction is one by itself, committed with its last statement. So nothing
 // here can take back what the batch did, and the order carries the guard of the insert. The id is new: no other row has it.
-func (s *Store) placeAtOnce(ctx context.Context, req call.Request, at time.Time) (placed call.Request, err error) {
+func (s *Store) placeAtOnce(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request, err error) {
 	batch := &pgx.Batch{}
 	queueRequest(batch, req, &placed)
 	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req, req.Requested(at))); err != nil {
@@ -63,7 +63,7 @@ func (s *Store) placeAtOnce(ctx context.Context, req call.Request, at time.Time)
 }
 
 // placeClaimed writes nothing when the claim was lost.
-func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim, at time.Time) (placed call.Request, err error) {
+func (s *Store) placeClaimed(ctx context.Context, req callstate.Request, claim Claim, at time.Time) (placed callstate.Request, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		queueRequest(batch, req, &placed)
@@ -85,10 +85,10 @@ func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim,
 const lockPlacing = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
 
 // queueRequest adds locks and insert; no row is pgx.ErrNoRows.
-func queueRequest(batch *pgx.Batch, req call.Request, placed *call.Request) {
+func queueRequest(batch *pgx.Batch, req callstate.Request, placed *callstate.Request) {
 	batch.Queue(lockPlacing, pg.Args{"request_id": req.ID.String(), "person": personKey(req.WorkspaceID, req.To)})
 	batch.Queue(insertRequest, pg.Args(insertArgs(req))).Query(func(rows pgx.Rows) (err error) {
-		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
+		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[callstate.Request])
 		return err
 	})
 }
@@ -105,13 +105,13 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
 	}
-	req, err := pg.One[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
+	req, err := pg.One[callstate.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
 	switch {
 	case err == nil:
 		event := req.Requested(at)
 		switch req.Status {
-		case call.RequestQueued:
-		case call.RequestCanceled:
+		case callstate.RequestQueued:
+		case callstate.RequestCanceled:
 			event = req.Withdrawn(at)
 		default:
 			event = req.Overdue(at)
@@ -128,12 +128,12 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	}
 	return false, outbox.Put(ctx, tx, outbox.Event{
 		Topic: kafka.CallRequests, Key: requestID.String(), WorkspaceID: workspaceID,
-		Message: call.Abandoned(requestID, workspaceID, at),
+		Message: callstate.Abandoned(requestID, workspaceID, at),
 	})
 }
 
-// Admission is what calls knows by itself about an order.
-type Admission struct {
+// PlacementInputs is what calls knows by itself about an order.
+type PlacementInputs struct {
 	// Destinations are the only prefixes the workspace calls; empty means no restriction, also while its fact has not arrived (the
 	// dialer looks again before it dials).
 	Destinations []string `db:"destinations"`
@@ -147,11 +147,11 @@ SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), 
     (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
 
 // Admission reads what an order of the workspace with the agent may be.
-func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (Admission, error) {
-	found, err := pg.One[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID,
+func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {
+	found, err := pg.One[PlacementInputs](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID,
 		"agent_id": agentID})
 	if err != nil {
-		return Admission{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
+		return PlacementInputs{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
 	}
 	return found, nil
 }

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/callstate"
 )
 
 const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
@@ -23,10 +23,10 @@ const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, co
 const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
 
 // Request reads one call request of the workspace.
-func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
-	req, err := pg.One[call.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
+	req, err := pg.One[callstate.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
-		return call.Request{}, fmt.Errorf("read call request %s: %w", id, err)
+		return callstate.Request{}, fmt.Errorf("read call request %s: %w", id, err)
 	}
 	return req, nil
 }
@@ -56,12 +56,12 @@ type RequestFilter struct {
 }
 
 // Requests lists call requests as far as customers see them, newest first, one row more than the page holds.
-func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Request, f RequestFilter) ([]call.Request, error) {
+func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Request, f RequestFilter) ([]callstate.Request, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, requestExists, p, args); err != nil {
 		return nil, err
 	}
-	args["statuses"], args["external_ref"] = call.RequestStatuses(), f.ExternalRef
+	args["statuses"], args["external_ref"] = callstate.RequestStatuses(), f.ExternalRef
 	if f.Status != "" {
 		args["statuses"] = []string{f.Status}
 	}
@@ -69,7 +69,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if f.ExternalRef != nil {
 		sql = listRequestsOfRef
 	}
-	rows, err := listed[call.Request](ctx, s.pool, sql, args)
+	rows, err := listed[callstate.Request](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list call requests: %w", err)
 	}
@@ -83,17 +83,17 @@ RETURNING ` + requestColumns
 
 // Cancel cancels a request that the dialer has withdrawn, and writes the event for call-requests.v1
 // to the outbox. It returns pg.ErrNotFound if the request is not queued.
-func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (call.Request, error) {
-	var req call.Request
+func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (callstate.Request, error) {
+	var req callstate.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if req, err = pg.One[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID,
+		if req, err = pg.One[callstate.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID,
 			"id": id}); err != nil {
 			return err
 		}
 		return outbox.Put(ctx, tx, requestEvent(&req, req.Withdrawn(at)))
 	})
 	if err != nil {
-		return call.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
+		return callstate.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
 	}
 	return req, nil
 }
@@ -105,10 +105,10 @@ RETURNING ` + requestColumns
 
 // AnswerCancel gives a request that the dialer's news canceled to the one who asked for it. When it is not canceled, or another
 // was answered so, it is pg.ErrNotFound.
-func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
-	req, err := pg.One[call.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
+	req, err := pg.One[callstate.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
-		return call.Request{}, fmt.Errorf("answer the cancel of call request %s: %w", id, err)
+		return callstate.Request{}, fmt.Errorf("answer the cancel of call request %s: %w", id, err)
 	}
 	return req, nil
 }
@@ -143,12 +143,12 @@ RETURNING ` + requestColumns
 // resume continues the trace of each request.
 func (s *Store) Republish(
 	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,
-	resume func(context.Context, *call.Request) (context.Context, func()),
+	resume func(context.Context, *callstate.Request) (context.Context, func()),
 ) (n int, last time.Time, err error) {
-	var overdue []call.Request
+	var overdue []callstate.Request
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		args := pgx.NamedArgs{"after": after.Seconds(), "from": from, "limit": limit}
-		if overdue, err = pg.Many[call.Request](ctx, tx, claimOverdue, args); err != nil {
+		if overdue, err = pg.Many[callstate.Request](ctx, tx, claimOverdue, args); err != nil {
 			return err
 		}
 		for i := range overdue {
@@ -173,11 +173,11 @@ func (s *Store) Republish(
 	return len(overdue), from, nil
 }
 
-func requestEvent(req *call.Request, fact *eventv1.CallRequestEvent) outbox.Event {
+func requestEvent(req *callstate.Request, fact *eventv1.CallRequestEvent) outbox.Event {
 	return outbox.Event{Topic: kafka.CallRequests, Key: req.ID.String(), WorkspaceID: req.WorkspaceID, Message: fact}
 }
 
-func insertArgs(r call.Request) pgx.NamedArgs {
+func insertArgs(r callstate.Request) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": r.ID, "workspace_id": r.WorkspaceID, "status": r.Status, "to_e164": r.To, "agent_id": r.AgentID,
 		"contact_id": r.ContactID, "variables": r.Variables, "external_ref": r.ExternalRef, "scheduled_for": r.ScheduledFor,
@@ -186,7 +186,7 @@ func insertArgs(r call.Request) pgx.NamedArgs {
 	}
 }
 
-func saveArgs(r *call.Request) pgx.NamedArgs {
+func saveArgs(r *callstate.Request) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": r.ID, "status": r.Status, "call_id": r.CallID, "scheduled_for": r.ScheduledFor, "error_code": r.ErrorCode,
 		"error_detail": r.ErrorDetail, "dialed_at": r.DialedAt, "completed_at": r.CompletedAt,

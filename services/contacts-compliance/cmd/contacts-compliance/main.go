@@ -13,19 +13,16 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/service"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
-	"ringfence.dev/services/contacts-compliance/internal/erasing"
-	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
+	"ringfence.dev/services/contacts-compliance/internal/erasure"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
-	"ringfence.dev/services/contacts-compliance/internal/importing"
-	"ringfence.dev/services/contacts-compliance/internal/ledger"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
-	"ringfence.dev/services/contacts-compliance/internal/pruning"
+	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/internal/store/archive"
-	"ringfence.dev/services/contacts-compliance/internal/verifying"
 	"ringfence.dev/services/contacts-compliance/internal/window"
-	"ringfence.dev/services/contacts-compliance/internal/witnessing"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
@@ -51,11 +48,11 @@ func verify(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return verifying.Run(ctx, archive.New(pool, chains), chains, cfg.Witness.Path, os.Stdout)
+	return consentlog.Verify(ctx, store.NewArchive(pool, chains), chains, cfg.Witness.Path, os.Stdout)
 }
 
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
-	packs, err := pack.Embedded()
+	packs, err := countryrules.Embedded()
 	if err != nil {
 		return nil, err
 	}
@@ -73,19 +70,19 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	st, archived, relay, metrics := store.New(rt.Pool, chains), archive.New(rt.Pool,
+	st, archived, relay, metrics := store.New(rt.Pool, chains), store.NewArchive(rt.Pool,
 		chains), rt.Relay, rt.Telemetry.Metrics
-	importer := importing.New(st)
-	api, err := httpapi.New(st, gating.New(st, packs, metrics), importer, relay.Wake, rt.Keys, rt.Telemetry)
+	importer := imports.New(st)
+	api, err := httpapi.New(st, checks.New(st, packs, metrics), importer, relay.Wake, rt.Keys, rt.Telemetry)
 	if err != nil {
 		return nil, err
 	}
 	return []service.Part{
 		rt.Consumer(records),
-		{Name: "erasing", Run: erasing.New(st, relay.Wake, metrics).Run},
-		{Name: "pruning", Run: pruning.New(st, archived, cfg.Keeping).Run},
+		{Name: "erasing", Run: erasure.New(st, relay.Wake, metrics).Run},
+		{Name: "pruning", Run: consentlog.NewPartitionJob(st, archived, cfg.Keeping).Run},
 		{Name: "importing", Run: importer.Run},
-		{Name: "witnessing", Run: witnessing.New(archived, chains, cfg.Witness, metrics).Run},
+		{Name: "witnessing", Run: consentlog.NewHeadLog(archived, chains, cfg.Witness, metrics).Run},
 		rt.HTTP(api),
 	}, nil
 }
@@ -95,7 +92,7 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 	if err != nil {
 		return nil, err
 	}
-	packs, err := pack.Embedded()
+	packs, err := countryrules.Embedded()
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +100,6 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 }
 
 // chains returns the keys of the consent records' chains.
-func (c Config) chains() (*ledger.Keys, error) {
-	return ledger.NewKeys(c.ConsentKeys, c.Trust.SigningKey)
+func (c Config) chains() (*consentchain.Keys, error) {
+	return consentchain.NewKeys(c.ConsentKeys, c.Trust.SigningKey)
 }

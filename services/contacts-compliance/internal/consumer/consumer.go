@@ -14,18 +14,20 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // Consumer applies events to the store.
 type Consumer struct {
 	store *store.Store
-	packs pack.Library
+	packs countryrules.Library
 }
 
 // New returns a consumer. packs are those that a policy may name.
-func New(st *store.Store, packs pack.Library) *Consumer { return &Consumer{store: st, packs: packs} }
+func New(st *store.Store, packs countryrules.Library) *Consumer {
+	return &Consumer{store: st, packs: packs}
+}
 
 // Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {

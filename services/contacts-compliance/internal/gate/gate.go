@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -27,20 +27,20 @@ const (
 type Facts struct {
 	Stage Stage `json:"stage"`
 	// At is the instant of the call: scheduled_for at POST, now at dial time.
-	At      time.Time       `json:"at"`
-	DND     contact.DND     `json:"dnd_status"`
-	Consent contact.Consent `json:"consent_status"`
-	Policy  policy.Policy   `json:"policy"`
+	At      time.Time        `json:"at"`
+	DND     contacts.DND     `json:"dnd_status"`
+	Consent contacts.Consent `json:"consent_status"`
+	Policy  policy.Policy    `json:"policy"`
 	// NumberZones are the zones the number may ring in; read only when the policy asks for the callee's.
 	NumberZones []window.Zone `json:"number_zones"`
 	// ContactZone is the contact's own, if any.
 	ContactZone *window.Zone `json:"contact_zone"`
 	// Waits is the request's schedule_if_outside_hours.
-	Waits bool `json:"schedule_if_outside_hours"`
+	DeferIfClosed bool `json:"schedule_if_outside_hours"`
 	// Place is where the number was given out; nil: the policy has no packs.
 	Place *phone.Place `json:"number_place,omitempty"`
 	// Rules are those that the policy's packs have for it, as they read at the time.
-	Rules []pack.Rule `json:"rules,omitempty"`
+	Rules []countryrules.Rule `json:"rules,omitempty"`
 	// Named is what the request's contact_id leads to; "": no contact was named, or that of the number.
 	Named Named `json:"named_contact,omitempty"`
 	// Dials are when other requests for the number were let through to be dialled: as many and as far back as the rules' caps look.
@@ -61,9 +61,9 @@ type Result string
 
 // The results: placed at the time asked for, at the next opening, or not at all.
 const (
-	Open   Result = "open"
-	Later  Result = "later"
-	Closed Result = "closed"
+	Open     Result = "open"
+	Deferred Result = "later"
+	Denied   Result = "closed"
 )
 
 // Rule names what decided.
@@ -95,8 +95,8 @@ const (
 	CodeOutsideHours = "outside_calling_hours"
 )
 
-// Verdict is the decision.
-type Verdict struct {
+// Outcome is the decision.
+type Outcome struct {
 	Result Result
 	Rule   Rule
 	// Code and Message tell a Closed one to the customer.
@@ -113,7 +113,7 @@ const guard = time.Minute
 
 // Judge asks every gate in the contract's order; the first that refuses decides. A state that it does not
 // know is refused.
-func Judge(f Facts) Verdict {
+func Judge(f Facts) Outcome {
 	switch f.Named {
 	case "":
 	case NamedOther:
@@ -121,14 +121,14 @@ func Judge(f Facts) Verdict {
 	default:
 		return closed(RuleReference, CodeContact, "contact_id names no contact of this workspace. Leave it out to find the contact by number.")
 	}
-	if f.DND != contact.Clean && f.DND != contact.DNDUnknown {
+	if f.DND != contacts.Clean && f.DND != contacts.DNDUnknown {
 		return closed(RuleDND, CodeDND, "This number is opted out of calls. Remove the opt-out only if the person asks for it.")
 	}
-	if f.Consent != contact.Consented && f.Consent != contact.ConsentUnknown {
+	if f.Consent != contacts.Consented && f.Consent != contacts.ConsentUnknown {
 		return closed(RuleConsent, CodeConsent, "Consent to call this number was withdrawn. It can be called again once consent is on record.")
 	}
 	for _, r := range f.Rules {
-		if r.Consent != pack.NoConsent && binds(r, f.At) && f.Consent != contact.Consented {
+		if r.Consent != countryrules.NoConsent && binds(r, f.At) && f.Consent != contacts.Consented {
 			v := closed(RuleNeeded, CodeConsent, fmt.Sprintf(
 				"Calls to %s need %s consent on record, and there is none for this number (rule: consent, %s). Record the person's consent first.",
 				r.Where(), r.Consent, r.Source()))
@@ -143,10 +143,10 @@ func Judge(f Facts) Verdict {
 const destination = "destination_not_allowed"
 
 // Forbidden is the verdict on a number of a kind that is never dialled.
-func Forbidden(kind string) Verdict {
+func Forbidden(kind string) Outcome {
 	return closed(RuleKind, destination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
 }
 
-func closed(rule Rule, code, message string) Verdict {
-	return Verdict{Result: Closed, Rule: rule, Code: code, Message: message}
+func closed(rule Rule, code, message string) Outcome {
+	return Outcome{Result: Denied, Rule: rule, Code: code, Message: message}
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
@@ -31,7 +31,7 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 // fine are facts that open every gate: noon in New York, by the default policy.
 func fine(t *testing.T) gate.Facts {
 	return gate.Facts{
-		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contact.DNDUnknown, Consent: contact.ConsentUnknown,
+		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown, Consent: contacts.ConsentUnknown,
 		Policy: policy.Default(), NumberZones: zones(t, "America/New_York"),
 	}
 }
@@ -53,35 +53,35 @@ func TestJudge(t *testing.T) {
 		at     time.Time // zero: as asked
 	}{
 		{"nothing on record may be called", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a removed opt-out may be called", func(f *gate.Facts) { f.DND = contact.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"consent given may be called", func(f *gate.Facts) { f.Consent = contact.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"opted out", func(f *gate.Facts) { f.DND = contact.OptedOut }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"a state from a newer build is refused", func(f *gate.Facts) { f.DND = "registry" }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"withdrawn", func(f *gate.Facts) { f.Consent = contact.Withdrawn }, gate.Closed, "consent_withdrawn", gate.RuleConsent, time.Time{}},
-		{"an unknown consent state is refused", func(f *gate.Facts) { f.Consent = "" }, gate.Closed, "consent_withdrawn", gate.RuleConsent, time.Time{}},
-		{"an opt-out is told before a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contact.OptedOut, contact.Withdrawn }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out is told before the hours", func(f *gate.Facts) { f.DND, f.At = contact.OptedOut, at(3, 0, 0) }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out is not waited for", func(f *gate.Facts) { f.DND, f.At, f.Waits = contact.OptedOut, at(3, 0, 0), true }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"a removed opt-out may be called", func(f *gate.Facts) { f.DND = contacts.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"consent given may be called", func(f *gate.Facts) { f.Consent = contacts.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"opted out", func(f *gate.Facts) { f.DND = contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"a state from a newer build is refused", func(f *gate.Facts) { f.DND = "registry" }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"withdrawn", func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
+		{"an unknown consent state is refused", func(f *gate.Facts) { f.Consent = "" }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
+		{"an opt-out is told before a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out is told before the hours", func(f *gate.Facts) { f.DND, f.At = contacts.OptedOut, at(3, 0, 0) }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out is not waited for", func(f *gate.Facts) { f.DND, f.At, f.DeferIfClosed = contacts.OptedOut, at(3, 0, 0), true }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"the window opens at nine", func(f *gate.Facts) { f.At = at(13, 0, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a second before nine", func(f *gate.Facts) { f.At = at(12, 59, 59) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"at eight in the evening it is closed", func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"who may wait gets the next opening", func(f *gate.Facts) { f.At, f.Waits = at(12, 0, 0), true }, gate.Later, "", gate.RuleWindow, at(13, 0, 0)},
+		{"a second before nine", func(f *gate.Facts) { f.At = at(12, 59, 59) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"at eight in the evening it is closed", func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"who may wait gets the next opening", func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, gate.Deferred, "", gate.RuleWindow, at(13, 0, 0)},
 		{"the last second is enough at POST", func(f *gate.Facts) { f.At = at(23, 59, 59) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"at dial time the next minute must be open", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 59, 30) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"about to close, the next opening is tomorrow's", func(f *gate.Facts) { f.Stage, f.At, f.Waits = gate.Dial, at(23, 59, 30), true }, gate.Later, "", gate.RuleWindow, tomorrow},
+		{"at dial time the next minute must be open", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 59, 30) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"about to close, the next opening is tomorrow's", func(f *gate.Facts) { f.Stage, f.At, f.DeferIfClosed = gate.Dial, at(23, 59, 30), true }, gate.Deferred, "", gate.RuleWindow, tomorrow},
 		{"two minutes before the end may be dialled", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"no zone known", func(f *gate.Facts) { f.NumberZones = nil }, gate.Closed, "outside_calling_hours", gate.RuleZone, time.Time{}},
-		{"no zone known is nothing to wait for", func(f *gate.Facts) { f.NumberZones, f.Waits = nil, true }, gate.Closed, "outside_calling_hours", gate.RuleZone, time.Time{}},
+		{"no zone known", func(f *gate.Facts) { f.NumberZones = nil }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
+		{"no zone known is nothing to wait for", func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
 		{"the contact's zone stands alone", func(f *gate.Facts) { f.NumberZones, f.ContactZone = nil, &zones(t, "Europe/Berlin")[0] }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"the contact's zone is united with the number's", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Closed, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
+		{"the contact's zone is united with the number's", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Denied, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
 		{"all zones must be open", func(f *gate.Facts) {
 			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
-		}, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		}, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 		{"around the clock needs no zone", func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"around the clock still honours an opt-out", func(f *gate.Facts) { f.Policy, f.DND = allDay, contact.OptedOut }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"around the clock still honours an opt-out", func(f *gate.Facts) { f.Policy, f.DND = allDay, contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"a policy's own zone needs no other", func(f *gate.Facts) { f.Policy.Timezone, f.NumberZones = "Europe/Berlin", nil }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a policy's own zone counts alone", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"a weekday that is not called", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"a policy's own zone counts alone", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"a weekday that is not called", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestJudge(t *testing.T) {
 			if !v.At.Equal(want) {
 				t.Errorf("Judge: v.At.Equal(want) = false, want true")
 			}
-			if (v.Message == "") != (tt.result != gate.Closed) {
+			if (v.Message == "") != (tt.result != gate.Denied) {
 				t.Errorf("message = %q", v.Message)
 			}
 		})
@@ -130,8 +130,8 @@ func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
 		f := gate.Facts{
 			Stage:   rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
 			At:      time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
-			DND:     rapid.SampledFrom([]contact.DND{contact.DNDUnknown, contact.Clean, contact.OptedOut}).Draw(t, "dnd"),
-			Consent: rapid.SampledFrom([]contact.Consent{contact.ConsentUnknown, contact.Consented, contact.Withdrawn}).Draw(t, "consent"),
+			DND:     rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
+			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(t, "consent"),
 			Policy: policy.Policy{
 				Window: window.Window{
 					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
@@ -139,8 +139,8 @@ func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
 				},
 				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
 			},
-			NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
-			Waits:       rapid.Bool().Draw(t, "waits"),
+			NumberZones:   zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
+			DeferIfClosed: rapid.Bool().Draw(t, "waits"),
 		}
 		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234", "+18005551234"}).Draw(t, "held to packs as")); number != "" {
 			place := number.Place()

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -14,7 +14,7 @@ import (
 // clock is hours that must be open; rule is nil for the workspace's own.
 type clock struct {
 	window.Clock
-	rule *pack.Rule
+	rule *countryrules.Rule
 }
 
 // clocks are all that must be open: the workspace's window by the clock it names, and each rule of its packs by the callee's, unless an
@@ -39,7 +39,7 @@ func (f Facts) clocks() []clock {
 }
 
 // hours judges the calling window, the packs' hours and holidays, and how often the number was called.
-func (f Facts) hours() Verdict {
+func (f Facts) hours() Outcome {
 	clocks := f.clocks()
 	if slices.ContainsFunc(clocks, func(c clock) bool { return len(c.Zones) == 0 }) {
 		return closed(RuleZone, CodeOutsideHours,
@@ -52,17 +52,17 @@ func (f Facts) hours() Verdict {
 		why, shut = f.shutHours(clocks, at)
 	}
 	if !shut {
-		return Verdict{Result: Open, At: f.At}
+		return Outcome{Result: Open, At: f.At}
 	}
 	next, ok := f.next(clocks, at)
 	switch {
 	case !ok:
-		return Verdict{Result: Closed, Rule: f.never(why.rule), Code: CodeOutsideHours, Source: why.source, Message: why.text +
+		return Outcome{Result: Denied, Rule: f.never(why.rule), Code: CodeOutsideHours, Source: why.source, Message: why.text +
 			" It does not open within 30 days in every time zone this number may be in (" + list(f.recipientZones()) + ")."}
-	case f.Waits:
-		return Verdict{Result: Later, Rule: why.rule, Source: why.source, At: next}
+	case f.DeferIfClosed:
+		return Outcome{Result: Deferred, Rule: why.rule, Source: why.source, At: next}
 	default:
-		return Verdict{Result: Closed, Rule: why.rule, Code: CodeOutsideHours, Source: why.source, Message: fmt.Sprintf(
+		return Outcome{Result: Denied, Rule: why.rule, Code: CodeOutsideHours, Source: why.source, Message: fmt.Sprintf(
 			"%s It next opens at %s; schedule_if_outside_hours true queues for it.", why.text, next.UTC().Format(time.RFC3339))}
 	}
 }
@@ -167,7 +167,7 @@ func (f Facts) free(at time.Time) time.Time {
 }
 
 // binds says whether a rule is in force at an instant somewhere on earth: it may be yesterday or tomorrow there.
-func binds(r pack.Rule, at time.Time) bool {
+func binds(r countryrules.Rule, at time.Time) bool {
 	day := window.DateOf(at.UTC())
 	return r.Holds(day) || r.Holds(day.AddDays(-1)) || r.Holds(day.AddDays(1))
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -150,7 +150,7 @@ var easters = map[int]time.Time{
 	2028: time.Date(2028, 4, 16, 0, 0, 0, 0, time.UTC), 2029: time.Date(2029, 4, 1, 0, 0, 0, 0, time.UTC),
 }
 
-func writeOut(days map[day]bool, h pack.Holiday, year int) {
+func writeOut(days map[day]bool, h countryrules.Holiday, year int) {
 	var at time.Time
 	switch {
 	case h.Easter != nil:
@@ -236,7 +236,7 @@ func (o *oracle) closeOutside(n int, s stretch, open func(shows int) bool) {
 	}
 }
 
-func (o *oracle) lookAtCaps(n int, r pack.Rule) {
+func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	for _, c := range r.Caps {
 		for minute := n * minutesOfDay; minute < (n+1)*minutesOfDay; minute++ {
 			within, at := 0, firstMinute.Add(time.Duration(minute)*time.Minute)
@@ -253,7 +253,7 @@ func (o *oracle) lookAtCaps(n int, r pack.Rule) {
 }
 
 // within is what a rule leaves open of a stretch: all of it, or some ranges.
-func within(r pack.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
+func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:
 		return false, nil

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-func library(t interface{ Fatal(...any) }) pack.Library {
-	l, err := pack.Embedded()
+func library(t interface{ Fatal(...any) }) countryrules.Library {
+	l, err := countryrules.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func library(t interface{ Fatal(...any) }) pack.Library {
 // held are facts of a number that is held to packs, its person's consent on record: Monday noon in New York.
 func held(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
-		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contact.Clean, Consent: contact.Consented,
+		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean, Consent: contacts.Consented,
 		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient, Packs: packs},
 	}
 	place := number.Place()
@@ -57,39 +57,39 @@ func TestJudge_Packs(t *testing.T) {
 		next   string // when Later or told in the message; "" for none
 	}{
 		{"at the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
-		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Closed, gate.RuleNeeded, ""},
-		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Closed, gate.RuleNeeded, ""},
-		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Open, "", ""},
-		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Closed, gate.RulePack, "2026-11-23 13:00"},
-		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-24 01:00"), true }, gate.Later, gate.RulePack, "2026-11-24 13:00"},
+		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleNeeded, ""},
+		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleNeeded, ""},
+		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Open, "", ""},
+		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Denied, gate.RulePack, "2026-11-23 13:00"},
+		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, gate.Deferred, gate.RulePack, "2026-11-24 13:00"},
 		{"New York goes on to nine", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
 		{"for service Florida adds nothing", miami, []string{"us:service"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
-		{"Sunday noon in Texas", dallas, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-22 17:59"), true }, gate.Later, gate.RulePack, "2026-11-22 18:00"},
-		{"the panhandle is in two zones", pensacola, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-23 13:30"), true }, gate.Later, gate.RulePack, "2026-11-23 14:00"},
+		{"Sunday noon in Texas", dallas, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-22 17:59"), true }, gate.Deferred, gate.RulePack, "2026-11-22 18:00"},
+		{"the panhandle is in two zones", pensacola, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 13:30"), true }, gate.Deferred, gate.RulePack, "2026-11-23 14:00"},
 		{"the workspace's own window is tighter", newYork, []string{"us"}, func(f *gate.Facts) {
-			f.Policy.Window, f.Waits = window.Window{Start: 18 * 60, End: 19 * 60, Days: window.EveryDay}, true
-		}, gate.Later, gate.RuleWindow, "2026-11-23 23:00"},
+			f.Policy.Window, f.DeferIfClosed = window.Window{Start: 18 * 60, End: 19 * 60, Days: window.EveryDay}, true
+		}, gate.Deferred, gate.RuleWindow, "2026-11-23 23:00"},
 		{"an override calls at its own hours", newYork, []string{"us"}, func(f *gate.Facts) {
 			f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"}, window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
 		}, gate.Open, "", ""},
 		{"an override still needs consent", newYork, []string{"us"}, func(f *gate.Facts) {
-			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contact.ConsentUnknown
-		}, gate.Closed, gate.RuleNeeded, ""},
-		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-23 12:00"), true }, gate.Later, gate.RulePack, "2026-11-23 13:00"},
-		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-12-25 10:00"), true }, gate.Later, gate.RuleHoliday, "2026-12-28 09:00"},
-		{"a country that the pack does not know", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Closed, gate.RulePack, "2026-11-24 08:00"},
-		{"toll-free has no zone", tollFree, []string{"us"}, func(*gate.Facts) {}, gate.Closed, gate.RuleZone, ""},
+			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
+		}, gate.Denied, gate.RuleNeeded, ""},
+		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, gate.Deferred, gate.RulePack, "2026-11-23 13:00"},
+		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-12-25 10:00"), true }, gate.Deferred, gate.RuleHoliday, "2026-12-28 09:00"},
+		{"a country that the pack does not know", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Denied, gate.RulePack, "2026-11-24 08:00"},
+		{"toll-free has no zone", tollFree, []string{"us"}, func(*gate.Facts) {}, gate.Denied, gate.RuleZone, ""},
 		{"toll-free with a zone is held to the strictest state", tollFree, []string{"us"}, func(f *gate.Facts) {
-			f.ContactZone, f.Waits = &zones(t, "America/New_York")[0], true
+			f.ContactZone, f.DeferIfClosed = &zones(t, "America/New_York")[0], true
 			f.At = utc("2026-11-22 18:00")
-		}, gate.Later, gate.RulePack, "2026-11-23 15:00"},
-		{"after the pack's last day", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, gate.Closed, gate.RuleExpired, ""},
+		}, gate.Deferred, gate.RulePack, "2026-11-23 15:00"},
+		{"after the pack's last day", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, gate.Denied, gate.RuleExpired, ""},
 		{"two of three calls in Florida", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2) }, gate.Open, "", ""},
-		{"three of three", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 20); f.Waits = true }, gate.Later, gate.RuleFrequency, "2026-11-23 21:00"},
-		{"three of three, and when they count no more it is night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.Waits = true }, gate.Later, gate.RuleFrequency, "2026-11-24 13:00"},
-		{"one in eight hours in Maine", mobile, []string{"us"}, func(f *gate.Facts) { ago(f, 3) }, gate.Closed, gate.RuleFrequency, "2026-11-24 14:00"},
+		{"three of three", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 20); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-23 21:00"},
+		{"three of three, and when they count no more it is night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-24 13:00"},
+		{"one in eight hours in Maine", mobile, []string{"us"}, func(f *gate.Facts) { ago(f, 3) }, gate.Denied, gate.RuleFrequency, "2026-11-24 14:00"},
 		{"New York counts none", newYork, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, gate.Open, "", ""},
-		{"an opt-out comes first", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contact.OptedOut, contact.ConsentUnknown }, gate.Closed, gate.RuleDND, ""},
+		{"an opt-out comes first", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.ConsentUnknown }, gate.Denied, gate.RuleDND, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,9 +107,9 @@ func TestJudge_Packs(t *testing.T) {
 				return
 			}
 			next := utc(tt.next)
-			if v.Result == gate.Later && !v.At.Equal(next) {
+			if v.Result == gate.Deferred && !v.At.Equal(next) {
 				t.Errorf("next: v.At = %v, want %v", v.At, next)
-			} else if v.Result == gate.Closed && !strings.Contains(v.Message, next.Format(time.RFC3339)) {
+			} else if v.Result == gate.Denied && !strings.Contains(v.Message, next.Format(time.RFC3339)) {
 				t.Errorf("next: v.Message = %q, want it to contain %q", v.Message, next.Format(time.RFC3339))
 			}
 		})
@@ -134,7 +134,7 @@ func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.At, f.Consent, f.Rules[0].From, f.Rules[0].Until = at, contact.ConsentUnknown, row.from, row.until
+		f.At, f.Consent, f.Rules[0].From, f.Rules[0].Until = at, contacts.ConsentUnknown, row.from, row.until
 		if v := gate.Judge(f); (v.Rule == gate.RuleNeeded) != row.needed {
 			t.Errorf("at %s, a rule from %s until %s: %+v, want consent needed %t", row.at, row.from, row.until, v, row.needed)
 		}
@@ -144,20 +144,20 @@ func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
 // contract.md §2: no opening within 30 days is none.
 func TestJudge_LooksThirtyDaysAhead(t *testing.T) {
 	t.Parallel()
-	for days, want := range map[int]gate.Result{29: gate.Later, 30: gate.Later, 31: gate.Closed} {
+	for days, want := range map[int]gate.Result{29: gate.Deferred, 30: gate.Deferred, 31: gate.Denied} {
 		f := held(t, "+12125552671", "us")
-		f.At, f.Waits, f.NumberZones = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), true, zones(t, "UTC")
+		f.At, f.DeferIfClosed, f.NumberZones = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), true, zones(t, "UTC")
 		shut := f.Rules[0] // closed all day, until it holds no more
-		shut.Week, shut.Until = pack.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
-		f.Rules = []pack.Rule{shut}
+		shut.Week, shut.Until = countryrules.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
+		f.Rules = []countryrules.Rule{shut}
 		v := gate.Judge(f)
 		if v.Result != want {
 			t.Errorf("an opening %d days ahead: v.Result = %v, want %v", days, v.Result, want)
 		}
-		if want == gate.Later && !v.At.Equal(f.At.AddDate(0, 0, days)) {
+		if want == gate.Deferred && !v.At.Equal(f.At.AddDate(0, 0, days)) {
 			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
 		}
-		if want == gate.Closed && v.Rule != gate.RuleNoOpening {
+		if want == gate.Denied && v.Rule != gate.RuleNoOpening {
 			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -72,11 +72,11 @@ func walks(t testing.TB) map[string]gate.Facts {
 		f.NumberZones = zones(t, "America/New_York", "Pacific/Honolulu")
 		old, law := f.Rules[0], f.Rules[0]
 		old.Until = window.Date{Year: 2027, Month: 3, Day: 14}
-		law.From, law.Until, law.Week = old.Until, window.Date{Year: 2028, Month: 2, Day: 29}, pack.Week{}
+		law.From, law.Until, law.Week = old.Until, window.Date{Year: 2028, Month: 2, Day: 29}, countryrules.Week{}
 		for weekday := range law.Week {
 			law.Week[weekday] = []window.Range{{Start: 0, End: 90}, {Start: 23*60 + 59, End: window.Midnight}}
 		}
-		f.Rules = []pack.Rule{old, law}
+		f.Rules = []countryrules.Rule{old, law}
 	})
 	add("all hours until nobody looked any further", held(t, "+12145551234", "us"), func(f *gate.Facts) {
 		always := f.Rules[0]
@@ -84,7 +84,7 @@ func walks(t testing.TB) map[string]gate.Facts {
 			always.Week[weekday] = []window.Range{{Start: 0, End: window.Midnight}}
 		}
 		always.CoversUntil = window.Date{Year: 2027, Month: 12, Day: 31}
-		f.Rules = []pack.Rule{always}
+		f.Rules = []countryrules.Rule{always}
 	})
 	add("open for a minute", held(t, "+12145551234"), func(f *gate.Facts) {
 		f.Rules, f.Policy.Window = nil, window.Window{Start: 9 * 60, End: 9*60 + 1, Days: window.EveryDay}
@@ -174,7 +174,7 @@ func (w *walker) walk() {
 // judge holds the verdict on a minute, somewhere in it, against the truth.
 func (w *walker) judge(stage gate.Stage, minute int) {
 	minute = max(0, minute)
-	w.f.Stage, w.f.Waits = stage, true
+	w.f.Stage, w.f.DeferIfClosed = stage, true
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.judged++
 	v, open, from := gate.Judge(w.f), w.truth.open(minute), w.f.At
@@ -196,9 +196,9 @@ func (w *walker) judge(stage gate.Stage, minute int) {
 	}
 	next := firstMinute.Add(time.Duration(opens) * time.Minute)
 	switch {
-	case !next.After(limit) && (v.Result != gate.Later || !v.At.Equal(next)):
+	case !next.After(limit) && (v.Result != gate.Deferred || !v.At.Equal(next)):
 		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the first open minute is %v, Judge %+v", w.seed, stage, w.f.At, next, v)
-	case next.After(limit) && (v.Result != gate.Closed || v.Rule != gate.RuleNoOpening && v.Rule != gate.RuleExpired):
+	case next.After(limit) && (v.Result != gate.Denied || v.Rule != gate.RuleNoOpening && v.Rule != gate.RuleExpired):
 		w.t.Errorf("RINGFENCE_SEED=%d: %s: no minute is open within 30 days of %v, Judge %+v", w.seed, stage, w.f.At, v)
 	}
 }

@@ -11,10 +11,9 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -29,7 +28,7 @@ type recordView struct {
 	ID         uuid.UUID         `json:"id"`
 	PhoneE164  *string           `json:"phone_e164"`
 	ContactID  *uuid.UUID        `json:"contact_id"`
-	Kind       contact.Kind      `json:"kind"`
+	Kind       contacts.Kind     `json:"kind"`
 	Source     string            `json:"source"`
 	Actor      string            `json:"actor"`
 	Reason     *string           `json:"reason"`
@@ -40,11 +39,11 @@ type recordView struct {
 	CreatedAt  openapi.Timestamp `json:"created_at"`
 }
 
-func viewRecord(rec contact.Record) recordView {
+func viewRecord(rec contacts.Record) recordView {
 	view := recordView{
 		ID: rec.ID, PhoneE164: orNil(string(rec.Number)), Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
 		Reason: rec.Reason, Evidence: rec.Evidence, Before: orNil(rec.Before), After: orNil(rec.After),
-		OccurredAt: openapi.TimestampOf(rec.OccurredAt), CreatedAt: openapi.TimestampOf(instant.Of(rec.ID)),
+		OccurredAt: openapi.TimestampOf(rec.OccurredAt), CreatedAt: openapi.TimestampOf(page.TimeOf(rec.ID)),
 	}
 	if rec.ContactID != uuid.Nil {
 		view.ContactID = &rec.ContactID
@@ -88,14 +87,14 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 }
 
 // consentChange reads the body of a PUT. The error names every invalid field.
-func consentChange(body fields) (change contact.Change, err error) {
+func consentChange(body fields) (change contacts.Change, err error) {
 	text, status := body.required("status", maxText)
 	switch {
 	case status != nil:
-	case contact.Consent(text) == contact.Consented:
-		change.Kind = contact.ConsentGranted
-	case contact.Consent(text) == contact.Withdrawn:
-		change.Kind = contact.ConsentWithdrawn
+	case contacts.Consent(text) == contacts.Consented:
+		change.Kind = contacts.ConsentGranted
+	case contacts.Consent(text) == contacts.Withdrawn:
+		change.Kind = contacts.ConsentWithdrawn
 	default:
 		status = apierr.Validation("status", "must be consented or withdrawn.")
 	}
@@ -123,11 +122,11 @@ func evidence(raw json.RawMessage) (json.RawMessage, error) {
 	if trimmed[0] != '{' {
 		return nil, apierr.Validation("evidence", "must be text or an object.")
 	}
-	given, err := contact.ParseDocument("evidence", raw)
+	given, err := contacts.ParseDocument("evidence", raw)
 	if err != nil {
 		return nil, err
 	}
-	kept, err := contact.Document{}.Merge("evidence", given)
+	kept, err := contacts.Document{}.Merge("evidence", given)
 	return kept.Encode(), err
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 )
 
 func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
@@ -132,7 +132,7 @@ func TestConsent_Refusals(t *testing.T) {
 	}
 	r.want(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
 	r.want(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
-	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	r.want(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
 	var rows int
 	if err := r.pool.QueryRow(t.Context(),

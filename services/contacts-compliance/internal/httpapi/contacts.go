@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // viewContact is a contact as specification 2.4 shows it.
-func viewContact(c contact.Contact) openapi.Contact {
+func viewContact(c contacts.Contact) openapi.Contact {
 	return openapi.Contact{
 		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
 		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent), DndStatus: openapi.DndStatus(c.DND),
@@ -44,16 +44,16 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	if name != nil { // every name contains the empty text
 		filter.Name = *name
 	}
-	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contact.DNDUnknown), string(contact.Clean), string(contact.OptedOut))
+	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contacts.DNDUnknown), string(contacts.Clean), string(contacts.OptedOut))
 	if err != nil {
 		return err
 	}
-	consent, err := httpserver.QueryEnum(query, "consent_status", string(contact.ConsentUnknown), string(contact.Consented), string(contact.Withdrawn))
+	consent, err := httpserver.QueryEnum(query, "consent_status", string(contacts.ConsentUnknown), string(contacts.Consented), string(contacts.Withdrawn))
 	if err != nil {
 		return err
 	}
-	filter.DND, filter.Consent = contact.DND(dnd), contact.Consent(consent)
-	rows, err := a.store.List(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, filter, asked)
+	filter.DND, filter.Consent = contacts.DND(dnd), contacts.Consent(consent)
+	rows, err := a.store.List(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, filter, asked)
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := contact.Contact{WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(asked.PhoneE164), Name: asked.Name}
+	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(asked.PhoneE164), Name: asked.Name}
 	if asked.Metadata != nil {
-		c.Metadata = contact.Document(*asked.Metadata)
+		c.Metadata = contacts.Document(*asked.Metadata)
 	}
 	if c.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("make contact id: %w", err)
@@ -108,7 +108,7 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.ByID(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	c, err := a.store.ByID(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return found(err, "contact")
 	}
@@ -121,7 +121,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.ByID(r.Context(), workspaceID, id); err != nil {
 		return found(err, "contact") // 404 before the body's own faults
 	}
@@ -133,7 +133,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.Change(r.Context(), workspaceID, id, func(c *contact.Contact) (err error) {
+	c, err := a.store.Change(r.Context(), workspaceID, id, func(c *contacts.Contact) (err error) {
 		if !asked.Name.IsZero() {
 			c.Name = asked.Name.Pointer()
 		}
@@ -154,11 +154,11 @@ func (f fields) metadata() (*openapi.Document, error) {
 	if !given {
 		return nil, nil //nolint:nilnil // absent
 	}
-	patch, err := contact.ParseDocument("metadata", raw)
+	patch, err := contacts.ParseDocument("metadata", raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contact.TimeZoneKey]) {
+	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contacts.TimeZoneKey]) {
 		return nil, err
 	}
 	document := openapi.Document(patch)
@@ -172,7 +172,7 @@ func (f fields) createContact() (asked openapi.CreateContact, err error) {
 	if _, ok := phone.Parse(asked.PhoneE164); number == nil && !ok {
 		number = apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
 	}
-	asked.Name, name = f.text("name", contact.MaxName)
+	asked.Name, name = f.text("name", contacts.MaxName)
 	if f.has("metadata") {
 		asked.Metadata, metadata = f.newMetadata()
 	}
@@ -185,7 +185,7 @@ func (f fields) newMetadata() (*openapi.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	merged, err := contact.Document{}.Merge("metadata", contact.Document(*patch))
+	merged, err := contacts.Document{}.Merge("metadata", contacts.Document(*patch))
 	document := openapi.Document(merged)
 	return &document, err
 }
@@ -193,7 +193,7 @@ func (f fields) newMetadata() (*openapi.Document, error) {
 // updateContact reads the body of a PATCH. A name of null clears the name. The error names every
 // invalid field.
 func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
-	name, nameFault := f.text("name", contact.MaxName)
+	name, nameFault := f.text("name", contacts.MaxName)
 	if name != nil {
 		asked.Name = openapi.Value(*name)
 	} else if _, given := f["name"]; given {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/jsontest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 func (r *rig) create(t testing.TB, body string) string {
@@ -35,7 +35,7 @@ func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
 	if !maps.Equal(keysOf(got.body), want) {
 		t.Errorf("fields = %v", keysOf(got.body))
 	}
-	jsontest.Members(t, "contact", got.body, map[string]any{
+	testkit.Members(t, "contact", got.body, map[string]any{
 		"name": "Ann <&> Bob", "email": nil, "dnd_status": "unknown", "consent_status": "unknown",
 	})
 	if got := fmt.Sprint(got.body["metadata"]); got != "map[k:1]" {
@@ -192,7 +192,7 @@ func TestContacts_AnotherWorkspaceSeesNothing(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
-	stranger := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write}
+	stranger := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}
 	for _, path := range []string{"/v1/contacts/" + id, "/v1/opt-outs/+15005550001"} {
 		r.want(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
 	}

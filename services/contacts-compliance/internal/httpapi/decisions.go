@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/openapi"
@@ -39,7 +38,7 @@ func viewDecision(d store.Judged) decisionView {
 		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion,
 		Inputs: viewInputs(d.Inputs),
 		CallAt: openapi.TimestampOrNull(d.CallAt), JudgedAt: openapi.TimestampOf(d.JudgedAt),
-		CreatedAt: openapi.TimestampOf(instant.Of(d.ID)),
+		CreatedAt: openapi.TimestampOf(page.TimeOf(d.ID)),
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/questionv1"
 )
 
@@ -93,6 +93,6 @@ func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
 	for _, query := range []string{"?call_request_id=x", "?phone=1", "?limit=0", "?starting_after=" + uuid.NewString()} {
 		r.want(t, r.operator(t, http.MethodGet, path+query, ""), http.StatusUnprocessableEntity, "validation_error")
 	}
-	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	r.want(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]), ""), http.StatusNotFound, "not_found")
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
-	"ringfence.dev/services/contacts-compliance/internal/erasing"
+	"ringfence.dev/services/contacts-compliance/internal/erasure"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -124,7 +124,7 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 	}
 	handle := consumer.New(store.New(r.pool, chains(t)), r.packs).Handlers()[kafka.ErasureReports.Name]
 	err = pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{Topic: kafka.ErasureReports.Name,
+		return kafkatest.Apply(t.Context(), tx, handle, kafka.Record{Topic: kafka.ErasureReports.Name,
 			Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
 	})
 	if err != nil && !kafka.IsSkip(err) {
@@ -247,7 +247,7 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 		r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	}
 	woken := 0
-	worker := erasing.New(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
+	worker := erasure.New(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
 	for range 2 {
 		if err := worker.Once(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -62,7 +62,7 @@ func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reason := "The person's data was erased."
-	c, entry, err := a.store.Erase(r.Context(), contact.Change{
+	c, entry, err := a.store.Erase(r.Context(), contacts.Change{
 		WorkspaceID: caller.WorkspaceID, Number: number, Source: "erasure", Actor: "operator:" + caller.Operator, Reason: &reason,
 	})
 	if err != nil {

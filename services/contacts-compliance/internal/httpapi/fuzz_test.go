@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/fuzztest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 // FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
@@ -19,15 +19,15 @@ func FuzzAPI(f *testing.F) {
 	r.operator(f, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+14155550100/consent", `{"status":"consented","source":"form"}`)
 	list, _ := r.operator(f, http.MethodPost, "/admin/v1/workspaces/%s/opt-out-imports", `{"reason":"bought"}`).body["id"].(string)
 	contactBody := `{"phone_e164":"+14155550101","name":"Ann","metadata":{"k":{"a":[1]},"time_zone":"Europe/Berlin"}}`
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: r.handler,
 		Prepare: func(t testing.TB, request *http.Request) {
-			token, err := r.peers["gateway"].SignCaller(service, trust.Caller{
-				WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"})
+			token, err := r.peers["gateway"].SignCaller(service, serviceauth.Caller{
+				WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(serviceauth.CallerHeader, token)
 		},
 		Routes: []string{
 			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",

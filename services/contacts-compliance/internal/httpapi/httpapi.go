@@ -19,27 +19,27 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
-	"ringfence.dev/services/contacts-compliance/internal/gating"
-	"ringfence.dev/services/contacts-compliance/internal/importing"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // API answers over one store.
 type API struct {
 	store     *store.Store
-	gating    *gating.Gating
-	importing *importing.Importer
+	gating    *checks.Checks
+	importing *imports.Importer
 	wake      func()
 }
 
 // New returns the routes of the service. It fixes who may call what: customers and operators through
 // the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for the gate.
 // wake is called after a commit that wrote to the outbox.
-func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(), keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	api := &API{store: st, gating: g, importing: im, wake: wake}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
@@ -53,10 +53,10 @@ func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(),
 	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
 	router.Handle(path+"{procedure}", handler)
 	path, handler = settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(spans),
-		keys.Answer(trust.Gateway))
+		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	path, handler = settingsv1connect.NewPolicyServiceHandler(api, connect.WithInterceptors(spans),
-		keys.Answer(trust.Gateway))
+		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }
@@ -90,8 +90,8 @@ func (a *API) operatorRoutes(r chi.Router) {
 }
 
 // operated is the caller of an operator's route. The path and the signed caller must name the same workspace.
-func operated(r *http.Request) (trust.Caller, error) {
-	caller := trust.CallerFrom(r.Context())
+func operated(r *http.Request) (serviceauth.Caller, error) {
+	caller := serviceauth.CallerFrom(r.Context())
 	id, err := httpserver.PathID(r, "workspace", "workspace")
 	if err != nil {
 		return caller, err
@@ -103,7 +103,7 @@ func operated(r *http.Request) (trust.Caller, error) {
 }
 
 // operatedMember is operated with the member that the path names.
-func operatedMember(r *http.Request, name, thing string) (caller trust.Caller, id uuid.UUID, err error) {
+func operatedMember(r *http.Request, name, thing string) (caller serviceauth.Caller, id uuid.UUID, err error) {
 	if caller, err = operated(r); err != nil {
 		return caller, id, err
 	}
@@ -112,7 +112,7 @@ func operatedMember(r *http.Request, name, thing string) (caller trust.Caller, i
 }
 
 // operatedNumber is operated with the number in the path.
-func operatedNumber(r *http.Request) (caller trust.Caller, number phone.Number, err error) {
+func operatedNumber(r *http.Request) (caller serviceauth.Caller, number phone.Number, err error) {
 	if caller, err = operated(r); err != nil {
 		return caller, number, err
 	}
@@ -121,7 +121,7 @@ func operatedNumber(r *http.Request) (caller trust.Caller, number phone.Number, 
 }
 
 // operatedPage is operated with the page that is asked for.
-func operatedPage(r *http.Request) (caller trust.Caller, asked page.Request, err error) {
+func operatedPage(r *http.Request) (caller serviceauth.Caller, asked page.Request, err error) {
 	if caller, err = operated(r); err != nil {
 		return caller, asked, err
 	}

@@ -19,22 +19,22 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
-	"ringfence.dev/services/contacts-compliance/internal/importing"
-	"ringfence.dev/services/contacts-compliance/internal/ledger"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // chains are keys for the consent records.
-func chains(t testing.TB) *ledger.Keys {
+func chains(t testing.TB) *consentchain.Keys {
 	t.Helper()
-	keys, err := ledger.NewKeys(nil, "test")
+	keys, err := consentchain.NewKeys(nil, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,19 +48,19 @@ type rig struct {
 	url       string
 	handler   http.Handler
 	pool      *pgxpool.Pool
-	importing *importing.Importer
-	packs     pack.Library
+	importing *imports.Importer
+	packs     countryrules.Library
 	// version is the version of the workspace that set the newest policy.
 	version   int64
-	peers     map[string]*trust.Keys
+	peers     map[string]*serviceauth.Keys
 	workspace uuid.UUID
 }
 
-func peer(t testing.TB, name string, trusted ...string) *trust.Keys {
+func peer(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
-	keys, err := trust.New(name, trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
+	keys, err := serviceauth.New(name, serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
 	if err != nil {
 		t.Fatalf("keys of %s: %v", name, err)
 	}
@@ -70,20 +70,20 @@ func peer(t testing.TB, name string, trusted ...string) *trust.Keys {
 func start(t testing.TB) *rig {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
-	r := &rig{pool: pool, peers: map[string]*trust.Keys{}, workspace: uuid.Must(uuid.NewV7())}
+	r := &rig{pool: pool, peers: map[string]*serviceauth.Keys{}, workspace: uuid.Must(uuid.NewV7())}
 	trusted := []string{}
 	for _, name := range []string{"gateway", "calls", "dialer"} {
 		r.peers[name] = peer(t, name)
 		trusted = append(trusted, name+"="+r.peers[name].Public())
 	}
 	st := store.New(pool, chains(t))
-	r.importing = importing.New(st)
-	packs, err := pack.Embedded()
+	r.importing = imports.New(st)
+	packs, err := countryrules.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.packs = packs
-	handler, err := httpapi.New(st, gating.New(st, packs, prometheus.NewRegistry()), r.importing, func() {}, peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, checks.New(st, packs, prometheus.NewRegistry()), r.importing, func() {}, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (a answer) message() string {
 	return message
 }
 
-func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answer {
+func (r *rig) send(t testing.TB, c serviceauth.Caller, method, path, body string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answ
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set(trust.CallerHeader, token)
+	request.Header.Set(serviceauth.CallerHeader, token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answ
 	if err != nil {
 		t.Fatal(err)
 	}
-	timetest.Check(t, raw, "variables", "metadata", "local_time")
+	testkit.CheckTimestamps(t, raw, "variables", "metadata", "local_time")
 	got := answer{status: response.StatusCode, raw: string(raw)}
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&got.body); err != nil {
 		t.Fatalf("%s %s answered %d %q, which is no JSON", method, path, got.status, raw)
@@ -143,13 +143,13 @@ func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answ
 // customer asks as the workspace's key would.
 func (r *rig) customer(t testing.TB, method, path, body string) answer {
 	t.Helper()
-	return r.send(t, trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write}, method, path, body)
+	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}, method, path, body)
 }
 
 // operator asks as ann would; %s in the path is the workspace.
 func (r *rig) operator(t testing.TB, method, path, body string) answer {
 	t.Helper()
-	caller := trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	caller := serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	return r.send(t, caller, method, fmt.Sprintf(path, r.workspace), body)
 }
 

@@ -11,12 +11,11 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -24,7 +23,7 @@ import (
 const maxReason = 500
 
 // viewStatus is an opt-out status as specification 2.5 shows it.
-func viewStatus(c contact.Contact) openapi.OptOut {
+func viewStatus(c contacts.Contact) openapi.OptOut {
 	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND), ConsentStatus: openapi.ConsentStatus(c.Consent)}
 }
 
@@ -38,7 +37,7 @@ func (a *API) optOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	change := byCustomer(r, phone.Number(asked.PhoneE164), contact.OptOut)
+	change := byCustomer(r, phone.Number(asked.PhoneE164), contacts.OptOut)
 	change.Reason = asked.Reason
 	c, err := a.store.Record(r.Context(), change, store.CreateUnknown)
 	if err != nil {
@@ -47,11 +46,11 @@ func (a *API) optOut(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-func byCustomer(r *http.Request, number phone.Number, kind contact.Kind) contact.Change {
-	caller := trust.CallerFrom(r.Context())
-	return contact.Change{
+func byCustomer(r *http.Request, number phone.Number, kind contacts.Kind) contacts.Change {
+	caller := serviceauth.CallerFrom(r.Context())
+	return contacts.Change{
 		WorkspaceID: caller.WorkspaceID, Number: number, Kind: kind,
-		Source: contact.SourceAPI, Actor: "request:" + caller.RequestID.String(),
+		Source: contacts.SourceAPI, Actor: "request:" + caller.RequestID.String(),
 	}
 }
 
@@ -61,7 +60,7 @@ func (a *API) readOptOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.ByNumber(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, number)
+	c, err := a.store.ByNumber(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, number)
 	if err != nil {
 		return found(err, "number")
 	}
@@ -74,7 +73,7 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.Record(r.Context(), byCustomer(r, number, contact.OptOutRemoved), store.RefuseUnknown)
+	c, err := a.store.Record(r.Context(), byCustomer(r, number, contacts.OptOutRemoved), store.RefuseUnknown)
 	if err != nil {
 		return found(err, "number")
 	}
@@ -121,7 +120,7 @@ func viewImport(i store.Import) importView {
 	return importView{
 		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
 		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
-		CreatedAt: openapi.TimestampOf(instant.Of(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt),
+		CreatedAt: openapi.TimestampOf(page.TimeOf(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt),
 		DoneAt: openapi.TimestampOrNull(i.DoneAt),
 	}
 }

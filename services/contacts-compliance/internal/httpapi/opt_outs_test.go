@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/jsontest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 func TestImports_FromPartsToOneRecord(t *testing.T) {
@@ -22,7 +22,7 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	if opened.status != http.StatusCreated {
 		t.Fatalf("opened: status = %v, want %v", opened.status, http.StatusCreated)
 	}
-	jsontest.Members(t, "opened", opened.body, map[string]any{
+	testkit.Members(t, "opened", opened.body, map[string]any{
 		"status": "receiving", "reason": "bought with the shop", "actor": "operator:ann",
 	})
 	member := path + "/" + id
@@ -85,7 +85,7 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 		t.Fatalf("records: %s", records.raw)
 	}
 	rec, _ := data[0].(map[string]any)
-	jsontest.Members(t, "its record", rec, map[string]any{
+	testkit.Members(t, "its record", rec, map[string]any{
 		"id": done.body["record_id"], "kind": "opt_out", "source": "import", "phone_e164": nil, "before": nil,
 		"after": "dnd", "reason": "bought with the shop",
 	})
@@ -120,7 +120,7 @@ func TestImports_Refusals(t *testing.T) {
 	} {
 		r.want(t, r.operator(t, row.method, row.path, row.body), row.status, row.code)
 	}
-	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	for method, rest := range map[string]string{"GET": "", "PUT": "/parts/1", "POST": "/start"} {
 		r.want(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"), http.StatusNotFound, "not_found")
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"ringfence.dev/libs/pagetest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 // fetch reads a page of contacts as a workspace.
-func (r *rig) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) pagetest.Page {
-	caller := trust.Caller{WorkspaceID: workspace, RequestID: workspace, Access: trust.Read}
-	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+func (r *rig) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) testkit.Page {
+	caller := serviceauth.Caller{WorkspaceID: workspace, RequestID: workspace, Access: serviceauth.Read}
+	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		t.Helper()
 		query.Set("limit", fmt.Sprint(limit))
 		if query.Del("starting_after"); after != uuid.Nil {
@@ -66,7 +66,7 @@ func TestContacts_EveryPageIsExact(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		pagetest.Check(rt, pagetest.List{
+		testkit.CheckPages(rt, testkit.List{
 			Fetch: r.fetch(t, workspace, query),
 			Insert: func(rt *rapid.T) uuid.UUID {
 				id := uuid.Must(uuid.NewV7())
@@ -98,7 +98,7 @@ func TestContacts_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	var n atomic.Int64
-	pagetest.Race(t, func() uuid.UUID {
+	testkit.Race(t, func() uuid.UUID {
 		return uuid.MustParse(r.create(t, fmt.Sprintf(`{"phone_e164":"+1500%07d","name":"Ann"}`, n.Add(1))))
 	}, r.fetch(t, r.workspace, url.Values{"q": {"nn"}}))
 }
@@ -108,7 +108,7 @@ func TestContacts_OnlyItsOwnItemsAreCursors(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
-	other := r.send(t, trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.New(), Access: trust.Write}, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`)
+	other := r.send(t, serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.New(), Access: serviceauth.Write}, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`)
 	for query, want := range map[string]int{
 		"starting_after=" + id:                                     200,
 		"dnd_status=dnd&starting_after=" + id:                      200,

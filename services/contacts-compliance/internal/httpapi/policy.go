@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/gating"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
@@ -28,14 +28,14 @@ type previewView struct {
 	Code          *string             `json:"code"`
 	Message       *string             `json:"message"`
 	Source        *string             `json:"source"`
-	DND           contact.DND         `json:"dnd_status"`
-	Consent       contact.Consent     `json:"consent_status"`
+	DND           contacts.DND        `json:"dnd_status"`
+	Consent       contacts.Consent    `json:"consent_status"`
 	Country       *string             `json:"country"`
 	Regions       []string            `json:"regions"`
 	TimeZones     []localView         `json:"time_zones"`
 	PolicyVersion int                 `json:"policy_version"`
 	CallingPolicy policy.Policy       `json:"calling_policy"`
-	Rules         []pack.Rule         `json:"rules"`
+	Rules         []countryrules.Rule `json:"rules"`
 	RecentDials   []openapi.Timestamp `json:"recent_dials"`
 }
 
@@ -84,14 +84,14 @@ func viewDials(dials []time.Time) []openapi.Timestamp {
 	return view
 }
 
-func viewPreview(number phone.Number, p gating.Preview) previewView {
+func viewPreview(number phone.Number, p checks.Preview) previewView {
 	place := number.Place()
 	view := previewView{
 		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Verdict.Result == gate.Open,
 		NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
 		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
-		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
+		Rules: append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
 	}
 	for _, z := range p.Zones {
 		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Format(localLayout)})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/jsontest"
+	"ringfence.dev/libs/testkit"
 )
 
 func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
@@ -37,16 +37,16 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	if got.status != http.StatusOK {
 		t.Errorf("around the clock: status = %v, want %v", got.status, http.StatusOK)
 	}
-	jsontest.Members(t, "around the clock", got.body, map[string]any{
+	testkit.Members(t, "around the clock", got.body, map[string]any{
 		"may_be_called": true, "next_at": got.body["at"], "rule": nil, "code": nil,
 	})
 	got = ask("+19005551234", "")
-	jsontest.Members(t, "premium", got.body, map[string]any{
+	testkit.Members(t, "premium", got.body, map[string]any{
 		"may_be_called": false, "rule": "destination", "code": "destination_not_allowed", "next_at": nil,
 	})
 	policy(`{"packs":["us"]}`)
 	got = ask("+15045551234", evening(18))
-	jsontest.Members(t, "no consent", got.body, map[string]any{
+	testkit.Members(t, "no consent", got.body, map[string]any{
 		"rule": "consent_needed", "code": "consent_withdrawn", "next_at": nil,
 	})
 	consent("+15045551234")
@@ -56,7 +56,7 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Sunday in New Orleans: error = %v", err)
 	}
-	jsontest.Members(t, "Sunday in New Orleans", got.body, map[string]any{
+	testkit.Members(t, "Sunday in New Orleans", got.body, map[string]any{
 		"may_be_called": false, "code": "outside_calling_hours", "country": "US",
 	})
 	if !strings.Contains(got.raw, "US-LA") {
@@ -85,7 +85,7 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
 	got = ask("+15045551234", "")
-	jsontest.Members(t, "opted out", got.body, map[string]any{
+	testkit.Members(t, "opted out", got.body, map[string]any{
 		"rule": "dnd", "dnd_status": "dnd", "consent_status": "consented", "next_at": nil,
 	})
 	var decisions int

@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -36,7 +36,7 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreChe
 		}
 		q.NamedContact = contactID
 	}
-	ask := gating.Asked{Question: q, Variables: r.Msg.GetVariablesJson(), Waits: r.Msg.GetScheduleIfOutsideHours()}
+	ask := checks.PreCheckRequest{Question: q, Variables: r.Msg.GetVariablesJson(), Waits: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
 		ask.At = r.Msg.GetScheduledFor().AsTime()
 	}
@@ -74,9 +74,9 @@ func (a *API) Check(ctx context.Context, r *connect.Request[questionv1.CheckRequ
 	switch checked.Result {
 	case gate.Open:
 		answer.Result = &questionv1.CheckResponse_Open{Open: &questionv1.Open{TimeZone: checked.TimeZone}}
-	case gate.Later:
+	case gate.Deferred:
 		answer.Result = &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(checked.At)}}
-	case gate.Closed:
+	case gate.Denied:
 		answer.Result = &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: checked.Code, Message: checked.Message}}
 	}
 	return connect.NewResponse(answer), nil
@@ -101,8 +101,8 @@ func (a *API) OptOut(ctx context.Context, r *connect.Request[questionv1.OptOutRe
 	if err != nil {
 		return nil, answerless(ctx, err)
 	}
-	change := contact.Change{
-		WorkspaceID: q.WorkspaceID, Number: q.Number, Kind: contact.OptOut, Source: contact.SourceCall,
+	change := contacts.Change{
+		WorkspaceID: q.WorkspaceID, Number: q.Number, Kind: contacts.OptOut, Source: contacts.SourceCall,
 		Actor: "call:" + callID.String(), Evidence: evidence, CallID: callID, OccurredAt: heardAt(r.Msg),
 	}
 	if _, err := a.store.Record(ctx, change, store.CreateUnknown); err != nil {

@@ -3,8 +3,8 @@ package httpapi_test
 import (
 	"testing"
 
-	"ringfence.dev/libs/routetest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 )
@@ -15,9 +15,9 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := httpapi.New(nil, nil, nil, nil, &trust.Keys{}, nil)
+	router, err := httpapi.New(nil, nil, nil, nil, &serviceauth.Keys{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	routetest.Customers(t, router, operations)
+	testkit.Customers(t, router, operations)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
@@ -51,7 +51,7 @@ func (r *rig) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 	}
 	handle := consumer.New(store.New(r.pool, chains(t)), r.packs).Handlers()[kafka.Workspaces.Name]
 	return pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{
+		return kafkatest.Apply(t.Context(), tx, handle, kafka.Record{
 			Topic: kafka.Workspaces.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
 		})
 	})

@@ -7,7 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/questionv1"
 )
 
@@ -45,12 +45,12 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		admin + "/consent-records": 2,
 		admin + "/contacts/+15005550001/preview?at=2027-06-04T09:00:00Z": 1,
 	} {
-		if got := timetest.Check(t, []byte(r.operator(t, http.MethodGet, path, "").raw), "local_time"); got != want {
+		if got := testkit.CheckTimestamps(t, []byte(r.operator(t, http.MethodGet, path, "").raw), "local_time"); got != want {
 			t.Errorf("GET %s: %d timestamps, want %d", path, got, want)
 		}
 	}
 	for _, path := range []string{"/v1/contacts/" + id, "/v1/contacts"} {
-		if got := timetest.Check(t, []byte(r.customer(t, http.MethodGet, path, "").raw)); got != 2 {
+		if got := testkit.CheckTimestamps(t, []byte(r.customer(t, http.MethodGet, path, "").raw)); got != 2 {
 			t.Errorf("GET %s: %d timestamps, want 2", path, got)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -16,8 +16,8 @@ import (
 // FuzzParse: an accepted policy opens at some time, and is stored and read as the same; a refused one names its field.
 func FuzzParse(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
-	bodies := append(fuzztest.Mutations(good), good)
-	for _, w := range fuzztest.Mutations(`{"start":"09:00","end":"24:00","days":["mon","sun"]}`) {
+	bodies := append(testkit.Mutations(good), good)
+	for _, w := range testkit.Mutations(`{"start":"09:00","end":"24:00","days":["mon","sun"]}`) {
 		bodies = append(bodies, `{"window":`+w+`}`)
 	}
 	for _, body := range bodies {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -55,10 +55,10 @@ func (p Policy) By(operator string) Policy {
 }
 
 // Choices are the packs with their purposes.
-func (p Policy) Choices() []pack.Choice {
-	choices := make([]pack.Choice, 0, len(p.Packs))
+func (p Policy) Choices() []countryrules.Choice {
+	choices := make([]countryrules.Choice, 0, len(p.Packs))
 	for _, text := range p.Packs {
-		choices = append(choices, pack.ParseChoice(text))
+		choices = append(choices, countryrules.ParseChoice(text))
 	}
 	return choices
 }
@@ -84,7 +84,7 @@ type body struct {
 }
 
 // Parse reads a calling_policy; null or nothing is the default. Faults are 422 validation_error naming the field.
-func Parse(raw json.RawMessage, packs pack.Library) (Policy, error) {
+func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	p := Default()
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return p, nil
@@ -120,7 +120,7 @@ func Parse(raw json.RawMessage, packs pack.Library) (Policy, error) {
 }
 
 // packs checks the chosen packs, and that a window which reaches beyond their hours says why (contract.md §3).
-func (b body) packs(p Policy, packs pack.Library) (Policy, error) {
+func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 	if len(b.Packs) == 0 {
 		return p, nil
 	}
@@ -128,7 +128,7 @@ func (b body) packs(p Policy, packs pack.Library) (Policy, error) {
 		return p, apierr.Validation("calling_policy.packs", "may list at most %d packs.", maxPacks)
 	}
 	for i, text := range b.Packs {
-		if err := packs.Check(pack.ParseChoice(text)); err != nil {
+		if err := packs.Check(countryrules.ParseChoice(text)); err != nil {
 			return p, apierr.Validation(fmt.Sprintf("calling_policy.packs[%d]", i), "%s.", err)
 		}
 		if slices.Contains(p.Packs, text) {
@@ -160,7 +160,7 @@ func (b body) packs(p Policy, packs pack.Library) (Policy, error) {
 }
 
 // beyond finds a weekday on which the window is open and the rule is not.
-func beyond(w window.Window, r pack.Rule) (day int, looser bool) {
+func beyond(w window.Window, r countryrules.Rule) (day int, looser bool) {
 	for day := range r.Week {
 		if !w.Days.Has(time.Weekday(day)) {
 			continue

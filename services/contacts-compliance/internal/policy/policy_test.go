@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
@@ -40,9 +40,9 @@ func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
 	}
 }
 
-func packs(t testing.TB) pack.Library {
+func packs(t testing.TB) countryrules.Library {
 	t.Helper()
-	l, err := pack.Embedded()
+	l, err := countryrules.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
 // Unknown says what to do about a number that the workspace has never seen.
@@ -39,12 +38,12 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // contact's row is locked first and the chain's head behind it, so records of one number stand in the order of their effects, and
 // only writers of the same workspace wait for each other. A change that names a call happens once per call.
 // A number never seen is created or pg.ErrNotFound, as unknown says.
-func (s *Store) Record(ctx context.Context, ch contact.Change, unknown Unknown) (changed contact.Contact, err error) {
+func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown Unknown) (changed contacts.Contact, err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
 
 // record is Record; also queues what is to be done in the same commit, of the contact as it is then.
-func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, also func(*pgx.Batch, contact.Contact) error) (changed contact.Contact, err error) {
+func (s *Store) record(ctx context.Context, ch contacts.Change, unknown Unknown, also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		asked, err := askNumber(ctx, tx, ch, unknown)
 		if err != nil {
@@ -84,14 +83,14 @@ func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, 
 
 // asked is what Record must know, all of it locked.
 type asked struct {
-	contact contact.Contact
+	contact contacts.Contact
 	head    headRow
 	// heard says that the call's change stands in the ledger already.
 	heard bool
 }
 
 // askNumber locks the contact, then the head, in one round trip.
-func askNumber(ctx context.Context, tx *pg.Pipeline, ch contact.Change, unknown Unknown) (found asked, err error) {
+func askNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown Unknown) (found asked, err error) {
 	batch := &pgx.Batch{}
 	args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "call_id": ch.CallID, "kind": ch.Kind}
 	if unknown == CreateUnknown {
@@ -100,12 +99,12 @@ func askNumber(ctx context.Context, tx *pg.Pipeline, ch contact.Change, unknown 
 			return found, fmt.Errorf("make contact id: %w", err)
 		}
 		batch.Queue(ensureContact, pg.Args{
-			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "updated_at": instant.Of(id),
+			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "updated_at": page.TimeOf(id),
 		})
 	}
 	known := true
 	batch.Queue(contactByNumber+` FOR UPDATE`, args).Query(func(rows pgx.Rows) (err error) {
-		found.contact, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[contact.Contact])
+		found.contact, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[contacts.Contact])
 		if errors.Is(err, pgx.ErrNoRows) {
 			known = false
 			return nil
@@ -147,12 +146,12 @@ const recordCursor = `
 SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND id = @after)`
 
 // Records reads one page of the consent ledger, newest first: of a number, the imports that it stood in included; an empty number means all of them.
-func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]contact.Record, error) {
+func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]contacts.Record, error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(number), "rows": p.Rows()}
 	if err := s.knowCursor(ctx, recordCursor, p, args); err != nil {
 		return nil, err
 	}
-	records, err := pg.Many[contact.Record](ctx, s.pool, listRecords, args)
+	records, err := pg.Many[contacts.Record](ctx, s.pool, listRecords, args)
 	if err != nil {
 		return nil, fmt.Errorf("list consent records: %w", err)
 	}
@@ -165,8 +164,8 @@ FROM consent_records
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // RecordByID reads one row of the consent ledger, or pg.ErrNotFound.
-func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contact.Record, error) {
-	record, err := pg.One[contact.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contacts.Record, error) {
+	record, err := pg.One[contacts.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {
 		return record, fmt.Errorf("read consent record: %w", err)
 	}

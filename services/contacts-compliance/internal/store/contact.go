@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
 const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, variables, metadata, dnd_status, consent_status, updated_at, erasures`
@@ -34,15 +34,15 @@ WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
 // Create stores a new contact. A number the workspace knows already stores nothing: the contact that is
 // there comes back with existed set.
-func (s *Store) Create(ctx context.Context, c contact.Contact) (stored contact.Contact, existed bool, err error) {
+func (s *Store) Create(ctx context.Context, c contacts.Contact) (stored contacts.Contact, existed bool, err error) {
 	args, err := contactArgs(c)
 	if err != nil {
 		return stored, false, err
 	}
 	args["updated_at"] = c.CreatedAt()
-	stored, err = pg.One[contact.Contact](ctx, s.pool, insertContact, args)
+	stored, err = pg.One[contacts.Contact](ctx, s.pool, insertContact, args)
 	if errors.Is(err, pgx.ErrNoRows) {
-		stored, err = pg.One[contact.Contact](ctx, s.pool, contactByNumber, args)
+		stored, err = pg.One[contacts.Contact](ctx, s.pool, contactByNumber, args)
 		existed = true
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) Create(ctx context.Context, c contact.Contact) (stored contact.C
 	return stored, existed, nil
 }
 
-func contactArgs(c contact.Contact) (pgx.NamedArgs, error) {
+func contactArgs(c contacts.Contact) (pgx.NamedArgs, error) {
 	zone, err := c.Metadata.TimeZone()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func contactArgs(c contact.Contact) (pgx.NamedArgs, error) {
 		"name_folded": nil, "metadata": c.Metadata.Encode(), "time_zone": nil,
 	}
 	if c.Name != nil {
-		args["name_folded"] = contact.Fold(*c.Name)
+		args["name_folded"] = contacts.Fold(*c.Name)
 	}
 	if zone != nil {
 		args["time_zone"] = zone.String()
@@ -70,7 +70,7 @@ func contactArgs(c contact.Contact) (pgx.NamedArgs, error) {
 }
 
 // ByNumber finds the contact of a number, or pg.ErrNotFound.
-func (s *Store) ByNumber(ctx context.Context, workspace uuid.UUID, number phone.Number) (contact.Contact, error) {
+func (s *Store) ByNumber(ctx context.Context, workspace uuid.UUID, number phone.Number) (contacts.Contact, error) {
 	return s.find(ctx, contactByNumber, pgx.NamedArgs{"workspace_id": workspace, "phone_e164": number})
 }
 
@@ -80,12 +80,12 @@ FROM contacts
 WHERE workspace_id = @workspace_id AND id = @id`
 
 // ByID finds a contact, or pg.ErrNotFound.
-func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contact.Contact, error) {
+func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contacts.Contact, error) {
 	return s.find(ctx, contactByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 }
 
-func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (contact.Contact, error) {
-	found, err := pg.One[contact.Contact](ctx, s.pool, sql, args)
+func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (contacts.Contact, error) {
+	found, err := pg.One[contacts.Contact](ctx, s.pool, sql, args)
 	if err != nil {
 		return found, fmt.Errorf("read contact: %w", err)
 	}
@@ -100,9 +100,9 @@ RETURNING ` + contactColumns
 
 // Change lets edit alter name and metadata of a contact while nobody else can; an error of edit changes nothing
 // and comes back as it is. pg.ErrNotFound when there is no such contact.
-func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contact.Contact) error) (changed contact.Contact, err error) {
+func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		c, err := pg.One[contact.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return pg.ErrNotFound
 		}
@@ -116,7 +116,7 @@ func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*
 		if err != nil {
 			return err
 		}
-		changed, err = pg.One[contact.Contact](ctx, tx, updateContact, args)
+		changed, err = pg.One[contacts.Contact](ctx, tx, updateContact, args)
 		return err
 	})
 	return changed, err
@@ -172,8 +172,8 @@ func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) e
 type Filter struct {
 	Number  phone.Number
 	Name    string
-	DND     contact.DND
-	Consent contact.Consent
+	DND     contacts.DND
+	Consent contacts.Consent
 }
 
 // newestFirst ends every list. Pages run on the key, but on its bytes: ordered by id itself, a statement could also be served by
@@ -231,19 +231,19 @@ const contactCursor = `
 SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id = @after)`
 
 // List reads one page of contacts, newest first; an unknown cursor is page.UnknownCursor.
-func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contact.Contact, error) {
+func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contacts.Contact, error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "lately": lately,
-		"phone_e164": f.Number, "name": contact.Fold(f.Name),
+		"phone_e164": f.Number, "name": contacts.Fold(f.Name),
 	}
-	args["dnds"], args["consents"] = contact.Lanes(f.DND, f.Consent)
+	args["dnds"], args["consents"] = contacts.Lanes(f.DND, f.Consent)
 	if err := s.knowCursor(ctx, contactCursor, p, args); err != nil {
 		return nil, err
 	}
-	if utf8.RuneCountInString(f.Name) > contact.MaxName {
+	if utf8.RuneCountInString(f.Name) > contacts.MaxName {
 		return nil, nil
 	}
-	found, err := pg.Many[contact.Contact](ctx, s.pool, f.statement(), args)
+	found, err := pg.Many[contacts.Contact](ctx, s.pool, f.statement(), args)
 	if err == nil && f.Number == "" && f.Name != "" && len(found) < p.Rows() {
 		found, err = s.search(ctx, workspace, args)
 	}
@@ -277,7 +277,7 @@ const (
 // search looks through all names of a workspace. Its time grows with the number of names that have all
 // pieces of the text, so it is limited, and a workspace has one search at a time in each process.
 func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
-	found []contact.Contact, err error,
+	found []contacts.Contact, err error,
 ) {
 	done, err := s.searches.take(ctx, workspace)
 	if err != nil {
@@ -288,7 +288,7 @@ func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedA
 		if _, err = tx.Exec(ctx, maxSearch); err != nil {
 			return fmt.Errorf("limit time: %w", err)
 		}
-		found, err = pg.Many[contact.Contact](ctx, tx, listNamed, args)
+		found, err = pg.Many[contacts.Contact](ctx, tx, listNamed, args)
 		return err
 	})
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == queryCanceled {

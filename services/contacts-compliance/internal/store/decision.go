@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
@@ -35,14 +35,14 @@ func (q Question) args() pgx.NamedArgs {
 
 // Known is what is on record about a question at one instant of the database's clock.
 type Known struct {
-	Now       time.Time       `db:"now"`
-	ContactID *uuid.UUID      `db:"contact_id"`
-	DND       contact.DND     `db:"dnd_status"`
-	Consent   contact.Consent `db:"consent_status"`
-	TimeZone  *string         `db:"time_zone"`
+	Now       time.Time        `db:"now"`
+	ContactID *uuid.UUID       `db:"contact_id"`
+	DND       contacts.DND     `db:"dnd_status"`
+	Consent   contacts.Consent `db:"consent_status"`
+	TimeZone  *string          `db:"time_zone"`
 	// Variables and their revision; the revision is -1 when there is no contact yet.
-	Variables contact.Document `db:"variables"`
-	Revision  int64            `db:"variables_revision"`
+	Variables contacts.Document `db:"variables"`
+	Revision  int64             `db:"variables_revision"`
 	// Erasures is how often the person was erased.
 	Erasures int64 `db:"erasures"`
 	// NamedNumber is the number of the contact that the request names; nil: no such contact.
@@ -50,10 +50,10 @@ type Known struct {
 	PolicyVersion int             `db:"policy_version"`
 	RawPolicy     json.RawMessage `db:"policy"`
 	// Placed* is what this request was answered when it was allowed before; nil: it was not.
-	PlacedContact   *uuid.UUID       `db:"placed_contact_id"`
-	PlacedVariables contact.Document `db:"placed_variables"`
-	PlacedFor       *time.Time       `db:"placed_for"`
-	PlacedErasures  int64            `db:"placed_erasures"`
+	PlacedContact   *uuid.UUID        `db:"placed_contact_id"`
+	PlacedVariables contacts.Document `db:"placed_variables"`
+	PlacedFor       *time.Time        `db:"placed_for"`
+	PlacedErasures  int64             `db:"placed_erasures"`
 
 	Policy policy.Policy `db:"-"`
 }
@@ -98,7 +98,7 @@ func (s *Store) Known(ctx context.Context, q Question) (Known, error) {
 type Decision struct {
 	Question      Question
 	Facts         gate.Facts
-	Verdict       gate.Verdict
+	Verdict       gate.Outcome
 	PolicyVersion int
 	ContactID     *uuid.UUID
 	JudgedAt      time.Time
@@ -175,7 +175,7 @@ RETURNING contact_id`
 // Place commits an allowed pre-check in one statement: the contact found or created, the variables merged, the
 // answer and the decision kept. ErrMoved says that what the decision rested on has changed since it was read, and
 // that nothing was written: read and judge again.
-func (s *Store) Place(ctx context.Context, d Decision, known Known, merged contact.Document, merge Merge) (uuid.UUID, error) {
+func (s *Store) Place(ctx context.Context, d Decision, known Known, merged contacts.Document, merge Merge) (uuid.UUID, error) {
 	args, err := d.args()
 	if err != nil {
 		return uuid.Nil, err

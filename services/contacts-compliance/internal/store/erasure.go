@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
 // Erasure is an entry of the register: that somebody was erased, and how far it is. It does not say who.
@@ -67,13 +67,13 @@ VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL)
 
 // Erase forgets what is known of a person but the number, its states and its records, withdraws the consent, enters it into the register and tells all who keep
 // something of them, in one commit. A number never seen is erased too: who called us need not be a contact. Each time is an act of its own.
-func (s *Store) Erase(ctx context.Context, ch contact.Change) (erased contact.Contact, entry Erasure, err error) {
-	ch.Kind = contact.ConsentWithdrawn
+func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.Contact, entry Erasure, err error) {
+	ch.Kind = contacts.ConsentWithdrawn
 	id, err := uuid.NewV7()
 	if err != nil {
 		return erased, entry, fmt.Errorf("make erasure id: %w", err)
 	}
-	erased, err = s.record(ctx, ch, CreateUnknown, func(batch *pgx.Batch, c contact.Contact) error {
+	erased, err = s.record(ctx, ch, CreateUnknown, func(batch *pgx.Batch, c contacts.Contact) error {
 		subject := s.keys.Subject(ch.WorkspaceID, string(ch.Number))
 		entry = Erasure{ID: id, Subject: subject.Sum, KeyID: subject.KeyID, Actor: ch.Actor, RequestedAt: c.UpdatedAt}
 		args := pg.Args{

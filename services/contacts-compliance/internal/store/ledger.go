@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
-	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
 // headRow is a workspace's head, locked.
@@ -45,7 +45,7 @@ INSERT INTO consent_records (` + rowColumns + `)
 VALUES (@workspace_id, @seq, @recorded_at, @id, @phone_e164, @contact_id, @kind, @source, @actor, @reason, @evidence, @call_id,
         @before, @after, @occurred_at, @key_id, @mac)`
 
-func rowArgs(r ledger.Row) pg.Args {
+func rowArgs(r consentchain.Row) pg.Args {
 	args := pg.Args{
 		"workspace_id": r.WorkspaceID, "seq": r.Seq, "recorded_at": r.RecordedAt, "id": r.ID, "phone_e164": r.Number, "contact_id": r.ContactID,
 		"kind": r.Kind, "source": r.Source, "actor": r.Actor, "reason": r.Reason, "evidence": nil, "call_id": r.CallID,
@@ -59,9 +59,9 @@ func rowArgs(r ledger.Row) pg.Args {
 
 // chain appends to the chain whose head the transaction has locked.
 type chain struct {
-	keys      *ledger.Keys
+	keys      *consentchain.Keys
 	workspace uuid.UUID
-	at        ledger.Link
+	at        consentchain.Link
 	now       time.Time
 }
 
@@ -76,7 +76,7 @@ func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (
 func (s *Store) chainAt(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, head headRow) (*chain, error) {
 	c := &chain{keys: s.keys, workspace: workspace, now: head.Now}
 	if head.Seq > 0 {
-		c.at = ledger.Link{Seq: head.Seq, MAC: head.MAC}
+		c.at = consentchain.Link{Seq: head.Seq, MAC: head.MAC}
 	}
 	if head.Unchained {
 		return c, c.begin(ctx, tx)
@@ -85,7 +85,7 @@ func (s *Store) chainAt(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, hea
 }
 
 // queue signs the row behind the last and queues it, the head with it. Rows without an id get one; what occurred at no time occurred now.
-func (c *chain) queue(batch *pgx.Batch, row ledger.Row) error {
+func (c *chain) queue(batch *pgx.Batch, row consentchain.Row) error {
 	if row.ID == uuid.Nil {
 		id, err := uuid.NewV7()
 		if err != nil {
@@ -123,16 +123,16 @@ DELETE FROM consent_unchained WHERE workspace_id = @workspace_id`
 
 // begin puts the records that were written before there were chains into the chain, behind a row that says so.
 func (c *chain) begin(ctx context.Context, tx pgx.Tx) error {
-	digest := ledger.NewDigest()
-	if err := c.eachUnchained(ctx, tx, func(_ *pgx.Batch, row ledger.Row) error { digest.Add(row); return nil }); err != nil {
+	digest := consentchain.NewDigest()
+	if err := c.eachUnchained(ctx, tx, func(_ *pgx.Batch, row consentchain.Row) error { digest.Add(row); return nil }); err != nil {
 		return err
 	}
-	evidence, err := json.Marshal(ledger.Beginning{Rows: digest.Rows(), SHA256: digest.Hex()})
+	evidence, err := json.Marshal(consentchain.Beginning{Rows: digest.Rows(), SHA256: digest.Hex()})
 	if err != nil {
 		return fmt.Errorf("encode beginning of the chain of workspace %s: %w", c.workspace, err)
 	}
 	batch := &pgx.Batch{}
-	if err := c.queue(batch, ledger.Row{Kind: ledger.Started, Source: "service", Actor: "service:contacts-compliance", Evidence: evidence}); err != nil {
+	if err := c.queue(batch, consentchain.Row{Kind: consentchain.Started, Source: "service", Actor: "service:contacts-compliance", Evidence: evidence}); err != nil {
 		return err
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -149,11 +149,11 @@ func (c *chain) begin(ctx context.Context, tx pgx.Tx) error {
 
 const unchainedBatch = 1000
 
-func (c *chain) eachUnchained(ctx context.Context, tx pgx.Tx, do func(*pgx.Batch, ledger.Row) error) error {
+func (c *chain) eachUnchained(ctx context.Context, tx pgx.Tx, do func(*pgx.Batch, consentchain.Row) error) error {
 	var last uuid.UUID
 	for {
 		args := pgx.NamedArgs{"workspace_id": c.workspace, "after": orNull(last), "rows": unchainedBatch}
-		rows, err := pg.Many[ledger.Row](ctx, tx, unchained, args)
+		rows, err := pg.Many[consentchain.Row](ctx, tx, unchained, args)
 		if err != nil {
 			return fmt.Errorf("read records from before the chain of workspace %s: %w", c.workspace, err)
 		}
@@ -214,9 +214,9 @@ const callHeard = `
 SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND call_id = @call_id AND kind = @kind)`
 
 // rowOf is a change as the ledger keeps it.
-func rowOf(c contact.Contact, ch contact.Change, before, after string) ledger.Row {
+func rowOf(c contacts.Contact, ch contacts.Change, before, after string) consentchain.Row {
 	number, id := string(c.Number), c.ID
-	row := ledger.Row{
+	row := consentchain.Row{
 		Number: &number, ContactID: &id, Kind: string(ch.Kind), Source: ch.Source, Actor: ch.Actor, Reason: ch.Reason,
 		Evidence: ch.Evidence, Before: &before, After: &after, OccurredAt: ch.OccurredAt,
 	}
@@ -239,13 +239,13 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 	if err != nil {
 		return fmt.Errorf("make record id: %w", err)
 	}
-	evidence, err := json.Marshal(ledger.Imported{
+	evidence, err := json.Marshal(consentchain.Imported{
 		ImportID: i.ID, FileSHA256: *i.FileSHA256, ListSHA256: *i.ListSHA256, Numbers: i.Numbers, Lines: i.Lines, Bad: i.Bad,
 	})
 	if err != nil {
 		return fmt.Errorf("encode evidence of import %s: %w", i.ID, err)
 	}
-	after := string(contact.OptedOut)
+	after := string(contacts.OptedOut)
 	next := *i
 	next.Status, next.RecordID = Done, &id
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -261,7 +261,7 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 			return fmt.Errorf("opt out again numbers of import %s: %w", i.ID, err)
 		}
 		batch := &pgx.Batch{}
-		row := ledger.Row{ID: id, Kind: string(contact.OptOut), Source: ledger.FromImport, Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
+		row := consentchain.Row{ID: id, Kind: string(contacts.OptOut), Source: consentchain.FromImport, Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
 		if err := c.queue(batch, row); err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -46,11 +46,11 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		pages  int // a name costs a look at the newest 2000
 	}{
 		{"nothing", store.Filter{}, 26, 150},
-		{"a rare state", store.Filter{DND: contact.OptedOut}, 3, 150},
-		{"a state of nobody", store.Filter{Consent: contact.Withdrawn}, 0, 150},
-		{"two states", store.Filter{DND: contact.OptedOut, Consent: contact.Consented}, 1, 150},
+		{"a rare state", store.Filter{DND: contacts.OptedOut}, 3, 150},
+		{"a state of nobody", store.Filter{Consent: contacts.Withdrawn}, 0, 150},
+		{"two states", store.Filter{DND: contacts.OptedOut, Consent: contacts.Consented}, 1, 150},
 		{"a number", store.Filter{Number: "+141555500002"}, 1, 50},
-		{"a number in the wrong state", store.Filter{Number: "+141555500002", DND: contact.Clean}, 0, 50},
+		{"a number in the wrong state", store.Filter{Number: "+141555500002", DND: contacts.Clean}, 0, 50},
 		{"a number under another name", store.Filter{Number: "+141555500002", Name: "bob"}, 0, 50},
 		{"a common name", store.Filter{Name: "ANN"}, 26, 300},
 		{"a rare name", store.Filter{Name: "oë 1"}, 1, 800},
@@ -58,7 +58,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		{"a rare sign", store.Filter{Name: "0%"}, 1, 800},
 		{"a name of nobody", store.Filter{Name: "_nn"}, 0, 800},
 		{"a name as long as they come", store.Filter{Name: strings.Repeat("ann ", 50)}, 0, 800},
-		{"a common name in a rare state", store.Filter{Name: "o", DND: contact.OptedOut}, 2, 800},
+		{"a common name in a rare state", store.Filter{Name: "o", DND: contacts.OptedOut}, 2, 800},
 	}
 	for _, tt := range tests {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
@@ -101,7 +101,7 @@ func TestList_NameIsText(t *testing.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		names := map[uuid.UUID]string{}
 		for i, name := range rapid.SliceOfN(text(0, 6), 4, 8).Draw(rt, "names") {
-			c := contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555%04d", i)), Name: &name}
+			c := contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555%04d", i)), Name: &name}
 			if _, _, err := st.Create(t.Context(), c); err != nil {
 				rt.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestList_NameIsText(t *testing.T) {
 			got[c.ID] = true
 		}
 		for id, name := range names {
-			if want := strings.Contains(contact.Fold(name), contact.Fold(asked)); got[id] != want {
+			if want := strings.Contains(contacts.Fold(name), contacts.Fold(asked)); got[id] != want {
 				rt.Errorf("%q in %q: found %v, want %v", asked, name, got[id], want)
 			}
 		}
@@ -133,9 +133,9 @@ func TestList_NoNameIsAsLongAsThat(t *testing.T) {
 	} else if len(found) != 0 {
 		t.Errorf("found = %v, want none", found)
 	}
-	long := strings.Repeat("é", contact.MaxName)
+	long := strings.Repeat("é", contacts.MaxName)
 	workspace := uuid.New()
-	if _, _, err := st.Create(t.Context(), contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number, Name: &long}); err != nil {
+	if _, _, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number, Name: &long}); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := st.List(t.Context(), workspace, store.Filter{Name: strings.ToUpper(long)},

@@ -13,7 +13,7 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
@@ -88,7 +88,7 @@ func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 
 // ApplyPolicy commits a policy for ApplySetting. When it returns nil, the policy of c.SetInVersion or
 // of a newer version is in force, and every gate reads it.
-func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs pack.Library) error {
+func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryrules.Library) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepPolicy(ctx, tx, c, packs) })
 }
 
@@ -105,7 +105,7 @@ WHERE p.set_in_version < EXCLUDED.set_in_version`
 
 // KeepPolicy puts a policy in force unless the policy of c.SetInVersion or of a newer version is in
 // force. It returns an *apierr.Error if the policy is not valid.
-func (s *Store) KeepPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs pack.Library) error {
+func (s *Store) KeepPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs countryrules.Library) error {
 	args := pgx.NamedArgs{"workspace_id": c.WorkspaceID, "set_in_version": c.SetInVersion}
 	advanced, err := tx.Exec(ctx, advanceSource, args)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
@@ -34,7 +34,7 @@ func TestSearch_IsStoppedAfterItsTime(t *testing.T) {
 	}
 	workspace, st := uuid.New(), New(pool, nil)
 	args := pgx.NamedArgs{"workspace_id": workspace, "name": "ann", "below": page.Request{}.Below(), "rows": 26}
-	args["dnds"], args["consents"] = contact.Lanes("", "")
+	args["dnds"], args["consents"] = contacts.Lanes("", "")
 	_, err = st.search(t.Context(), workspace, args)
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {

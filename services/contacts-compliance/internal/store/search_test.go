@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -91,8 +91,8 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 	}
 	for range 300 {
 		filter := store.Filter{Name: piece(random, phrase(4))}
-		filter.DND = []contact.DND{"", contact.OptedOut, contact.Clean}[random.IntN(3)]
-		filter.Consent = []contact.Consent{"", contact.Consented, contact.Withdrawn}[random.IntN(3)]
+		filter.DND = []contacts.DND{"", contacts.OptedOut, contacts.Clean}[random.IntN(3)]
+		filter.Consent = []contacts.Consent{"", contacts.Consented, contacts.Withdrawn}[random.IntN(3)]
 		asked := page.Request{Limit: 1 + random.IntN(40)}
 		if random.IntN(2) == 0 {
 			asked.After = all[random.IntN(len(all))].ID
@@ -115,7 +115,7 @@ func piece(random *rand.Rand, text string) string {
 }
 
 // allContacts returns the contacts of a workspace, newest first.
-func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []contact.Contact) {
+func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []contacts.Contact) {
 	t.Helper()
 	asked := page.Request{Limit: 100}
 	for {
@@ -132,8 +132,8 @@ func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []cont
 }
 
 // filtered returns the numbers that List must return: one more than the limit if there are more.
-func filtered(all []contact.Contact, f store.Filter, asked page.Request) []phone.Number {
-	var kept []contact.Contact
+func filtered(all []contacts.Contact, f store.Filter, asked page.Request) []phone.Number {
+	var kept []contacts.Contact
 	below := asked.After == uuid.Nil
 	for _, c := range all {
 		switch {
@@ -149,7 +149,7 @@ func filtered(all []contact.Contact, f store.Filter, asked page.Request) []phone
 	return numbers(kept)
 }
 
-func numbers(of []contact.Contact) (numbers []phone.Number) {
+func numbers(of []contacts.Contact) (numbers []phone.Number) {
 	for _, c := range of {
 		numbers = append(numbers, c.Number)
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
 // Store reads and writes the schema contacts_compliance.
 type Store struct {
 	pool     *pgxpool.Pool
-	keys     *ledger.Keys
+	keys     *consentchain.Keys
 	searches turns
 }
 
 // New makes a store over a pool that runs as the service's role; keys sign the consent records.
-func New(pool *pgxpool.Pool, keys *ledger.Keys) *Store { return &Store{pool: pool, keys: keys} }
+func New(pool *pgxpool.Pool, keys *consentchain.Keys) *Store { return &Store{pool: pool, keys: keys} }
 
 // querier is the pool or one of its transactions.
 type querier interface {

@@ -17,19 +17,19 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
-	"ringfence.dev/services/contacts-compliance/internal/ledger"
-	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // chains are keys for the consent records.
-func chains(t testing.TB) *ledger.Keys {
+func chains(t testing.TB) *consentchain.Keys {
 	t.Helper()
-	keys, err := ledger.NewKeys(nil, "test")
+	keys, err := consentchain.NewKeys(nil, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
 	created, ids := 0, map[uuid.UUID]bool{}
 	for range 16 {
 		all.Go(func() {
-			c, existed, err := st.Create(t.Context(), contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
+			c, existed, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
 			if err != nil {
 				t.Errorf("Create: %v", err)
 				return
@@ -84,7 +84,7 @@ func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
 func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
-	change := contact.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contact.OptOut, Source: "api", Actor: "test"}
+	change := contacts.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: "api", Actor: "test"}
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 func TestRecord_OncePerCall(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
-	change := contact.Change{
-		WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contact.OptOut, Source: contact.SourceCall, Actor: "call",
+	change := contacts.Change{
+		WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: contacts.SourceCall, Actor: "call",
 		CallID: uuid.Must(uuid.NewV7()), OccurredAt: time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC),
 	}
 	var all sync.WaitGroup
@@ -146,20 +146,20 @@ func TestRecord_OncePerCall(t *testing.T) {
 		all.Go(func() {
 			if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 				t.Errorf("Record: %v", err)
-			} else if c.DND != contact.OptedOut {
-				t.Errorf("Record: c.DND = %v, want %v", c.DND, contact.OptedOut)
+			} else if c.DND != contacts.OptedOut {
+				t.Errorf("Record: c.DND = %v, want %v", c.DND, contacts.OptedOut)
 			}
 		})
 	}
 	all.Wait()
-	removed := contact.Change{WorkspaceID: change.WorkspaceID, Number: number, Kind: contact.OptOutRemoved, Source: "api", Actor: "test"}
+	removed := contacts.Change{WorkspaceID: change.WorkspaceID, Number: number, Kind: contacts.OptOutRemoved, Source: "api", Actor: "test"}
 	if _, err := st.Record(t.Context(), removed, store.RefuseUnknown); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Errorf("the same call again: Record: %v", err)
-	} else if c.DND != contact.Clean {
-		t.Errorf("the same call again: c.DND = %v, want %v", c.DND, contact.Clean)
+	} else if c.DND != contacts.Clean {
+		t.Errorf("the same call again: c.DND = %v, want %v", c.DND, contacts.Clean)
 	}
 	records, err := st.Records(t.Context(), change.WorkspaceID, number, page.Request{Limit: 100})
 	if err != nil {
@@ -180,22 +180,22 @@ func TestRecord_TwoAxesNeverMix(t *testing.T) {
 	st, _ := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace := uuid.Must(uuid.NewV7())
-		dnd, consent := contact.DNDUnknown, contact.ConsentUnknown
-		kinds := rapid.SliceOfN(rapid.SampledFrom([]contact.Kind{contact.OptOut, contact.OptOutRemoved, contact.ConsentGranted, contact.ConsentWithdrawn}), 1, 5).Draw(rt, "kinds")
+		dnd, consent := contacts.DNDUnknown, contacts.ConsentUnknown
+		kinds := rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted, contacts.ConsentWithdrawn}), 1, 5).Draw(rt, "kinds")
 		for _, kind := range kinds {
-			c, err := st.Record(t.Context(), contact.Change{WorkspaceID: workspace, Number: number, Kind: kind, Source: "api", Actor: "test"}, store.CreateUnknown)
+			c, err := st.Record(t.Context(), contacts.Change{WorkspaceID: workspace, Number: number, Kind: kind, Source: "api", Actor: "test"}, store.CreateUnknown)
 			if err != nil {
 				rt.Fatal(err)
 			}
 			switch kind {
-			case contact.OptOut:
-				dnd = contact.OptedOut
-			case contact.OptOutRemoved:
-				dnd = contact.Clean
-			case contact.ConsentGranted:
-				consent = contact.Consented
-			case contact.ConsentWithdrawn:
-				consent = contact.Withdrawn
+			case contacts.OptOut:
+				dnd = contacts.OptedOut
+			case contacts.OptOutRemoved:
+				dnd = contacts.Clean
+			case contacts.ConsentGranted:
+				consent = contacts.Consented
+			case contacts.ConsentWithdrawn:
+				consent = contacts.Withdrawn
 			}
 			if c.DND != dnd {
 				rt.Fatalf("after %s: c.DND = %v, want %v", kind, c.DND, dnd)
@@ -213,7 +213,7 @@ func TestRecord_TwoAxesNeverMix(t *testing.T) {
 		}
 		last := map[bool]string{}
 		for i := len(records) - 1; i >= 0; i-- { // oldest first
-			onDND := records[i].Kind == contact.OptOut || records[i].Kind == contact.OptOutRemoved
+			onDND := records[i].Kind == contacts.OptOut || records[i].Kind == contacts.OptOutRemoved
 			before := last[onDND]
 			if before == "" {
 				before = "unknown"
@@ -238,7 +238,7 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 				WorkspaceID: workspace, Operator: "bob", SetInVersion: version,
 				JSON: fmt.Appendf(nil, `{"window":{"start":"%02d:00","end":"24:00"}}`, version),
 			}
-			if err := st.ApplyPolicy(t.Context(), change, pack.Library{}); err != nil {
+			if err := st.ApplyPolicy(t.Context(), change, countryrules.Library{}); err != nil {
 				t.Errorf("ApplyPolicy of version %d: %v", version, err)
 			}
 		})
@@ -266,7 +266,7 @@ func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	change := store.PolicyChange{WorkspaceID: uuid.Must(uuid.NewV7()), Operator: "bob", SetInVersion: 1}
-	if err := st.ApplyPolicy(t.Context(), change, pack.Library{}); err != nil {
+	if err := st.ApplyPolicy(t.Context(), change, countryrules.Library{}); err != nil {
 		t.Fatalf("apply version 1: %v", err)
 	}
 	batch, err := pool.Begin(t.Context())
@@ -274,13 +274,13 @@ func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
 		t.Fatalf("begin batch: %v", err)
 	}
 	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
-	if err := st.KeepPolicy(t.Context(), batch, change, pack.Library{}); err != nil {
+	if err := st.KeepPolicy(t.Context(), batch, change, countryrules.Library{}); err != nil {
 		t.Fatalf("store the same version in the batch: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	change.SetInVersion = 2
-	if err := st.ApplyPolicy(ctx, change, pack.Library{}); err != nil {
+	if err := st.ApplyPolicy(ctx, change, countryrules.Library{}); err != nil {
 		t.Errorf("apply version 2 before the batch commits: %v", err)
 	}
 	// If version 2 had waited, the database would have ended the idle session of the batch.

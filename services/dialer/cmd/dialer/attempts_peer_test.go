@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/peertest"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // refusing returns a sipp scenario of a trunk that answers OPTIONS, and every INVITE with a status.
@@ -234,7 +234,7 @@ func TestAttempts_ShowTheAnswerOfEachTrunk(t *testing.T) {
 	first, second, no := 1, 2, false
 	unavailable, busyHere := 503, 486
 	reasons := []string{"All Lines In Use", "Busy Here"}
-	causes := []string{string(call.NormalTemporaryFailure), string(call.UserBusy)}
+	causes := []string{string(callstate.NormalTemporaryFailure), string(callstate.UserBusy)}
 	want := []attempt{
 		{
 			Direction: "outbound", Attempt: &first, Trunk: "full", SIPStatus: &unavailable, SIPReason: &reasons[0],
@@ -329,7 +329,7 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 		const ended = "SELECT call_id FROM calls WHERE direction = 'inbound' AND ended_at IS NOT NULL"
 		return r.pool.QueryRow(t.Context(), ended).Scan(&id) == nil
 	})
-	answered, ok, normal, no, ended := 200, "OK", string(call.NormalClearing), false, ""
+	answered, ok, normal, no, ended := 200, "OK", string(callstate.NormalClearing), false, ""
 	want := []attempt{{
 		CallID: id.String(), Direction: "inbound", Trunk: "far", SIPCallID: "caller-1@sipp.example", SIPStatus: &answered,
 		SIPReason: &ok, Cause: &normal, ByUs: &no, EndedAt: &ended,
@@ -354,13 +354,13 @@ func TestAttempts_ARedirectIsNotAMissingNumber(t *testing.T) {
 	r.addTrunk(p, port, "")
 	id := r.request("+14155551313")
 	end := last(r.ends(id)).GetCall()
-	if got, want := end.GetHangupCause(), string(call.NoRouteDestination); got != want {
+	if got, want := end.GetHangupCause(), string(callstate.NoRouteDestination); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 	if got, want := end.GetDisposition(), "unreachable"; got != want {
 		t.Errorf("disposition = %q, want %q", got, want)
 	}
-	if got, want := end.GetErrorCode(), call.CodeInvalidNumber; got != want {
+	if got, want := end.GetErrorCode(), callstate.CodeInvalidNumber; got != want {
 		t.Errorf("error code = %q, want %q", got, want)
 	}
 	want := "The operator's trunk redirected the call or has no route to the number; neither means that the number " +

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"ringfence.dev/libs/app"
-	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/replica"
-	"ringfence.dev/services/dialer/internal/retention"
-	"ringfence.dev/services/dialer/internal/retirement"
-	"ringfence.dev/services/dialer/internal/summarising"
+	"ringfence.dev/services/dialer/internal/modelretirement"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/summary"
 )
 
 // Config is the environment.
@@ -39,7 +39,7 @@ type Config struct {
 	// Live is the operator's own model for openai_live agents, which are experimental.
 	Live live.Config
 	// Summary is the operator's own endpoint for summaries.
-	Summary summarising.Config
+	Summary summary.Config
 
 	// Recordings is where recordings of calls lie.
 	Recordings recordingsConfig
@@ -76,17 +76,17 @@ type Config struct {
 func (c Config) check() error {
 	// A request can arrive again after its row was deleted. It is then past QUEUE_LIMIT, so that it is not dialed again
 	// (ADR 12).
-	if c.QueueLimit <= 0 || c.QueueLimit >= retention.RowPeriod {
+	if c.QueueLimit <= 0 || c.QueueLimit >= calls.RowPeriod {
 		return fmt.Errorf("QUEUE_LIMIT (%s) must be longer than zero and shorter than %gh: the rows of ended requests are "+
 			"deleted after that time, and a request that arrives again would be dialed twice. Set a shorter QUEUE_LIMIT",
-			c.QueueLimit, retention.RowPeriod.Hours())
+			c.QueueLimit, calls.RowPeriod.Hours())
 	}
 	return nil
 }
 
 // models returns the models that the configuration names, by variable.
-func (c Config) models() []retirement.Configured {
-	return []retirement.Configured{
+func (c Config) models() []modelretirement.Configured {
+	return []modelretirement.Configured{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
 		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: c.Realtime.TranscriptionModel},
 		{Variable: "LIVE_MODEL", Model: c.Live.Model},
@@ -97,12 +97,12 @@ func (c Config) models() []retirement.Configured {
 
 func (c Config) limits(
 	ofTrunk func(context.Context) (dialqueue.Limit, error), mayDial func() bool, circuits *agent.Circuits,
-) dialing.Limits {
+) dial.Limits {
 	failures := c.CircuitFailures
 	if c.Carrier == "sip" { // each trunk has a circuit
 		failures = 0
 	}
-	return dialing.Limits{
+	return dial.Limits{
 		Attempts: c.Attempts, Failures: failures, CircuitRest: c.CircuitRest,
 		Overall: dialqueue.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
 		OfTrunk: ofTrunk, Agents: circuits, MayDial: mayDial,
@@ -129,8 +129,8 @@ type sipConfig struct {
 }
 
 // listening returns where this process listens.
-func (c sipConfig) listening() replica.SIP {
-	return replica.SIP{
+func (c sipConfig) listening() replicas.SIP {
+	return replicas.SIP{
 		UDP: c.UDP, TCP: c.TCP, TLS: c.TLS, Advertised: c.Advertised,
 		RTP: fmt.Sprintf("%s ports %d to %d", c.RTP, c.PortLow, c.PortHigh),
 	}
@@ -160,7 +160,7 @@ func (c sipConfig) advertised() (netip.Addr, error) {
 
 // recordingsConfig is where recordings lie, and are written before.
 type recordingsConfig struct {
-	Storage recording.Storage
+	Storage recordingstore.Storage
 	// Directory is the storage with RECORDINGS_LINK_KEYS.
 	Directory string        `env:"RECORDINGS_DIR" help:"with RECORDINGS_LINK_KEYS: the directory that recordings lie in, the same for all replicas"`
 	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"where calls are recorded while they go on; what a killed process left there is brought into the storage by the next one; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the directory for temporary files"`

@@ -21,7 +21,7 @@ import (
 // crashPoints lists every point that the code names, but for those that only SIP trunks come by (failover_test.go).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
-	named := regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
+	named := regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

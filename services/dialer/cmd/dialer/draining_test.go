@@ -10,27 +10,27 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/sdp"
-	"ringfence.dev/services/dialer/internal/signal"
-	"ringfence.dev/services/dialer/internal/signal/line"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // held is an inbound call that continues until its caller hangs up.
 type held struct {
-	*signal.Dialog
+	*sip.Dialog
 	answered chan struct{}
-	ended    chan signal.End
+	ended    chan sip.End
 }
 
 // callers call a number through a proxy.
 type callers struct {
 	t     *testing.T
-	agent *signal.Agent
+	agent *sip.UserAgent
 	proxy int
 	to    string
 }
@@ -42,10 +42,10 @@ func (c *callers) call() (h held, answered bool) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	h = held{answered: make(chan struct{}), ended: make(chan signal.End, 1)}
-	h.Dialog, err = c.agent.Invite(c.t.Context(), signal.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy, Transport: line.UDP, CallerID: signal.InFrom},
-		signal.Invite{CallID: uuid.NewString(), From: "+14155550001", To: c.to, Body: body, FirstResponse: 10 * time.Second},
-		signal.Observer{Answered: func(time.Time, []byte) error { close(h.answered); return nil }, Ended: func(e signal.End) { h.ended <- e }})
+	h = held{answered: make(chan struct{}), ended: make(chan sip.End, 1)}
+	h.Dialog, err = c.agent.Invite(c.t.Context(), sip.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy, Transport: transport.UDP, CallerID: sip.InFrom},
+		sip.Invite{CallID: uuid.NewString(), From: "+14155550001", To: c.to, Body: body, FirstResponse: 10 * time.Second},
+		sip.Observer{Answered: func(time.Time, []byte) error { close(h.answered); return nil }, Ended: func(e sip.End) { h.ended <- e }})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (c *callers) call() (h held, answered bool) {
 	case end := <-h.ended:
 		h.ended <- end
 		return h, false
-	case <-time.After(polltest.Timeout):
+	case <-time.After(testkit.Timeout):
 		c.t.Fatal("a call is neither answered nor refused")
 		return h, false
 	}
@@ -68,7 +68,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
 	r, addresses := newRig(t, "0"), []string{freeAddr(t), freeAddr(t)}
-	port := signaltest.Kamailio(t, signaltest.Dispatching, "1 sip:"+addresses[0], "1 sip:"+addresses[1])
+	port := siptest.Kamailio(t, siptest.Dispatching, "1 sip:"+addresses[0], "1 sip:"+addresses[1])
 	var both []*process
 	for _, address := range addresses {
 		both = append(both, r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT=2m"))
@@ -76,7 +76,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 300,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 300,
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})
@@ -86,7 +86,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	if status, told := r.admin(both[0], "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, told)
 	}
-	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 			t.Errorf("a call was ended by the drain: %+v", end)
 		default:
 		}
-		_ = h.Hangup(t.Context(), call.NormalClearing)
+		_ = h.Hangup(t.Context(), callstate.NormalClearing)
 	}
 	await(t, "the dialer ends", func() bool {
 		select {

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/peertest"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // asteriskTrunk is the configuration of an Asterisk at the first address that takes calls from the second one.
@@ -52,7 +52,7 @@ type asteriskSetup struct {
 }
 
 // asteriskRig starts an Asterisk, and a dialer with a trunk to it. Every agent runs on the model.
-func asteriskRig(t *testing.T, model *realtimetest.Server, setup asteriskSetup) *rig {
+func asteriskRig(t *testing.T, model *modeltest.RealtimeServer, setup asteriskSetup) *rig {
 	t.Helper()
 	peertest.AsteriskInstalled(t)
 	dir, network := t.TempDir(), fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
@@ -98,21 +98,21 @@ func TestTrunk_AsteriskThatWaits(t *testing.T) {
 		rtcp time.Duration
 		// timeout is media_timeout_seconds, and wait how many seconds Asterisk waits.
 		timeout, wait int
-		cause         call.Cause
+		cause         callstate.Cause
 		status        string
 	}{
-		{name: "RTCP", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: call.NormalClearing, status: "completed"},
-		{name: "neither RTCP nor a timeout", rtcp: time.Minute, wait: 8, cause: call.NormalClearing, status: "completed"},
-		{name: "no RTCP", rtcp: time.Minute, timeout: 5, wait: 60, cause: call.MediaTimeout, status: "failed"},
+		{name: "RTCP", rtcp: 5 * time.Second, timeout: 9, wait: 12, cause: callstate.NormalClearing, status: "completed"},
+		{name: "neither RTCP nor a timeout", rtcp: time.Minute, wait: 8, cause: callstate.NormalClearing, status: "completed"},
+		{name: "no RTCP", rtcp: time.Minute, timeout: 5, wait: 60, cause: callstate.MediaTimeout, status: "failed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			model := realtimetest.New(realtimetest.Options{Reply: func(heard, asked string, _ int) realtimetest.Reply {
+			model := modeltest.NewRealtime(modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 				if heard != "" {
-					return realtimetest.Reply{}
+					return modeltest.RealtimeReply{}
 				}
-				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 			}})
 			t.Cleanup(model.Close)
 			r := asteriskRig(t, model, asteriskSetup{
@@ -177,7 +177,7 @@ const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test
 
 // wantEchoedCall checks a call with echoedModel at a phone that sends the agent's audio back. The model hears the phone
 // after the answer, and not before.
-func wantEchoedCall(t *testing.T, facts []fact, model *realtimetest.Server) {
+func wantEchoedCall(t *testing.T, facts []fact, model *modeltest.RealtimeServer) {
 	t.Helper()
 	if got, want := names(facts), talked; got != want {
 		t.Errorf("events = %q, want %q", got, want)

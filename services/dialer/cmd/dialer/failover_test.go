@@ -8,25 +8,25 @@ import (
 	"sync"
 	"testing"
 
-	"ringfence.dev/services/dialer/internal/signal/line"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // trunkThat adds a trunk that plays the script for each call. It returns when the trunk is up. dials returns the
 // number of calls to a number.
-func (r *rig) trunkThat(p *process, name string, priority int, script func(*signaltest.Call)) (dials func(to string) int) {
+func (r *rig) trunkThat(p *process, name string, priority int, script func(*siptest.Call)) (dials func(to string) int) {
 	r.t.Helper()
 	var mu sync.Mutex
 	heard := map[string]int{}
-	x := signaltest.New(r.t, line.Config{UDP: "127.0.0.1:0"})
-	x.On("", func(c *signaltest.Call) {
+	x := siptest.New(r.t, transport.Config{UDP: "127.0.0.1:0"})
+	x.On("", func(c *siptest.Call) {
 		mu.Lock()
 		heard[c.Invite.Recipient.User]++
 		mu.Unlock()
 		script(c)
 	})
 	status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
-		fmt.Sprintf(`{"name":%q,"host":"127.0.0.1","port":%d,"priority":%d,"channels":100,"calls_per_second":100}`, name, x.Port(line.UDP), priority))
+		fmt.Sprintf(`{"name":%q,"host":"127.0.0.1","port":%d,"priority":%d,"channels":100,"calls_per_second":100}`, name, x.Port(transport.UDP), priority))
 	if status != 201 {
 		r.t.Fatalf("POST = %d %v", status, told)
 	}
@@ -49,8 +49,8 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 	r := whole
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
 	p := whole.dialer(env...)
-	first := r.trunkThat(p, "refuses", 1, func(c *signaltest.Call) { c.Respond(100, ""); c.Respond(503, "") })
-	second := r.trunkThat(p, "rings", 2, func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(486, "") })
+	first := r.trunkThat(p, "refuses", 1, func(c *siptest.Call) { c.Respond(100, ""); c.Respond(503, "") })
+	second := r.trunkThat(p, "rings", 2, func(c *siptest.Call) { c.Respond(180, ""); c.Respond(486, "") })
 	const number = "+14155551301"
 	facts := r.ends(r.request(number))
 	if got := names(facts); got != "dialing dialing ringing ended" {

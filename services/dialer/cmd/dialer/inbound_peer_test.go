@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/testkit/peertest"
 )
 
 // strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except 100,

@@ -14,32 +14,27 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/mediaws"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/agent/scripted"
-	"ringfence.dev/services/dialer/internal/analysing"
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/carrier"
-	"ringfence.dev/services/dialer/internal/carrier/sim"
-	"ringfence.dev/services/dialer/internal/carrier/sip"
-	"ringfence.dev/services/dialer/internal/carrierevents"
+	"ringfence.dev/services/dialer/internal/conversation"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
-	"ringfence.dev/services/dialer/internal/replica"
-	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/simcarrier"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
 	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/journal"
-	"ringfence.dev/services/dialer/internal/store/traces"
-	"ringfence.dev/services/dialer/internal/summarising"
-	"ringfence.dev/services/dialer/internal/talking"
+	"ringfence.dev/services/dialer/internal/summary"
 )
 
 // kept is how long the journal keeps legs that have ended.
@@ -58,7 +53,7 @@ type lines struct {
 	// from is dialing.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report is what this process reports to operators.
-	report func() replica.Report
+	report func() replicas.Report
 	// check tests a trunk; nil without SIP.
 	check httpapi.Check
 	// refresh applies the events of the live calls of this process again, after the server of the
@@ -66,7 +61,7 @@ type lines struct {
 	refresh func()
 	// feed is the carrier if it stores its events itself; nil: the carrier applies its events to
 	// calls.
-	feed carrier.Feed
+	feed carrier.EventStream
 	// calls applies the events of the carrier.
 	calls *calls.Applier
 }
@@ -82,8 +77,8 @@ func (l lines) readEvents(
 			return nil
 		}
 		var both errgroup.Group
-		both.Go(func() error { return carrierevents.NewReader(st, l.feed, l.calls).Run(ctx) })
-		both.Go(func() error { return carrierevents.NewLooker(st, l.feed, relay, lookEvery, ended).Run(ctx) })
+		both.Go(func() error { return calls.NewEventReader(st, l.feed, l.calls).Run(ctx) })
+		both.Go(func() error { return calls.NewLooker(st, l.feed, relay, lookEvery, ended).Run(ctx) })
 		return both.Wait()
 	}
 }
@@ -95,12 +90,12 @@ func openLines(
 	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
-		over := sim.New(cfg.SimURL)
+		over := simcarrier.New(cfg.SimURL)
 		return lines{
 			Carrier: over, feed: over, calls: calls.NewApplier(st, relay, over.Find),
 			run:    func(context.Context) error { return nil },
 			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
-			report: func() replica.Report { return replica.Report{AgentCircuits: circuits.Open()} },
+			report: func() replicas.Report { return replicas.Report{AgentCircuits: circuits.Open()} },
 			// The reader of the feed reads again from the place that the database has.
 			refresh: func() {},
 		}, nil
@@ -128,7 +123,7 @@ func openLines(
 func openSIP(
 	cfg Config, db pools, st *store.Store, to *calls.Applier, known secrets, tapes taping, circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
-) (lines, *sip.Carrier, error) {
+) (lines, *sipcarrier.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
 		return lines{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
@@ -138,16 +133,16 @@ func openSIP(
 		return lines{}, nil, err
 	}
 	cfg.SIP.Advertised = advertised.String()
-	var line *sip.Carrier
-	strangers := sip.NewStrangers()
+	var line *sipcarrier.Carrier
+	strangers := sipcarrier.NewStrangers()
 	tel.Metrics.MustRegister(strangers)
-	door, opened := sip.NewDoor(known.trunks), make(chan struct{})
+	door, opened := sipcarrier.NewDoor(known.trunks), make(chan struct{})
 	host, err := os.Hostname()
 	if err != nil {
 		return lines{}, nil, fmt.Errorf("read host name: %w", err)
 	}
 	door.Trace = &siptrace.Recorder{Replica: host}
-	settings := signal.Config{
+	settings := sip.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
 		Stranger: strangers.Unknown, Peer: door.Peer,
 		Trace: door.Trace,
@@ -155,7 +150,7 @@ func openSIP(
 			t, ok := door.Trunk(peer, transport)
 			return t.TrunkID, ok
 		},
-		Arrive: func(a *signal.Arrival) {
+		Arrive: func(a *sip.Arrival) {
 			<-opened
 			if t, ok := door.CallFrom(context.Background(), a.Source, a.Transport); ok {
 				line.Arrive(a, t)
@@ -182,11 +177,11 @@ func openSIP(
 	if err != nil {
 		return lines{}, nil, err
 	}
-	ua, err := signal.New(settings)
+	ua, err := sip.New(settings)
 	if err != nil {
 		return lines{}, nil, fmt.Errorf("listen for SIP: %w", err)
 	}
-	var recorder talking.Recorder
+	var recorder conversation.CallRecorder
 	if tapes.recorder != nil {
 		recorder = tapes.recorder
 	}
@@ -194,8 +189,8 @@ func openSIP(
 	if err != nil {
 		return lines{}, nil, err
 	}
-	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
-		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
+	line = sipcarrier.New(ua, store.NewLegs(db.work, db.beats, owner, cfg.InstanceLease), to, known.trunks,
+		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
 			Serves: st.Serves, Strangers: strangers,
@@ -208,12 +203,12 @@ func openSIP(
 			},
 		})
 	tel.Metrics.MustRegister(line)
-	recorded := traces.New(db.work, cfg.InstanceLease)
+	recorded := store.NewTraces(db.work, cfg.InstanceLease)
 	listening := cfg.SIP.listening()
 	slog.Info("SIP listening", "udp", listening.UDP, "tcp", listening.TCP, "tls", listening.TLS,
 		"advertised", listening.Advertised, "rtp", listening.RTP)
-	report := func() replica.Report {
-		return replica.Report{
+	report := func() replicas.Report {
+		return replicas.Report{
 			Trunks: line.Trunks(), Strangers: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
 		}
 	}
@@ -243,20 +238,20 @@ func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, 
 		agent.Realtime: circuits.Watch(realtime.New(cfg.Realtime, over, nil)),
 		agent.Live:     circuits.Watch(live.New(cfg.Live, over, nil, slog.Default())),
 		agent.MediaWS:  circuits.Watch(mediaws.New(over, nil)),
-		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
+		agent.Scripted: agent.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
 	}, nil
 }
 
-func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Relay) (*analysing.Analyser, error) {
+func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Relay) (*summary.Analyser, error) {
 	over, err := cfg.guard()
 	if err != nil {
 		return nil, err
 	}
-	return analysing.New(st, known.keys, summarising.New(cfg.Summary, over, nil), relay), nil
+	return summary.NewAnalyser(st, known.keys, summary.NewSummariser(cfg.Summary, over, nil), relay), nil
 }
 
 // guard judges where the URLs of agents may lead.
-func (c Config) guard() (*guard.Guard, error) {
+func (c Config) guard() (*ssrf.Guard, error) {
 	var networks []netip.Prefix
 	for _, text := range c.SIP.AllowNetworks {
 		network, err := netip.ParsePrefix(text)
@@ -265,5 +260,5 @@ func (c Config) guard() (*guard.Guard, error) {
 		}
 		networks = append(networks, network)
 	}
-	return guard.New(networks), nil
+	return ssrf.New(networks), nil
 }

@@ -11,31 +11,31 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/agent/live/livetest"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
 // An openai_live agent arrives by agents.v1, holds a call over SIP and opts the person out.
 func TestLive_ConversationOverSIP(t *testing.T) {
 	const words = "Please never call me again."
-	model := livetest.New(livetest.Options{
+	model := modeltest.NewLive(modeltest.LiveOptions{
 		Key:   "the-operators",
 		Hears: func(int) string { return words },
-		Reply: func(heard string) livetest.Reply {
+		Reply: func(heard string) modeltest.LiveReply {
 			switch {
 			case heard == words:
-				return livetest.Reply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
+				return modeltest.LiveReply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
 			case json.Valid([]byte(heard)): // the result of the tool
-				return livetest.Reply{Text: "That is noted. Goodbye.", Tool: "end_call", Args: `{"outcome":"opted_out"}`}
+				return modeltest.LiveReply{Text: "That is noted. Goodbye.", Tool: "end_call", Args: `{"outcome":"opted_out"}`}
 			}
-			return livetest.Reply{Text: "Good day."}
+			return modeltest.LiveReply{Text: "Good day."}
 		},
 	})
 	t.Cleanup(model.Close)
 	r := newRig(t, "0")
 	callee := &person{}
-	port := farEnd(t, callee, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })
+	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "LIVE_URL="+model.URL, "LIVE_KEY=the-operators")
 	trunk := fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)
 	if status, answer := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk); status != 201 {
@@ -44,7 +44,7 @@ func TestLive_ConversationOverSIP(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_live","language":"en-GB","instructions":"Be brief."}`),
 		}},
 	})

@@ -16,19 +16,13 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/calls"
-	"ringfence.dev/services/dialer/internal/dialing"
-	"ringfence.dev/services/dialer/internal/erasure"
-	"ringfence.dev/services/dialer/internal/failover"
+	"ringfence.dev/services/dialer/internal/dbfailover"
+	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/httpapi"
-	"ringfence.dev/services/dialer/internal/measuring"
-	"ringfence.dev/services/dialer/internal/recovering"
-	"ringfence.dev/services/dialer/internal/reporting"
-	"ringfence.dev/services/dialer/internal/retention"
-	"ringfence.dev/services/dialer/internal/retirement"
-	"ringfence.dev/services/dialer/internal/store/replicas"
-	"ringfence.dev/services/dialer/internal/store/traces"
+	"ringfence.dev/services/dialer/internal/modelretirement"
+	"ringfence.dev/services/dialer/internal/peers"
+	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -58,21 +52,21 @@ func spec() app.Spec[Config] {
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	tel, keys, pool, relay := rt.Telemetry, rt.Keys, rt.Pool, rt.Relay
 	db := pools{work: rt.Pool, beats: rt.Heartbeats}
-	contacts, err := asking.New(cfg.ContactsURL, keys)
+	contacts, err := peers.New(cfg.ContactsURL, keys)
 	if err != nil {
 		return nil, err
 	}
-	retirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
+	modelretirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
 	st, err := openStore(cfg, pool)
 	if err != nil {
 		return nil, err
 	}
-	heart := recovering.NewHeart(st.On(rt.Heartbeats), cfg.InstanceLease)
-	intents, err := failover.NewPublisher(cfg.Kafka, tel.Metrics)
+	heart := calls.NewHeartbeat(st.On(rt.Heartbeats), cfg.InstanceLease)
+	intents, err := dbfailover.NewPublisher(cfg.Kafka, tel.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	reconciler := failover.NewReconciler(cfg.Kafka, intents, st, cfg.InstanceLease, tel.Metrics)
+	reconciler := dbfailover.NewReconciler(cfg.Kafka, intents, st, cfg.InstanceLease, tel.Metrics)
 
 	known, err := openSecrets(ctx, cfg, pool)
 	if err != nil {
@@ -89,12 +83,12 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	reconciler.OnChange(trunk.refresh)
-	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
-	reporter := reporting.New(st, contacts)
+	recoverer := calls.NewRecoverer(st, heart, trunk, relay, tel.Metrics)
+	reporter := calls.NewOptOutReporter(st, contacts)
 	answerer := calls.NewAnswerer(st, contacts, trunk, relay)
 	limits := cfg.limits(trunk.limit, reconciler.MayDial, circuits)
 	limits.From, limits.Reconciled = trunk.from, reconciler.Reconciled
-	dialer := dialing.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
+	dialer := dial.New(st, contacts, trunk, relay, heart, intents, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return nil, err
@@ -103,12 +97,12 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		Ended:   func() { dialer.Wake(); analyser.Wake() },
 		Arrived: answerer.Wake, OptedOut: reporter.Wake, HangUp: recoverer.Wake,
 	})
-	reports := replicas.New(pool)
+	reports := store.NewReplicaReports(pool)
 	replicaJob, err := openReplica(reports, trunk.report)
 	if err != nil {
 		return nil, err
 	}
-	api, err := httpapi.New(st, known.trunks, reports, traces.New(pool, cfg.InstanceLease), known.keys,
+	api, err := httpapi.New(st, known.trunks, reports, store.NewTraces(pool, cfg.InstanceLease), known.keys,
 		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, trunk.check, relay, keys, tel)
 	if err != nil {
 		return nil, err
@@ -121,11 +115,11 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "reconciler", Run: reconciler.Run},
 		{Name: "fence review", Run: dialer.Review},
 		{Name: "recovering", Run: recoverer.Run},
-		{Name: "retention", Run: retention.New(st).Run},
-		{Name: "erasure", Run: erasure.NewJob(st).Run},
+		{Name: "retention", Run: calls.NewRetentionJob(st).Run},
+		{Name: "erasure", Run: calls.NewErasureJob(st).Run},
 		{Name: "replica report", Run: replicaJob.Run},
-		{Name: "measuring", Run: measuring.New(pool, trunk.limit, tel.Metrics).Run},
-		{Name: "model retirement", Run: retirement.New(st, cfg.models(), tel.Metrics).Run},
+		{Name: "measuring", Run: dial.NewQueueMetrics(pool, trunk.limit, tel.Metrics).Run},
+		{Name: "model retirement", Run: modelretirement.New(st, cfg.models(), tel.Metrics).Run},
 		{Name: "reporting", Run: reporter.Run},
 		{Name: "analysing", Run: analyser.Run},
 		{Name: "answering", Run: answerer.Run},
@@ -145,7 +139,7 @@ func acceptIntents(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	bounds, err := failover.Accept(ctx, cfg.Kafka, st)
+	bounds, err := dbfailover.Accept(ctx, cfg.Kafka, st)
 	if err != nil {
 		return err
 	}

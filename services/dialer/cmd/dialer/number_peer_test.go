@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // A real call needs a number to call from: sipp accepts an INVITE only from +14155550100. An agent without a
@@ -32,7 +32,7 @@ func TestAgent_WithoutNumberIsRefused(t *testing.T) {
 		t.Fatalf("PATCH trunk = %d %v, want 200", status, body)
 	}
 	end := last(r.ends(r.request("+14155551322"))).GetCall()
-	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+	if got, want := end.GetHangupCause(), string(callstate.UserBusy); got != want {
 		t.Errorf("hangup cause with caller_ids = %q, want %q", got, want)
 	}
 	if got := end.GetFrom(); got != shown {

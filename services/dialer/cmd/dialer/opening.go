@@ -13,11 +13,8 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/services/dialer/internal/consumer"
-	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/replicas"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
-	"ringfence.dev/services/dialer/internal/store/replicas"
-	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
 // openStore is the store as a new instance: every start of the process is another.
@@ -34,8 +31,8 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 
 // secrets are what lies sealed.
 type secrets struct {
-	trunks *trunks.Store
-	keys   *agentkeys.Store
+	trunks *store.Trunks
+	keys   *store.AgentKeys
 }
 
 // openSecrets keeps trunks and agents' keys, and brings what is sealed under the first sealing key.
@@ -44,7 +41,7 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	if err != nil {
 		return secrets{}, fmt.Errorf("read SEALING_KEYS: %w", err)
 	}
-	opened := secrets{trunks.New(pool, box), agentkeys.New(pool, box)}
+	opened := secrets{store.NewTrunks(pool, box), store.NewAgentKeys(pool, box)}
 	for what, reseal := range map[string]func(context.Context) (int, error){"passwords of trunks": opened.trunks.Reseal, "keys of agents": opened.keys.Reseal} {
 		moved, err := reseal(ctx)
 		if err != nil {
@@ -63,7 +60,7 @@ func handlers(st *store.Store, rt *app.Runtime, wakeDialing func()) inbox.Handle
 }
 
 // openReplica returns the job that stores this process's report.
-func openReplica(reports *replicas.Store, report func() replica.Report) (*replica.Job, error) {
+func openReplica(reports *store.ReplicaReports, report func() replicas.Report) (*replicas.Job, error) {
 	owner, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("make replica id: %w", err)
@@ -72,6 +69,6 @@ func openReplica(reports *replicas.Store, report func() replica.Report) (*replic
 	if err != nil {
 		return nil, fmt.Errorf("read host name: %w", err)
 	}
-	put := func(ctx context.Context, r replica.Report) error { return reports.Put(ctx, owner, host, r) }
-	return replica.NewJob(report, put, func(ctx context.Context) error { return reports.Remove(ctx, owner) }), nil
+	put := func(ctx context.Context, r replicas.Report) error { return reports.Put(ctx, owner, host, r) }
+	return replicas.NewJob(report, put, func(ctx context.Context) error { return reports.Remove(ctx, owner) }), nil
 }

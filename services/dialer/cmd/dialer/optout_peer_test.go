@@ -16,8 +16,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // newSummaries starts an endpoint that summarises every call with this outcome.
@@ -36,18 +36,18 @@ func newSummaries(t *testing.T, outcome string) (url string) {
 }
 
 // newModel starts a model that greets, answers the words with the reply, and then ends the call.
-func newModel(t *testing.T, words string, reply realtimetest.Reply) (url string) {
+func newModel(t *testing.T, words string, reply modeltest.RealtimeReply) (url string) {
 	t.Helper()
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Hears: func(int) string { return words },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch heard {
 			case words:
 				return reply
 			case "":
-				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 			}
-			return realtimetest.Reply{Text: "Goodbye.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{}`}
+			return modeltest.RealtimeReply{Text: "Goodbye.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{}`}
 		},
 	})
 	t.Cleanup(model.Close)
@@ -122,11 +122,11 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 		setUp func(t *testing.T, words string) (settings string, env []string)
 	}{
 		{name: "end_call", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
-			model := newModel(t, words, realtimetest.Reply{Tool: "end_call", Args: `{"outcome":"opted_out"}`})
+			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{"outcome":"opted_out"}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},
 		{name: "summary", words: leave, setUp: func(t *testing.T, words string) (string, []string) {
-			model := newModel(t, words, realtimetest.Reply{Tool: "end_call", Args: `{}`})
+			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{}`})
 			return realtimeAgent,
 				[]string{"REALTIME_URL=" + model, "REALTIME_KEY=x", "SUMMARY_URL=" + newSummaries(t, "opted_out")}
 		}},
@@ -135,11 +135,11 @@ func TestAgent_OptOutIsReported(t *testing.T) {
 			return `{"kind":"media_ws","media_url":"` + url + `"}`, []string{trust, "AGENT_ALLOW_NETWORKS=127.0.0.0/8"}
 		}},
 		{name: "tool opt_out", words: plain, setUp: func(t *testing.T, words string) (string, []string) {
-			model := newModel(t, words, realtimetest.Reply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`})
+			model := newModel(t, words, modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},
 		{name: "words alone", words: plain, setUp: func(t *testing.T, words string) (string, []string) {
-			model := newModel(t, words, realtimetest.Reply{Tool: "end_call", Args: `{}`})
+			model := newModel(t, words, modeltest.RealtimeReply{Tool: "end_call", Args: `{}`})
 			return realtimeAgent, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x"}
 		}},
 	}
@@ -180,16 +180,16 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	t.Parallel()
 	const words, number = "Please never call me again.", "+14155551602"
 	r := newRig(t, "0")
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Hears: func(int) string { return words },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch heard {
 			case words:
-				return realtimetest.Reply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`}
+				return modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"` + words + `"}`}
 			case "":
-				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 			}
-			return realtimetest.Reply{} // it neither says goodbye nor ends the call
+			return modeltest.RealtimeReply{} // it neither says goodbye nor ends the call
 		},
 	})
 	t.Cleanup(model.Close)
@@ -205,7 +205,7 @@ func TestTrunk_FailedCallKeepsOptOut(t *testing.T) {
 	if got, want := end.GetCall().GetStatus(), "failed"; got != want {
 		t.Errorf("status = %q, want %q", got, want)
 	}
-	if got, want := end.GetCall().GetHangupCause(), string(call.MediaTimeout); got != want {
+	if got, want := end.GetCall().GetHangupCause(), string(callstate.MediaTimeout); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 	if got, want := end.GetAnalysed().GetOutcome(), "opted_out"; got != want {
@@ -226,17 +226,17 @@ func TestAgent_UnlistedOutcomeIsRefused(t *testing.T) {
 	const words = "Yes, gladly."
 	r := newRig(t, "0")
 	var results atomic.Value
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Hears: func(int) string { return words },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch {
 			case heard == "":
-				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 			case strings.Contains(heard, "refused"):
 				results.CompareAndSwap(nil, heard)
-				return realtimetest.Reply{Tool: "end_call", Args: `{"outcome":"interested"}`}
+				return modeltest.RealtimeReply{Tool: "end_call", Args: `{"outcome":"interested"}`}
 			}
-			return realtimetest.Reply{Tool: "end_call", Args: `{"outcome":"delighted"}`}
+			return modeltest.RealtimeReply{Tool: "end_call", Args: `{"outcome":"delighted"}`}
 		},
 	})
 	t.Cleanup(model.Close)

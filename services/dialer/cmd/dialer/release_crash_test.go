@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
 // TestRelease_CrashBeforeItDoesNotDialAgain kills the dialer after a trunk refused the account and before the
@@ -15,7 +15,7 @@ func TestRelease_CrashBeforeItDoesNotDialAgain(t *testing.T) {
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
 	p := r.dialer(env...)
-	dials := r.trunkThat(p, "refuses", 1, func(c *signaltest.Call) { c.Respond(100, ""); c.Respond(403, "") })
+	dials := r.trunkThat(p, "refuses", 1, func(c *siptest.Call) { c.Respond(100, ""); c.Respond(403, "") })
 	if err := os.WriteFile(arm, []byte("dialer over sip: before release"), 0o600); err != nil {
 		t.Fatal(err)
 	}

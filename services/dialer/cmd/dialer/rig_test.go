@@ -29,14 +29,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
-	"ringfence.dev/libs/loopback"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // patience ends every wait of these tests that would hang. A consumer that is killed while its group rebalances
@@ -50,7 +50,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 	}
 	for target, args := range map[string][]string{
 		"dialer":     {"-tags", "crashpoints", "."},
-		"simcarrier": {"ringfence.dev/deploy/simcarrier"},
+		"simcarrier": {"ringfence.dev/cmd/simcarrier"},
 	} {
 		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...) // nobody looks at their symbols
 		if out, err := build.CombinedOutput(); err != nil {
@@ -83,8 +83,8 @@ type rig struct {
 	simURL    string
 	sim       *process
 	simEnv    []string
-	calls     *trust.Keys
-	gateway   *trust.Keys
+	calls     *serviceauth.Keys
+	gateway   *serviceauth.Keys
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
@@ -134,7 +134,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
-		// Above the ports that Linux gives to anybody, and those of libs/loopback: nobody meets the audio.
+		// Above the ports that Linux gives to anybody, and those of libs/testkit: nobody meets the audio.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
@@ -201,7 +201,7 @@ func (r *rig) announce(enabled, deleted bool) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 600, Deleted: deleted,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 600, Deleted: deleted,
 		}},
 	})
 }
@@ -328,11 +328,11 @@ func (r *rig) asOperator(method, url, body string) (status int, answer map[strin
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(name, trust.Caller{WorkspaceID: r.workspace, Access: trust.Write, Operator: "ops"})
+	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.Header.Set(trust.CallerHeader, token)
+	req.Header.Set(serviceauth.CallerHeader, token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
@@ -353,9 +353,9 @@ func seed(t testing.TB) (private, public string) {
 	return base64.StdEncoding.EncodeToString(key.Seed()), base64.StdEncoding.EncodeToString(pub)
 }
 
-func keysOf(t testing.TB, self, private string) *trust.Keys {
+func keysOf(t testing.TB, self, private string) *serviceauth.Keys {
 	t.Helper()
-	keys, err := trust.New(self, trust.Config{SigningKey: private})
+	keys, err := serviceauth.New(self, serviceauth.Config{SigningKey: private})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func keysOf(t testing.TB, self, private string) *trust.Keys {
 // freeAddr is an address that nobody else takes until a process of ours does.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	port, err := loopback.Port()
+	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // ringAtSipp starts a dialer and calls a phone of sipp. It returns when the phone rings.
@@ -20,7 +20,7 @@ func ringAtSipp(t *testing.T, number string, env ...string) (r *rig, p *process,
 	p = r.dialer(append([]string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t)}, env...)...)
 	r.addTrunk(p, port, "")
 	id = r.request(number)
-	await(t, "the phone rings", func() bool { return r.statusOf(id) == string(call.Ringing) })
+	await(t, "the phone rings", func() bool { return r.statusOf(id) == string(callstate.Ringing) })
 	return r, p, id, received
 }
 
@@ -47,7 +47,7 @@ func TestWithdraw_NotWhileAPhoneRings(t *testing.T) {
 	if withdrawn {
 		t.Error("withdrawn = true, want false")
 	}
-	if got, want := r.statusOf(id), string(call.Ringing); got != want {
+	if got, want := r.statusOf(id), string(callstate.Ringing); got != want {
 		t.Errorf("status after the withdrawal = %q, want %q", got, want)
 	}
 	if strings.Contains(received(), "CANCEL sip:") {
@@ -57,7 +57,7 @@ func TestWithdraw_NotWhileAPhoneRings(t *testing.T) {
 	if got := names(facts); strings.Contains(got, "withdrawn") {
 		t.Errorf("events = %q, want no withdrawn", got)
 	}
-	if got, want := last(facts).GetCall().GetHangupCause(), string(call.NoAnswer); got != want {
+	if got, want := last(facts).GetCall().GetHangupCause(), string(callstate.NoAnswer); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 }
@@ -80,7 +80,7 @@ func TestStop_CancelsARingingPhone(t *testing.T) {
 			sendStops(t, p, test.signals)
 			select {
 			case <-p.done:
-			case <-time.After(polltest.Timeout):
+			case <-time.After(testkit.Timeout):
 				t.Fatal("the dialer did not end")
 			}
 			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
@@ -89,7 +89,7 @@ func TestStop_CancelsARingingPhone(t *testing.T) {
 			if !strings.Contains(received(), "CANCEL sip:") {
 				t.Error("the phone received no CANCEL, so it rings on")
 			}
-			if got, want := r.statusOf(id), string(call.Failed); got != want {
+			if got, want := r.statusOf(id), string(callstate.Failed); got != want {
 				t.Errorf("status = %q, want %q", got, want)
 			}
 		})

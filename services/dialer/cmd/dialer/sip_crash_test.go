@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"ringfence.dev/services/dialer/internal/sdp"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
 // TestSIP_CrashAroundEachEvent kills the owner of a call directly before and after it applies the
@@ -24,7 +24,7 @@ func TestSIP_CrashAroundEachEvent(t *testing.T) {
 	type death struct{ stage, point string }
 	var next atomic.Pointer[death]
 	// at arms the crash point of a stage when the events before it have been applied; empty: there are none.
-	at := func(c *signaltest.Call, stage, before string) {
+	at := func(c *siptest.Call, stage, before string) {
 		d := next.Load()
 		if d.stage != stage {
 			return
@@ -42,7 +42,7 @@ func TestSIP_CrashAroundEachEvent(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	dials := whole.trunkThat(p, "far", 1, func(c *signaltest.Call) {
+	dials := whole.trunkThat(p, "far", 1, func(c *siptest.Call) {
 		session := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000})
 		answer, _, err := session.Answer(c.Invite.Body(), sdp.Both)
 		if err != nil {

@@ -13,19 +13,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
+	sipmsg "github.com/emiago/sipgo/sip"
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/sdp"
-	"ringfence.dev/services/dialer/internal/signal"
-	"ringfence.dev/services/dialer/internal/signal/line"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // person is the far end of a trunk. It speaks once, after the agent has been silent for some time.
@@ -73,9 +73,9 @@ func (p *person) NextFrame(dst []byte) bool {
 }
 
 // farEnd starts a trunk that answers every call as one person, and then calls goesOn.
-func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
+func farEnd(t *testing.T, p *person, goesOn func(*siptest.Call)) (port int) {
 	t.Helper()
-	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})
+	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
 	streams, err := media.New(media.Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = streams.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
-	x.On("", func(c *signaltest.Call) {
+	x.On("", func(c *siptest.Call) {
 		stream, err := streams.Open(media.Leg{Source: p, Sink: p})
 		if err != nil {
 			t.Error(err)
@@ -104,7 +104,7 @@ func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 		c.Answer(string(answer))
 		goesOn(c)
 	})
-	return x.Port(line.UDP)
+	return x.Port(transport.UDP)
 }
 
 // TestSIP_ConversationWithAModel is a whole call with a trunk, audio in both directions, and a model with the Realtime
@@ -112,18 +112,18 @@ func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 func TestSIP_ConversationWithAModel(t *testing.T) {
 	r := newRig(t, "0")
 	var noted atomic.Bool
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Key:   "the-operators",
 		Hears: func(int) string { return "Please never call me again." },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch {
 			case strings.Contains(heard, "never call me"):
 				noted.Store(true)
-				return realtimetest.Reply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
+				return modeltest.RealtimeReply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
 			case noted.Load():
-				return realtimetest.Reply{Text: "That is noted. Goodbye.", Length: 400 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"opted_out"}`}
+				return modeltest.RealtimeReply{Text: "That is noted. Goodbye.", Length: 400 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"opted_out"}`}
 			}
-			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 600 * time.Millisecond}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 600 * time.Millisecond}
 		},
 	})
 	t.Cleanup(model.Close)
@@ -133,7 +133,7 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	}))
 	t.Cleanup(summaries.Close)
 	callee := &person{}
-	port := farEnd(t, callee, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })
+	port := farEnd(t, callee, func(c *siptest.Call) { c.Next(sipmsg.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
 		"SUMMARY_URL="+summaries.URL+"/v1")
 	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
@@ -142,7 +142,7 @@ func TestSIP_ConversationWithAModel(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_realtime","language":"en-GB","instructions":"Be brief.",` +
 				`"greeting":"Good day, this is Ida."}`),
 		}},
@@ -227,7 +227,7 @@ func TestSIP_InboundCall(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`),
 		}},
 	})
@@ -235,21 +235,21 @@ func TestSIP_InboundCall(t *testing.T) {
 	if status, told := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
 		t.Fatalf("POST = %d %v", status, told)
 	}
-	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Close)
-	ring := func(to string, answered func(), patience time.Duration) signal.End {
+	ring := func(to string, answered func(), patience time.Duration) sip.End {
 		t.Helper()
 		body, err := sdp.NewSession(1, sdp.Local{Address: us.Addr(), Port: 40000}).Offer(sdp.Both)
 		if err != nil {
 			t.Fatal(err)
 		}
-		over := make(chan signal.End, 1)
-		_, err = agent.Invite(t.Context(), signal.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()), Transport: line.UDP, CallerID: signal.InFrom},
-			signal.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: patience},
-			signal.Observer{Answered: func(time.Time, []byte) error { answered(); return nil }, Ended: func(e signal.End) { over <- e }})
+		over := make(chan sip.End, 1)
+		_, err = agent.Invite(t.Context(), sip.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()), Transport: transport.UDP, CallerID: sip.InFrom},
+			sip.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: patience},
+			sip.Observer{Answered: func(time.Time, []byte) error { answered(); return nil }, Ended: func(e sip.End) { over <- e }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +264,7 @@ func TestSIP_InboundCall(t *testing.T) {
 	var picked bool
 	await(t, "the agent answers, talks and hangs up", func() bool {
 		end := ring(ours, func() { picked = true }, time.Second)
-		return picked && end.Cause == call.NormalClearing && !end.ByUs
+		return picked && end.Cause == callstate.NormalClearing && !end.ByUs
 	})
 	var key string
 	await(t, "the call has a row", func() bool {

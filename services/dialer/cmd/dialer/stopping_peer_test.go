@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/testkit/peertest"
 )
 
 // calledBySipp is a phone that calls the agent and stays connected until it receives a BYE.

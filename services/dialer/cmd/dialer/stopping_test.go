@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/signal"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/sip"
 )
 
 // TestSIP_StopHangsUp stops a dialer that has a live call. The phone must receive a BYE before the process
@@ -37,12 +37,12 @@ func TestSIP_StopHangsUp(t *testing.T) {
 				if end.ByUs {
 					t.Error("the call was ended by the phone, want by the dialer")
 				}
-			case <-time.After(polltest.Timeout):
+			case <-time.After(testkit.Timeout):
 				t.Fatal("the phone is still connected")
 			}
 			select {
 			case <-p.done:
-			case <-time.After(polltest.Timeout):
+			case <-time.After(testkit.Timeout):
 				t.Fatal("the dialer did not end")
 			}
 			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
@@ -88,7 +88,7 @@ func answering(t *testing.T, limit string) (*rig, *process, string) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 300,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 300,
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})
@@ -108,7 +108,7 @@ func answering(t *testing.T, limit string) (*rig, *process, string) {
 func liveCall(t *testing.T, limit string) (*rig, *process, held) {
 	t.Helper()
 	r, p, address := answering(t, limit)
-	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	agent, err := sip.New(sip.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatalf("open the phone: %v", err)
 	}

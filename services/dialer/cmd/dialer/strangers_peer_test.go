@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/testkit/peertest"
 )
 
 // Calls from an address that belongs to no trunk, and to a number that no agent has, are shown with the setting that

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/testkit/peertest"
 )
 
 // tlsPhone is a baresip that takes calls over TLS and nothing else, and what a trunk to it needs.

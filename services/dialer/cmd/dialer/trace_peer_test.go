@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/peertest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit/peertest"
 )
 
 // fetch returns the body of an operator's request.
@@ -22,11 +22,11 @@ func (r *rig) fetch(url string) (status int, content string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, err := r.gateway.SignCaller(name, trust.Caller{WorkspaceID: r.workspace, Access: trust.Write, Operator: "ops"})
+	token, err := r.gateway.SignCaller(name, serviceauth.Caller{WorkspaceID: r.workspace, Access: serviceauth.Write, Operator: "ops"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.Header.Set(trust.CallerHeader, token)
+	req.Header.Set(serviceauth.CallerHeader, token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		r.t.Fatal(err)

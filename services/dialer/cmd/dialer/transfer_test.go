@@ -14,9 +14,9 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
 // TestSIP_TransferAndCallback transfers one call, after a transfer to a country that the workspace
@@ -32,20 +32,20 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 	later := time.Now().In(pacific).AddDate(0, 0, 3).Truncate(time.Minute)
 	var words atomic.Value
 	words.Store("Sales, please.")
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Hears: func(int) string { return words.Load().(string) },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch {
 			case strings.Contains(heard, "Sales"):
-				return realtimetest.Reply{Tool: "transfer", Args: `{"to":"abroad"}`}
+				return modeltest.RealtimeReply{Tool: "transfer", Args: `{"to":"abroad"}`}
 			case strings.Contains(heard, "failed"):
-				return realtimetest.Reply{Tool: "transfer", Args: `{"to":"sales"}`}
+				return modeltest.RealtimeReply{Tool: "transfer", Args: `{"to":"sales"}`}
 			case strings.Contains(heard, "another time"):
-				return realtimetest.Reply{Tool: "schedule_callback", Args: fmt.Sprintf(`{"at":%q}`, later.Format("2006-01-02T15:04"))}
+				return modeltest.RealtimeReply{Tool: "schedule_callback", Args: fmt.Sprintf(`{"at":%q}`, later.Format("2006-01-02T15:04"))}
 			case strings.Contains(heard, "noted"):
-				return realtimetest.Reply{Text: "Until then.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"callback_requested"}`}
+				return modeltest.RealtimeReply{Text: "Until then.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"callback_requested"}`}
 			}
-			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond}
 		},
 	})
 	t.Cleanup(model.Close)
@@ -55,7 +55,7 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 	}))
 	t.Cleanup(summaries.Close)
 	referred := make(chan string, 4)
-	handsOn := farEnd(t, &person{}, func(c *signaltest.Call) {
+	handsOn := farEnd(t, &person{}, func(c *siptest.Call) {
 		refer := c.Next(sip.REFER)
 		referred <- refer.Says("Refer-To")
 		refer.Reply(202)
@@ -63,12 +63,12 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 		c.Request(sip.NOTIFY, "SIP/2.0 200 OK", "Event: refer", "Subscription-State: terminated")
 		c.Next(sip.BYE).Reply(200)
 	})
-	stays := farEnd(t, &person{}, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })
+	stays := farEnd(t, &person{}, func(c *siptest.Call) { c.Next(sip.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x", "SUMMARY_URL="+summaries.URL+"/v1")
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},` +
 				`"greeting":"Good day.","transfers":{"sales":"+14155559999","abroad":"+4930123456"}}`),
 		}},

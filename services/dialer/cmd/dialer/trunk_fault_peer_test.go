@@ -16,12 +16,12 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/testkit/peertest"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
 )
 
 // challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
@@ -188,7 +188,7 @@ func (r *rig) patchTrunk(path, change string) {
 func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
 	r.t.Helper()
 	end := last(r.ends(id)).GetCall()
-	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+	if got, want := end.GetHangupCause(), string(callstate.UserBusy); got != want {
 		r.t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 	return end
@@ -313,10 +313,10 @@ func TestTrunk_ForbiddenAccountIsNotTheCalleesFault(t *testing.T) {
 					return slices.ContainsFunc(r.factsOf(id.String()), func(f fact) bool { return f.name == "ended" })
 				})
 				end := last(r.ends(id)).GetCall()
-				if got, want := end.GetHangupCause(), string(call.CallRejected); got != want {
+				if got, want := end.GetHangupCause(), string(callstate.CallRejected); got != want {
 					t.Errorf("hangup cause = %q, want %q", got, want)
 				}
-				if got, want := end.GetErrorCode(), call.CodeProviderRejected; got != want {
+				if got, want := end.GetErrorCode(), callstate.CodeProviderRejected; got != want {
 					t.Errorf("error code = %q, want %q", got, want)
 				}
 				want := "The operator's trunk did not accept the call from the operator's account; the callee had no part " +
@@ -353,11 +353,11 @@ func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, scenario string
-		cause          call.Cause
+		cause          callstate.Cause
 	}{
-		{name: "no response", scenario: silent, cause: call.RecoveryOnTimerExpire},
-		{name: "503", scenario: refusing("503 Service Unavailable"), cause: call.NormalTemporaryFailure},
-		{name: "502", scenario: refusing("502 Bad Gateway"), cause: call.NetworkOutOfOrder},
+		{name: "no response", scenario: silent, cause: callstate.RecoveryOnTimerExpire},
+		{name: "503", scenario: refusing("503 Service Unavailable"), cause: callstate.NormalTemporaryFailure},
+		{name: "502", scenario: refusing("502 Bad Gateway"), cause: callstate.NetworkOutOfOrder},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestTrunk_FaultOfTheTrunkEndsTheRequest(t *testing.T) {
 			if got, want := end.GetHangupCause(), string(tt.cause); got != want {
 				t.Errorf("hangup cause = %q, want %q", got, want)
 			}
-			if got, want := end.GetErrorCode(), call.CodeProviderUnavailable; got != want {
+			if got, want := end.GetErrorCode(), callstate.CodeProviderUnavailable; got != want {
 				t.Errorf("error code = %q, want %q", got, want)
 			}
 		})
@@ -496,7 +496,7 @@ func forward(conn net.Conn, to string) {
 func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	model := realtimetest.New(realtimetest.Options{Key: "the-operators"})
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{Key: "the-operators"})
 	t.Cleanup(model.Close)
 	host, path, _ := strings.Cut(strings.TrimPrefix(model.URL, "ws://"), "/")
 	between := startSwitched(t, host)
@@ -507,7 +507,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_realtime","instructions":"Be brief."}`),
 		}},
 	})
@@ -541,7 +541,7 @@ func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
 	p := r.dialer(env...)
-	dials := r.trunkThat(p, "forbids", 1, func(c *signaltest.Call) { c.Respond(403, "") })
+	dials := r.trunkThat(p, "forbids", 1, func(c *siptest.Call) { c.Respond(403, "") })
 	if err := os.WriteFile(arm, []byte("dialer over sip: before release"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -550,7 +550,7 @@ func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
 	<-p.done
 	r.dialer(env...)
 	end := last(r.ends(id)).GetCall()
-	if got, want := end.GetErrorCode(), call.CodeDialStateUnknown; got != want {
+	if got, want := end.GetErrorCode(), callstate.CodeDialStateUnknown; got != want {
 		t.Errorf("error code = %q, want %q", got, want)
 	}
 	if got := dials(number); got != 1 {

@@ -16,8 +16,8 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings and answers every INVITE with the
@@ -110,7 +110,7 @@ func (r *rig) setAgent(settings string) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(settings),
+			Name: "Ida", FromE164: dialqueue.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(settings),
 		}},
 	})
 	await(r.t, "the agent's settings are stored", func() bool {
@@ -136,17 +136,17 @@ func TestTrunk_TransferThatFails(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "0")
 			var results atomic.Value
-			model := realtimetest.New(realtimetest.Options{
+			model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 				Hears: func(int) string { return "" },
-				Reply: func(heard, asked string, _ int) realtimetest.Reply {
+				Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 					if heard == "" {
-						return realtimetest.Reply{
-							Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond,
+						return modeltest.RealtimeReply{
+							Text: modeltest.QuotedRealtime(asked, "Good day."), Length: 300 * time.Millisecond,
 							Tool: "transfer", Args: `{"to":"sales"}`,
 						}
 					}
 					results.CompareAndSwap(nil, heard)
-					return realtimetest.Reply{Text: "Sales cannot be reached.", Length: 300 * time.Millisecond, Tool: "end_call"}
+					return modeltest.RealtimeReply{Text: "Sales cannot be reached.", Length: 300 * time.Millisecond, Tool: "end_call"}
 				},
 			})
 			t.Cleanup(model.Close)
@@ -202,15 +202,15 @@ func TestTrunk_IPv6(t *testing.T) {
 }
 
 // echoedModel starts a model that ends the call when it has heard speech.
-func echoedModel(t *testing.T) *realtimetest.Server {
+func echoedModel(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
-	model := realtimetest.New(realtimetest.Options{
+	model := modeltest.NewRealtime(modeltest.RealtimeOptions{
 		Hears: func(int) string { return "Good day." },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			if heard == "" {
-				return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: time.Second}
+				return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day."), Length: time.Second}
 			}
-			return realtimetest.Reply{Text: "Goodbye.", Length: 300 * time.Millisecond, Tool: "end_call"}
+			return modeltest.RealtimeReply{Text: "Goodbye.", Length: 300 * time.Millisecond, Tool: "end_call"}
 		},
 	})
 	t.Cleanup(model.Close)

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // Each replica shows the state of a trunk at all replicas: whether it answers, and that the circuit of the replica
@@ -48,7 +48,7 @@ func TestTrunkState_OfTwoReplicas(t *testing.T) {
 		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
 	}
 	end := last(r.ends(request)).GetCall()
-	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+	if got, want := end.GetHangupCause(), string(callstate.UserBusy); got != want {
 		t.Errorf("hangup cause = %q, want %q", got, want)
 	}
 	await(t, "both replicas report that the trunk is up again", func() bool {

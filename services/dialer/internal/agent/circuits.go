@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringfence.dev/services/dialer/internal/circuit"
-	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+	"ringfence.dev/services/dialer/internal/replicas"
 )
 
 // Address is where agents of a kind are reached. WorkspaceID is nil for the operator's own model.
@@ -52,12 +52,12 @@ type Circuits struct {
 	rest     time.Duration
 
 	mu  sync.Mutex
-	all map[Address]*circuit.Breaker // only addresses that failed since their last success
+	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
 }
 
 // NewCircuits returns circuits that open after so many failures in a row, for rest at first.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
-	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuit.Breaker{}}
+	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
 // probing is the pause while one call tests an address.
@@ -124,13 +124,13 @@ func (c *Circuits) heard(a Address, err error) {
 		if b != nil && b.Succeeded() {
 			slog.Info("agent circuit closed", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID)
 		}
-		if b != nil && b.State() == circuit.Closed {
+		if b != nil && b.State() == circuitbreaker.Closed {
 			delete(c.all, a)
 		}
 		return
 	}
 	if b == nil {
-		b = circuit.New(c.failures, c.rest)
+		b = circuitbreaker.New(c.failures, c.rest)
 		c.all[a] = b
 	}
 	if b.Failed(time.Now(), false) {
@@ -140,15 +140,15 @@ func (c *Circuits) heard(a Address, err error) {
 }
 
 // Open returns the circuits that are not closed.
-func (c *Circuits) Open() []replica.AgentCircuit {
+func (c *Circuits) Open() []replicas.AgentCircuit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var open []replica.AgentCircuit
+	var open []replicas.AgentCircuit
 	for a, b := range c.all {
-		if b.State() == circuit.Closed {
+		if b.State() == circuitbreaker.Closed {
 			continue
 		}
-		one := replica.AgentCircuit{Kind: a.Kind}
+		one := replicas.AgentCircuit{Kind: a.Kind}
 		if a.WorkspaceID != uuid.Nil {
 			one.WorkspaceID = &a.WorkspaceID
 		}
@@ -178,7 +178,7 @@ func (c *Circuits) Collect(all chan<- prometheus.Metric) {
 	open[label{MediaWS, "workspace"}] = 0
 	c.mu.Lock()
 	for a, b := range c.all {
-		if b.State() != circuit.Closed {
+		if b.State() != circuitbreaker.Closed {
 			open[label{a.Kind, a.owner()}]++
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/dialer/internal/asking"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -25,14 +25,14 @@ const maxAnswers = 16
 // unknown.
 type Answerer struct {
 	store    *store.Store
-	contacts *asking.Contacts
+	contacts *peers.Contacts
 	carrier  carrier.Carrier
 	relay    *outbox.Relay
 	wake     chan struct{}
 }
 
 // NewAnswerer answers calls over one carrier.
-func NewAnswerer(st *store.Store, contacts *asking.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
+func NewAnswerer(st *store.Store, contacts *peers.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }
 
@@ -77,14 +77,14 @@ func (a *Answerer) answerDue(ctx context.Context) error {
 func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	ctx, span := telemetry.Continue(ctx, "answer inbound call", arrival.Traceparent, 0, telemetry.CallID(arrival.CallID.String()))
 	defer span.End()
-	var who asking.Caller
-	if arrival.From != call.Anonymous {
+	var who peers.Caller
+	if arrival.From != callstate.Anonymous {
 		var err error
 		if who, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
 			slog.DebugContext(ctx, "caller not looked up", "call_id", arrival.CallID, "error", err)
 		}
 	}
-	err := a.change(ctx, arrival.CallID, func(c *call.Call) {
+	err := a.change(ctx, arrival.CallID, func(c *callstate.Call) {
 		if c.Version == 0 {
 			c.ContactID, c.TimeZone = who.ContactID, who.TimeZone
 		}
@@ -95,15 +95,15 @@ func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	}
 	err = a.carrier.Answer(ctx, arrival.CallID)
 	if errors.Is(err, carrier.ErrUnknownCall) {
-		return a.change(ctx, arrival.CallID, func(c *call.Call) {
-			c.End(call.End{At: time.Now(), Cause: call.RecoveryOnTimerExpire})
+		return a.change(ctx, arrival.CallID, func(c *callstate.Call) {
+			c.End(callstate.End{At: time.Now(), Cause: callstate.RecoveryOnTimerExpire})
 		})
 	}
 	return err
 }
 
-func (a *Answerer) change(ctx context.Context, callID uuid.UUID, decide func(*call.Call)) error {
-	err := a.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*call.Call) {
+func (a *Answerer) change(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
+	err := a.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
 			decide(c)
 		}

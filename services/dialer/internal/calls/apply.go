@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -33,14 +33,14 @@ type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
 	// find returns what a carrier knows of a call; nil: the events are complete.
-	find   func(context.Context, uuid.UUID) (carrier.Knowledge, error)
+	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
 // NewApplier returns an applier without listeners. If the carrier's events can leave out the answer
 // of a call, find is asked for it when the call ends; nil: they cannot.
 func NewApplier(
-	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.Knowledge, error),
+	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
 	none := func() {}
 	return &Applier{
@@ -56,8 +56,8 @@ func (a *Applier) Listen(to Listeners) { a.listen = to }
 // store.ErrLost, and applies nothing, if the guard is not fulfilled: the calls belong to another
 // process.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
-	f := &folding{events: events, known: map[uuid.UUID]carrier.Knowledge{}, complete: a.find == nil}
-	crash.Point("dialer: before events")
+	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
+	failpoint.Inject("dialer: before events")
 	for {
 		err := a.store.ApplyEvents(ctx, store.Events{
 			Guard: guard, Arrived: f.arrived(), Calls: f.calls(), Fold: f.fold,
@@ -76,7 +76,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 			f.known[id] = known
 		}
 	}
-	crash.Point("dialer: after events")
+	failpoint.Inject("dialer: after events")
 	a.notify(f)
 	return nil
 }
@@ -106,7 +106,7 @@ type folding struct {
 	// unanswered are the calls about which the carrier is to be asked, known is what it answered.
 	// complete: it is not asked.
 	unanswered []uuid.UUID
-	known      map[uuid.UUID]carrier.Knowledge
+	known      map[uuid.UUID]carrier.CallStatus
 	complete   bool
 }
 
@@ -119,7 +119,7 @@ func (f *folding) arrived() (calls []store.Arrived) {
 		if e.Inbound && e.Kind == carrier.Ringing {
 			from := e.From
 			if from == "" {
-				from = call.Anonymous
+				from = callstate.Anonymous
 			}
 			calls = append(calls, store.Arrived{CallID: e.CallID, From: from, To: e.To, RingingAt: e.At})
 		}
@@ -137,7 +137,7 @@ func (f *folding) calls() (ids []uuid.UUID) {
 }
 
 // fold applies the events in order.
-func (f *folding) fold(calls map[uuid.UUID]*call.Call) (folded store.Folded, err error) {
+func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded, err error) {
 	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, e := range f.events {
 		c := calls[e.CallID]
@@ -163,8 +163,8 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (folded store.Folded, err
 }
 
 // apply applies one event to its call.
-func (f *folding) apply(c *call.Call, e carrier.Event) {
-	if e.Kind != carrier.Said && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
+func (f *folding) apply(c *callstate.Call, e carrier.Event) {
+	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
 		c.Initiate(dialedAt(e)) // the process that dialed can be gone before it stored that
 	}
 	switch e.Kind {
@@ -174,11 +174,11 @@ func (f *folding) apply(c *call.Call, e carrier.Event) {
 		c.Answer(e.At)
 	case carrier.OptedOut:
 		c.RecordOptOut(e.Text, e.At)
-	case carrier.Said:
+	case carrier.Utterance:
 		f.say(c, e)
 	case carrier.Ended:
 		f.lostAnswer(c, e)
-		ended := c.End(call.End{
+		ended := c.End(callstate.End{
 			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Zone: zone(c), Judged: judged(e), Disclosure: e.Disclosure,
 		})
 		if ended {
@@ -188,7 +188,7 @@ func (f *folding) apply(c *call.Call, e carrier.Event) {
 }
 
 // say adds what was said to the transcript. If Role is empty, the scripted agent answers.
-func (f *folding) say(c *call.Call, e carrier.Event) {
+func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	text := storable(e.Text)
 	if e.Role != "" {
 		c.Note(agent.Turn{Role: e.Role, Text: text, At: e.At, EndedAt: e.SpokenUntil})
@@ -209,7 +209,7 @@ func storable(text string) string {
 }
 
 // lostAnswer applies an answer that the events left out.
-func (f *folding) lostAnswer(c *call.Call, e carrier.Event) {
+func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
 	}
@@ -238,4 +238,4 @@ func dialedAt(e carrier.Event) time.Time {
 }
 
 // zone returns the time zone of the person.
-func zone(c *call.Call) *time.Location { return call.Zone(c.TimeZone, c.Person()) }
+func zone(c *callstate.Call) *time.Location { return callstate.Zone(c.TimeZone, c.Person()) }

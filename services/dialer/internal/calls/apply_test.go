@@ -15,14 +15,13 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -33,7 +32,7 @@ type desk struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
 	store  *store.Store
-	owner  *journal.Journal
+	owner  *store.Legs
 	callID uuid.UUID
 	begun  time.Time
 }
@@ -44,16 +43,16 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{
 		t: t, pool: pool, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
 		store: store.New(pool, uuid.New(), store.Timing{InstanceLease: lease, RingLimit: lease, WatchdogGrace: lease}),
-		owner: journal.New(pool, pool, uuid.New(), lease),
+		owner: store.NewLegs(pool, pool, uuid.New(), lease),
 	}
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
 			max_call_seconds, deadline_at)
 		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'fenced', 600, now() + interval '1 hour')`
 	d.exec(fenced, d.callID)
-	leg := journal.Call{
+	leg := store.Leg{
 		CallID: d.callID, TrunkID: uuid.New(), From: "+15005550006", To: "+14155550101", Teardown: []byte("state"),
-		Attempt: journal.Attempt{ID: uuid.New(), Trunk: "far", SIPCallID: "one"},
+		Attempt: store.TrunkAttempt{ID: uuid.New(), Trunk: "far", SIPCallID: "one"},
 	}
 	if err := d.owner.Dial(t.Context(), leg); err != nil {
 		t.Fatal(err)
@@ -80,12 +79,12 @@ func (d *desk) event(kind carrier.Kind, seconds int) carrier.Event {
 // ended is the last event, of a person who hung up.
 func (d *desk) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
-	e.Cause, e.Outcome, e.Reached = call.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
+	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
 	return e
 }
 
 func (d *desk) said(text string, seconds int) carrier.Event {
-	e := d.event(carrier.Said, seconds)
+	e := d.event(carrier.Utterance, seconds)
 	e.Role, e.Text = agent.RolePerson, text
 	return e
 }
@@ -142,7 +141,7 @@ func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
 	d := newDesk(t)
 	answer := d.event(carrier.Answered, 2)
 	steps := [][]carrier.Event{
-		{d.event(carrier.Taken, 0), d.event(carrier.Ringing, 1)},
+		{d.event(carrier.Accepted, 0), d.event(carrier.Ringing, 1)},
 		{answer},
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
@@ -153,7 +152,7 @@ func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
 			}
 		}
 	}
-	end := journal.End{At: d.begun.Add(5 * time.Second), Cause: call.NormalClearing}
+	end := store.End{At: d.begun.Add(5 * time.Second), Cause: callstate.NormalClearing}
 	last := []carrier.Event{d.said("hello\x00", 3), d.said("bye", 4), d.ended(5)}
 	if err := d.apply(d.owner.EndGuard(d.callID, end), last...); err != nil {
 		t.Fatal(err)
@@ -179,7 +178,7 @@ func TestApply_AProcessThatLostTheLegStoresOnlyAnOptOut(t *testing.T) {
 	}
 	before := d.row()
 	d.exec("UPDATE sip_calls SET owner = gen_random_uuid()")
-	end := journal.End{At: d.begun.Add(3 * time.Second), Cause: call.NormalClearing}
+	end := store.End{At: d.begun.Add(3 * time.Second), Cause: callstate.NormalClearing}
 	for name, err := range map[string]error{
 		"what was said": d.apply(d.owner.Guard(d.callID), d.said("hello", 2)),
 		"the end":       d.apply(d.owner.EndGuard(d.callID, end), d.said("hello", 2), d.ended(3)),
@@ -210,10 +209,10 @@ func TestApply_AnAnswerThatIsMissingInTheFeed(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	asked := 0
-	find := func(context.Context, uuid.UUID) (carrier.Knowledge, error) {
+	find := func(context.Context, uuid.UUID) (carrier.CallStatus, error) {
 		asked++
 		answered := d.begun.Add(time.Second)
-		return carrier.Knowledge{DialedAt: &d.begun, AnsweredAt: &answered}, nil
+		return carrier.CallStatus{DialedAt: &d.begun, AnsweredAt: &answered}, nil
 	}
 	err := calls.NewApplier(d.store, nil, find).Apply(t.Context(), nil, []carrier.Event{d.ended(3)})
 	if err != nil {

@@ -5,16 +5,15 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/journal"
 )
 
 // ApplyUnread applies the events of a call that the previous release stored and did not apply. It
 // is to be removed with the next release.
 func (a *Applier) ApplyUnread(
-	ctx context.Context, guard store.Guard, callID uuid.UUID, unread []journal.UnreadEvent,
+	ctx context.Context, guard store.Guard, callID uuid.UUID, unread []store.UnreadEvent,
 ) error {
 	events := make([]carrier.Event, 0, len(unread))
 	for _, u := range unread {
@@ -26,7 +25,7 @@ func (a *Applier) ApplyUnread(
 			e.SpokenUntil = *u.SpokenUntil
 		}
 		if e.Kind == carrier.Ended {
-			e.Cause, e.ByUs, e.Outcome, e.Reached = call.Cause(u.Cause), u.ByUs, u.Outcome, u.Reached
+			e.Cause, e.ByUs, e.Outcome, e.Reached = callstate.Cause(u.Cause), u.ByUs, u.Outcome, u.Reached
 			e.Disclosure = u.Disclosure
 		}
 		events = append(events, e)

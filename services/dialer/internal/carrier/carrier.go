@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // Carrier places and ends calls. All methods are safe for concurrent use, in every replica and in
@@ -44,16 +44,16 @@ type Carrier interface {
 	// as an event. Hangup can be repeated: it does not change a call that has ended. It returns
 	// ErrUnknownCall if the carrier never had the call. If an Originate is still in progress, the
 	// phone can ring after Hangup. The carrier then reports events of that call.
-	Hangup(ctx context.Context, callID uuid.UUID) (Knowledge, error)
+	Hangup(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Find returns what the carrier knows of a call, at least what its events contain. It returns
 	// ErrUnknownCall if the carrier never had the call.
-	Find(ctx context.Context, callID uuid.UUID) (Knowledge, error)
+	Find(ctx context.Context, callID uuid.UUID) (CallStatus, error)
 	// Ready returns nil if the carrier can be reached. It has no effect on the carrier.
 	Ready(ctx context.Context) error
 }
 
-// Feed is a carrier that stores its events itself and outlives the dialer.
-type Feed interface {
+// EventStream is a carrier that stores its events itself and outlives the dialer.
+type EventStream interface {
 	Carrier
 	// Events returns what happened after a place in the feed; 0 is its beginning. It returns
 	// immediately if there are events, possibly not all of them. Otherwise it waits for at most
@@ -82,9 +82,9 @@ var ErrNoNumber = errors.New("the agent has no number, and no trunk has caller_i
 // Refused is a definite refusal: no phone rang and none will ring.
 type Refused struct {
 	// Cause is never empty.
-	Cause call.Cause
+	Cause callstate.Cause
 	// Unsent: nothing was sent to the carrier.
-	Unsent bool
+	NotSent bool
 	// OperatorFault: the operator must repair something first, for example the trunk's password. The
 	// callee has no part in it, so the request is queued again.
 	OperatorFault bool
@@ -93,8 +93,8 @@ type Refused struct {
 	AccountSuspected bool
 	// By is the id of the trunk that refused, if another trunk may carry the call. The next attempt is
 	// another call with its own fence; its Originate excludes this trunk. Empty: no other trunk is tried.
-	By  string
-	Err error
+	RefusedBy string
+	Err       error
 }
 
 func (r *Refused) Error() string { return fmt.Sprintf("carrier refused (%s): %v", r.Cause, r.Err) }
@@ -114,7 +114,7 @@ type Originate struct {
 	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
 	Over string
 	// Without are the trunks that refused the call's request before, by their names in Refused.
-	Without []string
+	ExcludeTrunks []string
 	// Permit is called directly before each request that can make the phone ring, after everything
 	// that takes time: over SIP before each INVITE transaction, but not before a retransmission. If
 	// it returns false, the request does not leave. nil permits each request.
@@ -133,12 +133,12 @@ type Kind string
 
 // Kinds.
 const (
-	Taken    Kind = "originate"
-	Ringing  Kind = "ringing"
-	Answered Kind = "answer"
-	Said     Kind = "said"
-	OptedOut Kind = "opt_out"
-	Ended    Kind = "hangup"
+	Accepted  Kind = "originate"
+	Ringing   Kind = "ringing"
+	Answered  Kind = "answer"
+	Utterance Kind = "said"
+	OptedOut  Kind = "opt_out"
+	Ended     Kind = "hangup"
 )
 
 // Event is one thing that happened to a call.
@@ -157,7 +157,7 @@ type Event struct {
 	Role, Text string
 	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
 	SpokenUntil time.Time
-	Cause       call.Cause
+	Cause       callstate.Cause
 	// Outcome and Reached are an agent's judgement of its conversation, with Ended. Reached is
 	// empty without one.
 	Outcome, Reached string
@@ -177,17 +177,17 @@ type Batch struct {
 	Events []Event
 }
 
-// Knowledge is what a carrier knows of one call. The times are those of the events; nil: it has not
+// CallStatus is what a carrier knows of one call. The times are those of the events; nil: it has not
 // happened. Cause and ByUs belong to EndedAt.
-type Knowledge struct {
+type CallStatus struct {
 	DialedAt, RingingAt, AnsweredAt, EndedAt *time.Time
-	Cause                                    call.Cause
+	Cause                                    callstate.Cause
 	ByUs                                     bool
 }
 
 // Replay applies to a call what is known of it. It returns whether that ended the call. zone is the
 // person's.
-func (k Knowledge) Replay(c *call.Call, zone *time.Location) (ended bool) {
+func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)
 	}
@@ -197,5 +197,5 @@ func (k Knowledge) Replay(c *call.Call, zone *time.Location) (ended bool) {
 	if k.AnsweredAt != nil {
 		c.Answer(*k.AnsweredAt)
 	}
-	return k.EndedAt != nil && c.End(call.End{At: *k.EndedAt, Cause: k.Cause, ByUs: k.ByUs, Zone: zone})
+	return k.EndedAt != nil && c.End(callstate.End{At: *k.EndedAt, Cause: k.Cause, ByUs: k.ByUs, Zone: zone})
 }

@@ -7,7 +7,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // onAgent stores an agent, unless ApplySetting or an earlier record stored this version or a newer
@@ -17,7 +17,7 @@ func (c *Consumer) onAgent(ctx context.Context, tx pgx.Tx, rec kafka.Record) err
 	if err := rec.Decode(&event); err != nil {
 		return err
 	}
-	agent, err := tenant.AgentOf(&event)
+	agent, err := dialqueue.AgentOf(&event)
 	if err != nil {
 		return kafka.Parkf("read agent event: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // soon is how far ahead a request may be due for the dialing job to be woken. The job looks at the queue
@@ -27,7 +27,7 @@ type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
 	// order is the request of a requested event, nil otherwise.
-	order *request.Request
+	order *dialqueue.Request
 }
 
 // onCallRequests enqueues requests and withdraws canceled ones. Consecutive orders of a batch are enqueued
@@ -75,7 +75,7 @@ type commitActions struct {
 	// due: a request is due soon. events: events are in the outbox.
 	due, events bool
 	// overdue is how overdue orders were found.
-	overdue []request.Found
+	overdue []dialqueue.Found
 }
 
 func (c *Consumer) committed(actions commitActions) {
@@ -91,7 +91,7 @@ func (c *Consumer) committed(actions commitActions) {
 }
 
 // ordersFrom returns the orders at the start of events.
-func ordersFrom(events []callRequest) (orders []request.Request) {
+func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
 		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() || requested.GetEndOnly() {
 			break
@@ -131,12 +131,12 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 		return err
 	}
 	onCommit.overdue = append(onCommit.overdue, found)
-	onCommit.due, onCommit.events = onCommit.due || found == request.Lost, onCommit.events || found == request.Over
-	if found != request.Waiting {
+	onCommit.due, onCommit.events = onCommit.due || found == dialqueue.Lost, onCommit.events || found == dialqueue.Over
+	if found != dialqueue.Waiting {
 		slog.WarnContext(ctx, "overdue call request was not queued or in progress", "call_request_id", event.id, "found",
 			found)
 	}
-	if found != request.Lost {
+	if found != dialqueue.Lost {
 		return kafka.Skipf("call request %s is known", event.id)
 	}
 	return nil
@@ -165,7 +165,7 @@ func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err 
 	return r, nil
 }
 
-func ordered(e *eventv1.Requested) (r request.Request, err error) {
+func ordered(e *eventv1.Requested) (r dialqueue.Request, err error) {
 	number, ok := phone.Parse(e.GetToE164())
 	if !ok {
 		return r, kafka.Parkf("to_e164 is no number")
@@ -177,7 +177,7 @@ func ordered(e *eventv1.Requested) (r request.Request, err error) {
 	if e.GetScheduledFor() == nil || e.GetMaxCallSeconds() <= 0 {
 		return r, kafka.Parkf("scheduled_for and max_call_seconds are needed")
 	}
-	r = request.Request{
+	r = dialqueue.Request{
 		To: number, AgentID: agentID, ScheduleIfOutsideHours: e.GetScheduleIfOutsideHours(),
 		MaxCallSeconds: e.GetMaxCallSeconds(), DueAt: e.GetScheduledFor().AsTime(),
 	}

@@ -7,7 +7,7 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -33,7 +33,7 @@ func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer 
 			"waiting, lost (not in the queue), or over (ended, and calls has not received the end).",
 	}, []string{"found"})}
 	metrics.MustRegister(c.overdue)
-	for _, found := range request.Founds() {
+	for _, found := range dialqueue.Founds() {
 		c.overdue.WithLabelValues(string(found))
 	}
 	return c

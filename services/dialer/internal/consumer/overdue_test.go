@@ -14,11 +14,11 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/store"
@@ -80,7 +80,7 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"waiting": 2, "lost": 1, "over": 0}
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if got := found(t, metrics); !maps.Equal(got, want) {
 			return fmt.Errorf("overdue orders = %v, want %v", got, want)
 		}

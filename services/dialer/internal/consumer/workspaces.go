@@ -7,7 +7,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // onWorkspace stores a workspace, unless ApplySetting or an earlier record stored this version or a newer
@@ -17,7 +17,7 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if err := rec.Decode(&event); err != nil {
 		return err
 	}
-	workspace, err := tenant.WorkspaceOf(&event)
+	workspace, err := dialqueue.WorkspaceOf(&event)
 	if err != nil {
 		return kafka.Parkf("read workspace event: %w", err)
 	}

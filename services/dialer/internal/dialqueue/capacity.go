@@ -27,8 +27,8 @@ type Workers struct {
 	Busy map[uuid.UUID]int
 }
 
-// Workspace is a workspace with due requests.
-type Workspace struct {
+// WorkspaceDemand is a workspace with due requests.
+type WorkspaceDemand struct {
 	ID uuid.UUID
 	// Barred: the workspace may not dial. Its requests are only taken to be blocked, which needs a worker
 	// and no capacity.
@@ -53,7 +53,7 @@ type Allocation struct {
 }
 
 // Allocate gives each workspace in turn one request until capacity, requests or workers are used up.
-func Allocate(shared []Shared, workers Workers, workspaces []Workspace) Allocation {
+func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Allocation {
 	a := allocator{shared: shared, workers: workers, result: Allocation{
 		Shares: make([]int, len(workspaces)), NoCapacity: make([]bool, len(workspaces)),
 		OwnLimit: make([]bool, len(workspaces)), Last: -1,
@@ -89,7 +89,7 @@ type allocator struct {
 }
 
 // give gives one more request to a workspace that has n, if it may have it.
-func (a *allocator) give(w Workspace, n int) bool {
+func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
 	}
@@ -100,11 +100,11 @@ func (a *allocator) give(w Workspace, n int) bool {
 	return true
 }
 
-func (a *allocator) worker(w Workspace, n int) bool {
+func (a *allocator) worker(w WorkspaceDemand, n int) bool {
 	return open(a.workers.All, a.workers.Free, a.workers.Busy[w.ID]+n)
 }
 
-func (a *allocator) channel(w Workspace, n int) bool {
+func (a *allocator) channel(w WorkspaceDemand, n int) bool {
 	for _, s := range a.shared {
 		if !open(s.Live, s.Live-s.InUse-a.out, w.InUse+n) {
 			return false
@@ -113,7 +113,7 @@ func (a *allocator) channel(w Workspace, n int) bool {
 	return w.InUse+n < w.MaxLive
 }
 
-func (a *allocator) token(w Workspace, n int) bool {
+func (a *allocator) token(w WorkspaceDemand, n int) bool {
 	for _, s := range a.shared {
 		if !s.Bucket.has(a.out, w.needsReserve(n, s.PerSecond)) {
 			return false
@@ -123,7 +123,7 @@ func (a *allocator) token(w Workspace, n int) bool {
 }
 
 // wait returns how long a workspace that has a channel waits for a token.
-func (a *allocator) wait(w Workspace, n int) (wait time.Duration) {
+func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	if w.Barred || !a.channel(w, n) {
 		return 0
 	}
@@ -136,12 +136,12 @@ func (a *allocator) wait(w Workspace, n int) (wait time.Duration) {
 
 // needsReserve reports whether a workspace must leave the reserve of a shared bucket to others: it
 // dialed more than a hundredth of the shared rate lately.
-func (w Workspace) needsReserve(n, perSecond int) bool {
+func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
 
 // usedUp reports whether the workspace's own limits are used up after n requests.
-func (w Workspace) usedUp(n int) bool {
+func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 

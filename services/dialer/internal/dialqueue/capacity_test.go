@@ -21,14 +21,14 @@ func shared(live, perSecond, inUse int) dialqueue.Shared {
 	}
 }
 
-func workspace(waiting, inUse, maxLive int) dialqueue.Workspace {
-	return dialqueue.Workspace{
+func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
+	return dialqueue.WorkspaceDemand{
 		ID: uuid.New(), Waiting: waiting, InUse: inUse, MaxLive: maxLive, Bucket: dialqueue.NewBucket(1_000_000, nil, 0),
 	}
 }
 
 // paced is a workspace with 50 due requests that has so many tokens of five a second and has just dialed.
-func paced(tokens float64) dialqueue.Workspace {
+func paced(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
 	w.SinceClaim = new(time.Duration)
@@ -45,81 +45,81 @@ func TestAllocate(t *testing.T) {
 		name       string
 		shared     []dialqueue.Shared
 		free       int
-		workspaces []dialqueue.Workspace
+		workspaces []dialqueue.WorkspaceDemand
 		want       []int
 		wantLast   int
 	}{
 		{
 			name:   "the others receive what one does not need",
 			shared: []dialqueue.Shared{ample()}, free: 10,
-			workspaces: []dialqueue.Workspace{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
 			want:       []int{5, 1, 4}, wantLast: 2,
 		},
 		{
 			name:   "one worker serves the first workspace",
 			shared: []dialqueue.Shared{ample()}, free: 1,
-			workspaces: []dialqueue.Workspace{workspace(50, 0, 500), workspace(1, 0, 500)}, want: []int{1, 0}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500)}, want: []int{1, 0}, wantLast: 0,
 		},
 		{
 			name:   "live calls of the workspace",
 			shared: []dialqueue.Shared{ample()}, free: 10,
-			workspaces: []dialqueue.Workspace{workspace(50, 497, 500), workspace(50, 500, 500)},
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 497, 500), workspace(50, 500, 500)},
 			want:       []int{3, 0}, wantLast: 0,
 		},
 		{
 			name:   "limit lowered below the live calls",
 			shared: []dialqueue.Shared{ample()}, free: 10,
-			workspaces: []dialqueue.Workspace{workspace(50, 400, 100)}, want: []int{0}, wantLast: -1,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 400, 100)}, want: []int{0}, wantLast: -1,
 		},
 		{
 			name:   "last tenth of the channels, large workspace",
 			shared: []dialqueue.Shared{shared(100, 1_000_000, 85)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(50, 85, 500)}, want: []int{5}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 85, 500)}, want: []int{5}, wantLast: 0,
 		},
 		{
 			name:   "last tenth of the channels, small workspace",
 			shared: []dialqueue.Shared{shared(100, 1_000_000, 95)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(50, 95, 500), workspace(50, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 95, 500), workspace(50, 0, 500)}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "all channels in use",
 			shared: []dialqueue.Shared{shared(100, 1_000_000, 100)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(50, 0, 500)}, want: []int{0}, wantLast: -1,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500)}, want: []int{0}, wantLast: -1,
 		},
 		{
 			name:   "last tenth of the second limit",
 			shared: []dialqueue.Shared{ample(), shared(100, 1_000_000, 90)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(50, 45, 500), workspace(2, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 45, 500), workspace(2, 0, 500)}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "a single channel",
 			shared: []dialqueue.Shared{shared(1, 10, 0)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(2, 0, 500)}, want: []int{1}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(2, 0, 500)}, want: []int{1}, wantLast: 0,
 		},
 		{
 			name:   "tokens of a tenth of a second without the reserve",
 			shared: []dialqueue.Shared{shared(10_000, 200, 0)}, free: 64,
-			workspaces: []dialqueue.Workspace{workspace(50, 0, 500)}, want: []int{18}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500)}, want: []int{18}, wantLast: 0,
 		},
 		{
 			name:   "a low rate allows one dial",
 			shared: []dialqueue.Shared{ample()}, free: 64,
-			workspaces: []dialqueue.Workspace{paced(1)}, want: []int{1}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{paced(1)}, want: []int{1}, wantLast: 0,
 		},
 		{
 			name:   "no token",
 			shared: []dialqueue.Shared{ample()}, free: 64,
-			workspaces: []dialqueue.Workspace{paced(0.25)}, want: []int{0}, wantLast: -1,
+			workspaces: []dialqueue.WorkspaceDemand{paced(0.25)}, want: []int{0}, wantLast: -1,
 		},
 		{
 			name:   "the reserve of tokens is for a workspace that has not dialed lately",
 			shared: []dialqueue.Shared{almostEmpty}, free: 64,
-			workspaces: []dialqueue.Workspace{paced(1), workspace(3, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{paced(1), workspace(3, 0, 500)}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "requests of a barred workspace need no capacity",
 			shared: []dialqueue.Shared{shared(10, 10, 10)}, free: 64,
-			workspaces: []dialqueue.Workspace{barred}, want: []int{50}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{barred}, want: []int{50}, wantLast: 0,
 		},
 	}
 	for _, tt := range tests {
@@ -139,7 +139,7 @@ func TestAllocate_LastTenthOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	big, small := workspace(50, 0, 500), workspace(50, 0, 500)
 	workers := dialqueue.Workers{All: 64, Free: 7, Busy: map[uuid.UUID]int{big.ID: 57}}
-	got := dialqueue.Allocate([]dialqueue.Shared{ample()}, workers, []dialqueue.Workspace{big, small})
+	got := dialqueue.Allocate([]dialqueue.Shared{ample()}, workers, []dialqueue.WorkspaceDemand{big, small})
 	if diff := cmp.Diff([]int{0, 1}, got.Shares); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)
 	}
@@ -154,7 +154,7 @@ func TestAllocate_Wait(t *testing.T) {
 	full.InUse = 500
 	tests := []struct {
 		name      string
-		workspace dialqueue.Workspace
+		workspace dialqueue.WorkspaceDemand
 		want      time.Duration
 	}{
 		{name: "a token is missing", workspace: paced(0.25), want: 150 * time.Millisecond},
@@ -162,7 +162,7 @@ func TestAllocate_Wait(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			workspaces := []dialqueue.Workspace{tt.workspace}
+			workspaces := []dialqueue.WorkspaceDemand{tt.workspace}
 			got := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{Free: 5}, workspaces)
 			if got.Wait.Round(time.Millisecond) != tt.want {
 				t.Errorf("wait = %v, want %v", got.Wait, tt.want)
@@ -181,7 +181,7 @@ func TestAllocate_OwnLimit(t *testing.T) {
 	tests := []struct {
 		name      string
 		shared    dialqueue.Shared
-		workspace dialqueue.Workspace
+		workspace dialqueue.WorkspaceDemand
 		want      bool
 	}{
 		{name: "live calls of the workspace", shared: ample(), workspace: workspace(50, 497, 500), want: true},
@@ -193,7 +193,7 @@ func TestAllocate_OwnLimit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			workspaces := []dialqueue.Workspace{tt.workspace}
+			workspaces := []dialqueue.WorkspaceDemand{tt.workspace}
 			got := dialqueue.Allocate([]dialqueue.Shared{tt.shared}, dialqueue.Workers{Free: 10}, workspaces)
 			if got.OwnLimit[0] != tt.want {
 				t.Errorf("OwnLimit = %v, want %v", got.OwnLimit[0], tt.want)
@@ -207,7 +207,7 @@ func TestAllocate_LimitsHold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		live := rapid.IntRange(1, 300).Draw(t, "live")
-		workspaces := make([]dialqueue.Workspace, rapid.IntRange(1, 6).Draw(t, "workspaces"))
+		workspaces := make([]dialqueue.WorkspaceDemand, rapid.IntRange(1, 6).Draw(t, "workspaces"))
 		for i := range workspaces {
 			workspaces[i] = workspace(rapid.IntRange(0, 400).Draw(t, "waiting"), 0, rapid.IntRange(0, 400).Draw(t, "max live"))
 		}

@@ -36,7 +36,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 			seen := map[uuid.UUID]bool{}
 			for range claims {
 				window, _, _ := c.Next(now)
-				due := make([]dialqueue.Workspace, 0, len(window))
+				due := make([]dialqueue.WorkspaceDemand, 0, len(window))
 				for _, id := range window {
 					seen[id] = true
 					due = append(due, workspace(10, 0, 500))

@@ -11,9 +11,9 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 const (
@@ -34,7 +34,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	key, fault := readKey(r)
 	if fault != nil { // 404 before the body's own faults
 		if err := a.keys.Known(r.Context(), workspaceID, id); err != nil {
@@ -43,7 +43,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 		return fault
 	}
 	var at time.Time
-	err = onceKnown(r.Context(), agentkeys.ErrNoAgent, func() error {
+	err = onceKnown(r.Context(), store.ErrAgentOfKey, func() error {
 		at, err = a.keys.Put(r.Context(), workspaceID, id, key)
 		return err
 	})
@@ -72,7 +72,7 @@ func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	at, err := a.keys.Since(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	at, err := a.keys.Since(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return missingKey(err)
 	}
@@ -85,7 +85,7 @@ func (a *API) removeAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.keys.Remove(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
+	if err := a.keys.Remove(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
 		return missingKey(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, struct {
@@ -96,7 +96,7 @@ func (a *API) removeAgentKey(w http.ResponseWriter, r *http.Request) error {
 
 func missingKey(err error) error {
 	switch {
-	case errors.Is(err, agentkeys.ErrNoAgent):
+	case errors.Is(err, store.ErrAgentOfKey):
 		return apierr.NotFound("agent")
 	case errors.Is(err, pg.ErrNotFound):
 		return apierr.NotFound("key of this agent")

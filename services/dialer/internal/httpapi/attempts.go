@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -59,7 +59,7 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	if of == nil {
 		return apierr.Validation("of", "must be the id of a call or of a call request.")
 	}
-	found, err := a.store.Attempts(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, *of, asked)
+	found, err := a.store.Attempts(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, *of, asked)
 	if err != nil {
 		return err
 	}

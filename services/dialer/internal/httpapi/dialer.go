@@ -7,7 +7,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/replicas"
 )
 
 // dialerView is the state of the dialer as a whole.
@@ -22,7 +22,7 @@ type processView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
 	// SIP is null with the simulated carrier.
-	SIP *replica.SIP `json:"sip"`
+	SIP *replicas.SIP `json:"sip"`
 }
 
 // agentCircuitView is an address of AI agents that a process places no calls for.

@@ -14,28 +14,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/fuzztest"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
-	"ringfence.dev/services/dialer/internal/store/replicas"
-	"ringfence.dev/services/dialer/internal/store/traces"
-	"ringfence.dev/services/dialer/internal/store/trunks"
-	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
 )
 
 // office is the service with one workspace that has one agent.
 type office struct {
 	handler          http.Handler
-	gateway          *trust.Keys
+	gateway          *serviceauth.Keys
 	pool             *pgxpool.Pool
 	workspace, agent uuid.UUID
 	tapes            httpapi.Recordings
@@ -47,7 +43,7 @@ func open(f testing.TB) office {
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute, ClaimLease: time.Minute})
 	workspace, agent := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	if err := pgx.BeginFunc(f.Context(), pool, func(tx pgx.Tx) error {
-		return st.SaveAgent(f.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: 1, Name: "Ada", MaxCallSeconds: 600, Settings: []byte(`{}`)})
+		return st.SaveAgent(f.Context(), tx, dialqueue.Agent{AgentID: agent, WorkspaceID: workspace, Version: 1, Name: "Ada", MaxCallSeconds: 600, Settings: []byte(`{}`)})
 	}); err != nil {
 		f.Fatal(err)
 	}
@@ -56,8 +52,8 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway, tapes := keys(f, "gateway"), shelf(f)
-	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), traces.New(pool, time.Second),
-		agentkeys.New(pool, box), tapes, nil, nil,
+	handler, err := httpapi.New(st, store.NewTrunks(pool, box), store.NewReplicaReports(pool), store.NewTraces(pool, time.Second),
+		store.NewAgentKeys(pool, box), tapes, nil, nil,
 		keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
@@ -70,11 +66,11 @@ func (o office) home() string { return "/admin/v1/workspaces/" + o.workspace.Str
 // sign lets a request in, as an operator's.
 func (o office) sign(t testing.TB, request *http.Request) {
 	t.Helper()
-	token, err := o.gateway.SignCaller("dialer", trust.Caller{WorkspaceID: o.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"})
+	token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{WorkspaceID: o.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set(trust.CallerHeader, token)
+	request.Header.Set(serviceauth.CallerHeader, token)
 }
 
 func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
@@ -83,7 +79,7 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 	for spelling, want := range map[string]int{
 		o.agent.String(): http.StatusCreated, "urn:uuid:" + o.agent.String(): 422, "{" + o.agent.String() + "}": 422, strings.ReplaceAll(o.agent.String(), "-", ""): 422, "": 422,
 	} {
-		request, _ := fuzztest.Request(t, http.MethodPost, o.home(), []byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`))
+		request, _ := testkit.Request(t, http.MethodPost, o.home(), []byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`))
 		o.sign(t, request)
 		answer := httptest.NewRecorder()
 		o.handler.ServeHTTP(answer, request)
@@ -99,14 +95,14 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 func FuzzAPI(f *testing.F) {
 	o := open(f)
 	home, own := o.home(), o.keyOf(o.agent)
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: o.handler, Prepare: o.sign,
 		Routes: []string{
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
 			"POST " + lines + "/{}/check", "GET " + lines + "/strangers", "GET /admin/v1/dialer",
-			"GET " + recording.Path + "{}/2026/11/21/{}",
+			"GET " + recordingstore.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{
 			"POST " + home:           {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`},
@@ -114,14 +110,14 @@ func FuzzAPI(f *testing.F) {
 			"POST " + lines:          {wholeTrunk},
 			"PATCH " + lines + "/{}": {wholeTrunk, `{"password":null,"codecs":["pcma"]}`},
 		},
-		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}, "GET " + recording.Path + "{}/2026/11/21/{}": {"expires", "signature"}},
+		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}, "GET " + recordingstore.Path + "{}/2026/11/21/{}": {"expires", "signature"}},
 	}.Fuzz(f)
 }
 
-func keys(t testing.TB, name string, trusted ...string) *trust.Keys {
+func keys(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 	t.Helper()
 	seed := bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)
-	made, err := trust.New(name, trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
+	made, err := serviceauth.New(name, serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,12 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // agentPatience is how long a number, or a key, waits for its agent: agents.v1 is at most 5 s behind.
@@ -29,9 +28,9 @@ type numberView struct {
 	CreatedAt openapi.Timestamp `json:"created_at"`
 }
 
-func viewNumber(n tenant.Number) numberView {
+func viewNumber(n dialqueue.Number) numberView {
 	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID,
-		CreatedAt: openapi.TimestampOf(instant.Of(n.NumberID))}
+		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
 // addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.
@@ -61,7 +60,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	added := tenant.Number{NumberID: id, WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
+	added := dialqueue.Number{NumberID: id, WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
 	err = onceKnown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
 	switch {
 	case errors.Is(err, store.ErrTaken):
@@ -95,7 +94,7 @@ func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if asked.After != uuid.Nil {
 		cursor, err := a.store.Number(r.Context(), workspaceID, asked.After)
 		if err != nil {
@@ -118,7 +117,7 @@ func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	number, err := a.store.Number(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	number, err := a.store.Number(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.store.RemoveNumber(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	found, err := a.store.RemoveNumber(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return err
 	}

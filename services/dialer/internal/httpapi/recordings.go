@@ -9,14 +9,14 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/libs/recording"
-	"ringfence.dev/services/dialer/internal/storing"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/services/dialer/internal/recordings"
 )
 
 // Recordings are those in a local directory; nothing, where there is none.
 type Recordings struct {
-	Files *storing.Directory
-	Links *recording.Links
+	Files *recordings.Directory
+	Links *recordingstore.Links
 }
 
 // fetching bounds the download of a recording: the longest is 53 MB.
@@ -40,7 +40,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that cannot has no connection
 	header := w.Header()
-	header.Set("Content-Type", recording.ContentType)
+	header.Set("Content-Type", recordingstore.ContentType)
 	header.Set("Content-Disposition", `attachment; filename="`+path.Base(key)+`"`)
 	header.Set("Cache-Control", "private, no-store")
 	content := &contentWriter{ResponseWriter: w}

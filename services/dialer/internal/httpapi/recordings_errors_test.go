@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/recording"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/libs/serviceauth"
 )
 
 // TestRecording_ErrorsHaveTheErrorBody covers the conditional and range requests that are refused.
@@ -44,7 +44,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	}
 	o := open(t)
 	now := time.Now()
-	key, file := recording.Key(o.workspace, uuid.New(), now), filepath.Join(t.TempDir(), "file")
+	key, file := recordingstore.Key(o.workspace, uuid.New(), now), filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, make([]byte, 9000), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,11 +56,11 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			request := httptest.NewRequest("GET", link, nil)
-			token, err := o.gateway.SignCaller("dialer", trust.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: trust.Read})
+			token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read})
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(serviceauth.CallerHeader, token)
 			request.Header.Set(test.header, test.value)
 			response := httptest.NewRecorder()
 			o.handler.ServeHTTP(response, request)

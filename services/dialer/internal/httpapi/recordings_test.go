@@ -14,20 +14,20 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/recording"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/services/dialer/internal/httpapi"
-	"ringfence.dev/services/dialer/internal/storing"
+	"ringfence.dev/services/dialer/internal/recordings"
 )
 
 // shelf is an empty directory of recordings.
 func shelf(t testing.TB) httpapi.Recordings {
 	t.Helper()
-	files, err := storing.NewDirectory(t.TempDir())
+	files, err := recordings.NewDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	links, err := recording.NewLinks(recording.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	links, err := recordingstore.NewLinks(recordingstore.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString(make([]byte, 32))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +38,11 @@ func shelf(t testing.TB) httpapi.Recordings {
 func (o office) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(method, target, nil)
-	token, err := o.gateway.SignCaller("dialer", trust.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: trust.Read})
+	token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read})
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set(trust.CallerHeader, token)
+	request.Header.Set(serviceauth.CallerHeader, token)
 	if ranges != "" {
 		request.Header.Set("Range", ranges)
 	}
@@ -55,7 +55,7 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	now := time.Now()
-	key, gone := recording.Key(o.workspace, uuid.New(), now), recording.Key(o.workspace, uuid.New(), now)
+	key, gone := recordingstore.Key(o.workspace, uuid.New(), now), recordingstore.Key(o.workspace, uuid.New(), now)
 	body := bytes.Repeat([]byte("RIFFsound"), 1000)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, body, 0o600); err != nil {
@@ -103,11 +103,11 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, target := range map[string]string{
-		"ended":                  o.tapes.Links.Sign(key, now.Add(-recording.LinkLife)),
-		"of another recording":   recording.Path + gone + "?" + link.RawQuery,
-		"without a signature":    recording.Path + key,
+		"ended":                  o.tapes.Links.Sign(key, now.Add(-recordingstore.LinkLife)),
+		"of another recording":   recordingstore.Path + gone + "?" + link.RawQuery,
+		"without a signature":    recordingstore.Path + key,
 		"to nothing any more":    o.tapes.Links.Sign(gone, now),
-		"out of the directory":   recording.Path + "../x?" + link.RawQuery,
+		"out of the directory":   recordingstore.Path + "../x?" + link.RawQuery,
 		"to no key of ours":      o.tapes.Links.Sign("x", now),
 		"with a longer life":     strings.Replace(good, "expires=", "expires=9", 1),
 		"with another signature": strings.Replace(good, "signature=", "signature=00", 1),

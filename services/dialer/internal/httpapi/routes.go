@@ -12,39 +12,35 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/agentkeys"
-	"ringfence.dev/services/dialer/internal/store/replicas"
-	"ringfence.dev/services/dialer/internal/store/traces"
-	"ringfence.dev/services/dialer/internal/store/trunks"
-	"ringfence.dev/services/dialer/internal/trunk"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // API answers.
 type API struct {
 	store    *store.Store
-	trunks   *trunks.Store
-	replicas *replicas.Store
-	keys     *agentkeys.Store
+	trunks   *store.Trunks
+	replicas *store.ReplicaReports
+	keys     *store.AgentKeys
 	tapes    Recordings
-	traces   *traces.Store
+	traces   *store.Traces
 	relay    *outbox.Relay
 	check    Check
 }
 
 // Check tests a trunk, in steps. It is nil if the dialer has no SIP.
-type Check func(context.Context, trunk.Trunk) []trunk.CheckStep
+type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
 // New returns the routes: for operators numbers, attempts and agent keys under /admin/v1/workspaces/{id}, and
 // /admin/v1/trunks; recordings for clients that have a link; and the Withdraw question for calls.
 func New(
-	st *store.Store, lines *trunks.Store, reports *replicas.Store, recorded *traces.Store, own *agentkeys.Store,
-	tapes Recordings, check Check, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
+	st *store.Store, lines *store.Trunks, reports *store.ReplicaReports, recorded *store.Traces, own *store.AgentKeys,
+	tapes Recordings, check Check, relay *outbox.Relay, keys *serviceauth.Keys, tel *telemetry.Telemetry,
 ) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
@@ -83,14 +79,14 @@ func New(
 		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))
 		r.Post("/{trunk_id}/check", httpserver.Handle(api.checkTrunk))
 	})
-	router.Route(recording.Path, func(r chi.Router) {
+	router.Route(recordingstore.Path, func(r chi.Router) {
 		r.Use(keys.RequireCaller)
 		r.Get("/*", httpserver.Handle(api.readRecording))
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)
 	path, setting := settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
-		keys.Answer(trust.Gateway, "calls"))
+		keys.Answer(serviceauth.Gateway, "calls"))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

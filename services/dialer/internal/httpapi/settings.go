@@ -8,7 +8,7 @@ import (
 
 	"ringfence.dev/libs/settings"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // ApplySetting stores a workspace that the gateway has committed, or an agent that the calls service
@@ -19,13 +19,13 @@ func (a *API) ApplySetting(
 	var store func() error
 	switch setting := req.Msg.GetSetting().(type) {
 	case *settingsv1.ApplySettingRequest_Workspace:
-		workspace, err := tenant.WorkspaceOf(setting.Workspace)
+		workspace, err := dialqueue.WorkspaceOf(setting.Workspace)
 		if err != nil {
 			return nil, connect.NewError(connect.CodeInvalidArgument, err)
 		}
 		store = func() error { return a.store.ApplyWorkspace(ctx, workspace) }
 	case *settingsv1.ApplySettingRequest_Agent:
-		agent, err := tenant.AgentOf(setting.Agent)
+		agent, err := dialqueue.AgentOf(setting.Agent)
 		if err != nil {
 			return nil, connect.NewError(connect.CodeInvalidArgument, err)
 		}

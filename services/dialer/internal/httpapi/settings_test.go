@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
@@ -40,7 +40,7 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 		wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
 		handlers := consumer.New(store.New(o.pool, uuid.New(), store.Timing{}), wakes, prometheus.NewRegistry()).Handlers()
 		return pg.InTx(t.Context(), o.pool, func(tx pgx.Tx) error {
-			return inboxtest.Apply(t.Context(), tx, handlers[topic.Name], kafka.Record{
+			return kafkatest.Apply(t.Context(), tx, handlers[topic.Name], kafka.Record{
 				Topic: topic.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
 			})
 		})

@@ -5,7 +5,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/replicas"
 )
 
 // strangerView is an inbound call or connection that was refused.
@@ -16,7 +16,7 @@ type strangerView struct {
 	From      *string           `json:"from"`
 	To        *string           `json:"to"`
 	UserAgent *string           `json:"user_agent"`
-	Reason    replica.Reason    `json:"reason"`
+	Reason    replicas.Reason   `json:"reason"`
 	Hint      string            `json:"hint"`
 }
 
@@ -30,7 +30,7 @@ func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 		Data    []strangerView `json:"data"`
 		HasMore bool           `json:"has_more"`
 	}{Data: []strangerView{}}
-	for _, s := range replica.Strangers(reports) {
+	for _, s := range replicas.Strangers(reports) {
 		answer.Data = append(answer.Data, strangerView{
 			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: unlessEmpty(s.From),
 			To: unlessEmpty(s.To), UserAgent: unlessEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 )
 
 // The stored time is a whole second. An encoder that leaves out zeros writes it without decimals.
@@ -19,7 +19,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	}
 	for _, path := range []string{lines, o.home(), o.keyOf(o.agent)} {
 		_, _, body := o.ask(t, http.MethodGet, path, "")
-		if got := timetest.Check(t, []byte(body)); got != 1 {
+		if got := testkit.CheckTimestamps(t, []byte(body)); got != 1 {
 			t.Errorf("GET %s: %d timestamps in %s, want 1", path, got, body)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/replica"
-	"ringfence.dev/services/dialer/internal/trunk"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // trunkState is the state of a trunk as all dialer processes together see it.
@@ -20,7 +20,7 @@ type trunkState struct {
 
 // condition is the state of a trunk as one process sees it, or all of them together.
 type condition struct {
-	State            replica.State      `json:"state"`
+	State            replicas.State     `json:"state"`
 	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
 	Registered       *bool              `json:"registered"`
 	RegisteredUntil  *openapi.Timestamp `json:"registered_until"`
@@ -50,7 +50,7 @@ type replicaView struct {
 	condition
 }
 
-func viewCondition(t replica.Trunk) condition {
+func viewCondition(t replicas.Trunk) condition {
 	seen := condition{
 		State: t.State, CircuitOpenUntil: openapi.TimestampOrNull(t.OpenUntil), Registered: t.Registered,
 		RegisteredUntil: openapi.TimestampOrNull(t.RegisteredUntil), RegisterError: unlessEmpty(t.RegisterError),
@@ -67,7 +67,7 @@ func viewCondition(t replica.Trunk) condition {
 
 // states has what is needed to show the state of trunks.
 type states struct {
-	reports []replica.Stored
+	reports []replicas.Stored
 	live    map[uuid.UUID]int
 }
 
@@ -87,11 +87,11 @@ func (a *API) states(ctx context.Context) states {
 
 // view returns a trunk with its state. After a change of its settings the state is unknown until the processes use
 // them.
-func (s states) view(t trunk.Trunk) trunkView {
-	seen := replica.OfTrunk(s.reports, t.TrunkID, t.Version)
-	merged := replica.Merge(seen)
-	if t.Status == trunk.Disabled {
-		merged, seen = replica.Trunk{State: replica.Disabled}, nil
+func (s states) view(t trunks.Trunk) trunkView {
+	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
+	merged := replicas.Merge(seen)
+	if t.Status == trunks.Disabled {
+		merged, seen = replicas.Trunk{State: replicas.Disabled}, nil
 	}
 	shown := viewTrunk(t)
 	shown.trunkState = trunkState{

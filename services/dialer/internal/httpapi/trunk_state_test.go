@@ -8,15 +8,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/replica"
-	"ringfence.dev/services/dialer/internal/store/replicas"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 // The list and the member show what all replicas report, whichever of them answers.
 func TestTrunks_StateOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	o := open(t)
-	reports := replicas.New(o.pool)
+	reports := store.NewReplicaReports(o.pool)
 	_, added, _ := o.ask(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
 	id := uuid.MustParse(added["id"].(string))
 	home := lines + "/" + id.String()
@@ -26,21 +26,21 @@ func TestTrunks_StateOfAllReplicas(t *testing.T) {
 	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	until := at.Add(time.Hour)
 	yes := true
-	up := replica.Trunk{
-		TrunkID: id, Version: 1, State: replica.Up, Registered: &yes, RegisteredUntil: &until,
-		LastAnswer: &replica.Answer{At: at, Status: 200, RoundTripMillis: 12}, Recent: replica.Recent{Calls: 9},
+	up := replicas.Trunk{
+		TrunkID: id, Version: 1, State: replicas.Up, Registered: &yes, RegisteredUntil: &until,
+		LastAnswer: &replicas.Answer{At: at, Status: 200, RoundTripMillis: 12}, Recent: replicas.Recent{Calls: 9},
 	}
-	down := replica.Trunk{
-		TrunkID: id, Version: 1, State: replica.Down, OptionsError: "no answer",
-		Recent: replica.Recent{Calls: 1, Failures: 1},
+	down := replicas.Trunk{
+		TrunkID: id, Version: 1, State: replicas.Down, OptionsError: "no answer",
+		Recent: replicas.Recent{Calls: 1, Failures: 1},
 	}
-	for name, one := range map[string]replica.Trunk{"a": up, "b": down} {
-		if err := reports.Put(t.Context(), uuid.New(), name, replica.Report{Trunks: []replica.Trunk{one}}); err != nil {
+	for name, one := range map[string]replicas.Trunk{"a": up, "b": down} {
+		if err := reports.Put(t.Context(), uuid.New(), name, replicas.Report{Trunks: []replicas.Trunk{one}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stale := uuid.New()
-	if err := reports.Put(t.Context(), stale, "killed", replica.Report{Trunks: []replica.Trunk{up}}); err != nil {
+	if err := reports.Put(t.Context(), stale, "killed", replicas.Report{Trunks: []replicas.Trunk{up}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := o.pool.Exec(t.Context(),

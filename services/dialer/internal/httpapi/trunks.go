@@ -9,52 +9,51 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/dialer/internal/store/trunks"
-	"ringfence.dev/services/dialer/internal/trunk"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // trunkView is a trunk as an operator sees it: whether it has a password, never which.
 type trunkView struct {
-	ID             uuid.UUID            `json:"id"`
-	Name           string               `json:"name"`
-	Status         trunk.Status         `json:"status"`
-	Host           string               `json:"host"`
-	Port           uint16               `json:"port"`
-	Transport      trunk.Transport      `json:"transport"`
-	OutboundProxy  *string              `json:"outbound_proxy"`
-	CACertificates *string              `json:"ca_certificates"`
-	Username       *string              `json:"username"`
-	HasPassword    bool                 `json:"has_password"`
-	Register       bool                 `json:"register"`
-	CallerIDs      []string             `json:"caller_ids"`
-	CallerIDHeader trunk.CallerIDHeader `json:"caller_id_header"`
-	NumberFormat   trunk.NumberFormat   `json:"number_format"`
-	NumberPrefix   *string              `json:"number_prefix"`
-	Codecs         []string             `json:"codecs"`
-	SRTP           trunk.SRTP           `json:"srtp"`
-	SessionSeconds int32                `json:"session_seconds"`
-	Channels       int32                `json:"channels"`
-	CallsPerSecond int32                `json:"calls_per_second"`
-	Priority       int32                `json:"priority"`
-	InboundSources []string             `json:"inbound_sources"`
-	MediaTimeout   int32                `json:"media_timeout_seconds"`
-	Trace          bool                 `json:"trace"`
-	CreatedAt      openapi.Timestamp    `json:"created_at"`
+	ID             uuid.UUID             `json:"id"`
+	Name           string                `json:"name"`
+	Status         trunks.Status         `json:"status"`
+	Host           string                `json:"host"`
+	Port           uint16                `json:"port"`
+	Transport      trunks.Transport      `json:"transport"`
+	OutboundProxy  *string               `json:"outbound_proxy"`
+	CACertificates *string               `json:"ca_certificates"`
+	Username       *string               `json:"username"`
+	HasPassword    bool                  `json:"has_password"`
+	Register       bool                  `json:"register"`
+	CallerIDs      []string              `json:"caller_ids"`
+	CallerIDHeader trunks.CallerIDHeader `json:"caller_id_header"`
+	NumberFormat   trunks.NumberFormat   `json:"number_format"`
+	NumberPrefix   *string               `json:"number_prefix"`
+	Codecs         []string              `json:"codecs"`
+	SRTP           trunks.SRTP           `json:"srtp"`
+	SessionSeconds int32                 `json:"session_seconds"`
+	Channels       int32                 `json:"channels"`
+	CallsPerSecond int32                 `json:"calls_per_second"`
+	Priority       int32                 `json:"priority"`
+	InboundSources []string              `json:"inbound_sources"`
+	MediaTimeout   int32                 `json:"media_timeout_seconds"`
+	Trace          bool                  `json:"trace"`
+	CreatedAt      openapi.Timestamp     `json:"created_at"`
 	trunkState
 }
 
-func viewTrunk(t trunk.Trunk) trunkView {
+func viewTrunk(t trunks.Trunk) trunkView {
 	return trunkView{
 		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: unlessEmpty(t.OutboundProxy),
 		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
 		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
 		MediaTimeout: t.MediaTimeoutSeconds, Trace: t.Trace,
-		CreatedAt: openapi.TimestampOf(instant.Of(t.TrunkID)),
+		CreatedAt: openapi.TimestampOf(page.TimeOf(t.TrunkID)),
 	}
 }
 
@@ -75,7 +74,7 @@ func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	added := trunk.New(id)
+	added := trunks.New(id)
 	if err := added.Change(body); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeTrunk answers with a trunk and its state.
-func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunk.Trunk) error {
+func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
 	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
 }
 
@@ -136,7 +135,7 @@ func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	changed, err := a.trunks.Change(r.Context(), id, func(t *trunk.Trunk) error { return t.Change(body) })
+	changed, err := a.trunks.Change(r.Context(), id, func(t *trunks.Trunk) error { return t.Change(body) })
 	if err != nil {
 		return refusedTrunk(err, changed.Name)
 	}
@@ -160,10 +159,10 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 
 // checkView is one step of a check.
 type checkView struct {
-	Step   string            `json:"step"`
-	Result trunk.CheckResult `json:"result"`
-	Seen   string            `json:"seen"`
-	Remedy *string           `json:"remedy"`
+	Step   string             `json:"step"`
+	Result trunks.CheckResult `json:"result"`
+	Seen   string             `json:"seen"`
+	Remedy *string            `json:"remedy"`
 }
 
 // checkTrunk answers POST /admin/v1/trunks/{trunk_id}/check: this process tests the trunk, without a call.
@@ -186,7 +185,7 @@ func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
 		Steps []checkView `json:"steps"`
 	}{ID: found.TrunkID, Name: found.Name, OK: true}
 	for _, s := range a.check(r.Context(), found) {
-		answer.OK = answer.OK && s.Result != trunk.CheckFailed
+		answer.OK = answer.OK && s.Result != trunks.CheckFailed
 		answer.Steps = append(answer.Steps, checkView{
 			Step: s.Name, Result: s.Result, Seen: s.Seen, Remedy: unlessEmpty(s.Remedy),
 		})
@@ -209,7 +208,7 @@ func refusedTrunk(err error, name string) error {
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
 		return noTrunk()
-	case errors.Is(err, trunks.ErrNameTaken):
+	case errors.Is(err, store.ErrNameTaken):
 		return apierr.Conflict("trunk_exists", "Another trunk is called %q already; give this one another name.", name)
 	}
 	return err

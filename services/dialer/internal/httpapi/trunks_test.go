@@ -9,8 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/fuzztest"
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 )
 
 const (
@@ -24,11 +23,11 @@ const (
 // ask is one request of the operator's.
 func (o office) ask(t *testing.T, method, path, body string) (int, map[string]any, string) {
 	t.Helper()
-	request, _ := fuzztest.Request(t, method, path, []byte(body))
+	request, _ := testkit.Request(t, method, path, []byte(body))
 	o.sign(t, request)
 	answer := httptest.NewRecorder()
 	o.handler.ServeHTTP(answer, request)
-	timetest.Check(t, answer.Body.Bytes())
+	testkit.CheckTimestamps(t, answer.Body.Bytes())
 	var told map[string]any
 	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
 		t.Fatalf("%s %s = %d %q", method, path, answer.Code, answer.Body)
@@ -190,7 +189,7 @@ func TestAgentKeys_WaitForAnAgentThatWasMadeAMomentAgo(t *testing.T) {
 	o, late := open(t), uuid.New()
 	done := make(chan int, 1)
 	go func() {
-		request, _ := fuzztest.Request(t, http.MethodPut, o.keyOf(late), []byte(`{"key":"s3cret-of-the-agent"}`))
+		request, _ := testkit.Request(t, http.MethodPut, o.keyOf(late), []byte(`{"key":"s3cret-of-the-agent"}`))
 		o.sign(t, request)
 		answer := httptest.NewRecorder()
 		o.handler.ServeHTTP(answer, request)

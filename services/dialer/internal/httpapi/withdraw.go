@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/questionv1"
 )
@@ -29,7 +29,7 @@ func (a *API) Withdraw(ctx context.Context, req *connect.Request[questionv1.With
 		slog.WarnContext(ctx, "withdraw could not be answered", "call_request_id", id, "error", err)
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("withdraw request %s: not now", id))
 	}
-	crash.Point("dialer: in withdraw, after commit")
+	failpoint.Inject("dialer: in withdraw, after commit")
 	a.relay.Wake()
 	return connect.NewResponse(&questionv1.WithdrawResponse{Withdrawn: withdrawn}), nil
 }

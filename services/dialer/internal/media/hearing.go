@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"ringfence.dev/services/dialer/internal/g711"
-	"ringfence.dev/services/dialer/internal/media/crypt"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -32,7 +30,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 	if in.open != nil {
 		switch packet, err = in.open.Open(packet, in.header.SSRC); {
-		case errors.Is(err, crypt.ErrForged):
+		case errors.Is(err, ErrForged):
 			in.stats.Forged++
 			return
 		case err != nil:
@@ -75,7 +73,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	case foreign:
 		in.stats.Foreign++
 	case aLaw:
-		g711.FromALaw(payload)
+		FromALaw(payload)
 		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)
 	case muLaw:
 		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)

@@ -15,14 +15,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"ringfence.dev/services/dialer/internal/g711"
-	"ringfence.dev/services/dialer/internal/media/jitter"
-	"ringfence.dev/services/dialer/internal/media/port"
 )
 
 // Frame is 20 ms of µ-law, in bytes.
-const Frame = jitter.Frame
+const Frame = BufferedFrame
 
 // Source provides the audio that a stream sends. The pacing loop calls it, so its methods must not block.
 type Source interface {
@@ -70,7 +66,7 @@ type Leg struct {
 // Streams are all streams of this process.
 type Streams struct {
 	settings Settings
-	ports    *port.Pool
+	ports    *PortPool
 	now      func() time.Duration // since New, monotonic
 
 	mu     sync.Mutex // guards the three below
@@ -90,7 +86,7 @@ type Streams struct {
 // New makes the port pool. Run paces; without it nothing is sent. metrics may be nil.
 func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	if settings.Rest == 0 {
-		settings.Rest = port.Rest
+		settings.Rest = Rest
 	}
 	if settings.FirstPacket == 0 {
 		settings.FirstPacket = 30 * time.Second
@@ -98,7 +94,7 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	if settings.Silence == 0 {
 		settings.Silence = 15 * time.Second
 	}
-	ports, err := port.New(settings.Bind, settings.PortLow, settings.PortHigh, settings.Rest)
+	ports, err := NewPortPool(settings.Bind, settings.PortLow, settings.PortHigh, settings.Rest)
 	if err != nil {
 		return nil, fmt.Errorf("open the RTP ports: %w", err)
 	}
@@ -192,7 +188,7 @@ var ErrClosed = errors.New("stream is closed")
 // silent fills a frame with silence.
 func silent(frame []byte) {
 	for i := range frame {
-		frame[i] = g711.Silence
+		frame[i] = Silence
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pion/rtp"
 
-	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -156,7 +155,7 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 	}
 	first := d.sent[0]
 	for i, p := range d.sent {
-		want := byte(g711.Silence)
+		want := byte(Silence)
 		if i < 3 {
 			want = "abc"[i]
 		}
@@ -213,8 +212,8 @@ func TestStream_ALaw(t *testing.T) {
 	d.connect(t, func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} })
 	d.script = "a"
 	d.run(2 * frameTime)
-	want := []byte{'a', g711.Silence}
-	g711.ToALaw(want)
+	want := []byte{'a', Silence}
+	ToALaw(want)
 	switch {
 	case len(d.sent) != 2:
 		t.Errorf("length of d.sent = %v, want 2", len(d.sent))
@@ -226,11 +225,11 @@ func TestStream_ALaw(t *testing.T) {
 		t.Errorf("d.sent[1].Payload[7] = %v, want %v", d.sent[1].Payload[7], want[1])
 	}
 	alaw := []byte{'a'}
-	g711.ToALaw(alaw)
+	ToALaw(alaw)
 	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 8; p.Payload = bytes.Repeat(alaw, Frame) })
 	d.speak(far, 1)
 	heard := []byte{alaw[0]}
-	g711.FromALaw(heard)
+	FromALaw(heard)
 	if want := string(heard) + "b"; string(d.heard) != want {
 		t.Errorf("heard %q, want %q: both laws may come", d.heard, want)
 	}

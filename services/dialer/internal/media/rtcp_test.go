@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -115,7 +115,7 @@ func TestOpen_ReadsRTCPOnThePortAbove(t *testing.T) {
 		t.Fatalf("Dial: %v", err)
 	}
 	defer func() { _ = conn.Close() }()
-	for deadline := time.Now().Add(polltest.Timeout); alive() == before; {
+	for deadline := time.Now().Add(testkit.Timeout); alive() == before; {
 		if time.Now().After(deadline) {
 			t.Fatal("the report was not read")
 		}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -39,7 +38,7 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 		}
 		s.moment.said(!spoke)
 		if out.codec == sdp.PCMA {
-			g711.ToALaw(audio)
+			ToALaw(audio)
 		}
 	}
 	out.contiguous, out.last = true, frame

@@ -12,11 +12,6 @@ import (
 
 	"github.com/pion/rtp"
 
-	"ringfence.dev/services/dialer/internal/media/crypt"
-	"ringfence.dev/services/dialer/internal/media/dtmf"
-	"ringfence.dev/services/dialer/internal/media/flood"
-	"ringfence.dev/services/dialer/internal/media/jitter"
-	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -41,14 +36,14 @@ type sending struct {
 	direction sdp.Direction
 	codec     sdp.Codec
 	event     uint8
-	seal      *crypt.Out
-	digits    dtmf.Sending
+	seal      *Encrypter
+	digits    DTMFSender
 
 	header     rtp.Header
 	base       uint32 // the timestamp of frame 0
 	last       int64  // the frame sent last
 	contiguous bool
-	packet     [headerSize + Frame + crypt.Overhead]byte
+	packet     [headerSize + Frame + Overhead]byte
 
 	sent, unsent, events uint64
 	late, latest         time.Duration // in sum, and the most
@@ -60,15 +55,15 @@ type hearing struct {
 	closed    bool
 	direction sdp.Direction // empty: not connected
 	accepts   [128]accepted
-	open      *crypt.In
-	latch     latch.Latch
-	buffer    *jitter.Buffer
-	digits    dtmf.Hearing
+	open      *Decrypter
+	latch     Latch
+	buffer    *JitterBuffer
+	digits    DTMFReceiver
 	header    rtp.Header
 	ssrc      uint32 // of the audio, once sourced
 	sourced   bool
 	pressing  uint32 // the SSRC of the events heard last
-	pressed   flood.Limit
+	pressed   FrameLimit
 
 	heard bool          // anything at all
 	alive time.Duration // since when nothing came
@@ -95,7 +90,7 @@ func newStream(streams *Streams, leg Leg) *Stream {
 	_, _ = rand.Read(random[:]) // never fails
 	s.out.header = rtp.Header{Version: 2, SequenceNumber: binary.BigEndian.Uint16(random[8:]), SSRC: binary.BigEndian.Uint32(random[4:])}
 	s.out.base = binary.BigEndian.Uint32(random[:])
-	s.in.buffer = jitter.New(func(frame []byte) {
+	s.in.buffer = NewJitterBuffer(func(frame []byte) {
 		if s.leg.Sink != nil {
 			s.leg.Sink.HearFrame(frame)
 		}
@@ -123,14 +118,14 @@ func (s *Stream) Connect(agreed sdp.Agreed) error {
 	case agreed.Out == nil:
 		s.out.seal = nil
 	case s.out.seal == nil || !s.out.seal.Uses(*agreed.Out):
-		seal, err := crypt.NewOut(*agreed.Out)
+		seal, err := NewEncrypter(*agreed.Out)
 		if err != nil {
 			return err
 		}
 		s.out.seal = seal
 	}
 	if agreed.EventOut == 0 {
-		s.out.digits = dtmf.Sending{}
+		s.out.digits = DTMFSender{}
 	}
 	s.out.direction, s.out.codec, s.out.event = agreed.Direction, agreed.Codecs[0], agreed.EventOut
 	return nil
@@ -147,7 +142,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 	case agreed.In == nil:
 		in.open = nil
 	case in.open == nil || !in.open.Uses(*agreed.In):
-		open, err := crypt.NewIn(*agreed.In)
+		open, err := NewDecrypter(*agreed.In)
 		if err != nil {
 			return err
 		}

@@ -15,10 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/dialer/internal/g711"
-	"ringfence.dev/services/dialer/internal/media/crypt"
-	"ringfence.dev/services/dialer/internal/media/port"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -29,11 +26,11 @@ func keyed(out, in byte) func(*sdp.Agreed) {
 func TestStream_SRTP(t *testing.T) {
 	d := newDesk(t)
 	d.connect(t, keyed(1, 2))
-	theirs, err := crypt.NewOut(sdp.Key{2})
+	theirs, err := NewEncrypter(sdp.Key{2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := crypt.NewIn(sdp.Key{1})
+	ours, err := NewDecrypter(sdp.Key{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +76,7 @@ func TestStream_SRTP(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the far end cannot open ours: %v", err)
 		}
-		if packet[12] != g711.Silence {
+		if packet[12] != Silence {
 			heard += string(rune(packet[12]))
 		}
 	}
@@ -196,7 +193,7 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 		voices[1].mu.Lock()
 		voices[1].script = strings.Repeat("hello", 1000) // on a machine that stalls, one of them comes through whole
 		voices[1].mu.Unlock()
-		polltest.Until(t, "both heard", func() bool {
+		testkit.Until(t, "both heard", func() bool {
 			voices[0].mu.Lock()
 			voices[1].mu.Lock()
 			defer voices[0].mu.Unlock()
@@ -258,7 +255,7 @@ func TestStreams_OverIPv6(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		polltest.Until(t, "heard over IPv6, both ways", func() bool {
+		testkit.Until(t, "heard over IPv6, both ways", func() bool {
 			hears.mu.Lock()
 			defer hears.mu.Unlock()
 			return len(hears.heard) > 2 && a.Stats().Received > 0
@@ -275,7 +272,7 @@ func TestStreams_OverIPv6(t *testing.T) {
 func TestStreams_ClosedPortsRest(t *testing.T) {
 	streams, _ := open(t, Settings{PortLow: 42000, PortHigh: 42999, Rest: time.Hour})
 	stream, err := streams.Open(Leg{})
-	if errors.Is(err, port.ErrNone) {
+	if errors.Is(err, ErrNoPort) {
 		t.Skip("every port from 42000 to 42999 is somebody else's")
 	}
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -38,7 +38,7 @@ func TestApplyEvents_NoRowForACallOfASuspendedWorkspace(t *testing.T) {
 		events := store.Events{
 			Guard: st.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
 			Arrived: []store.Arrived{{CallID: id, From: "+14155550199", To: test.number, RingingAt: time.Now()}},
-			Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
+			Fold: func(calls map[uuid.UUID]*callstate.Call) (store.Folded, error) {
 				taken = calls[id] != nil
 				return store.Folded{}, nil
 			},

@@ -13,8 +13,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/fact"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
@@ -51,9 +50,9 @@ WITH over AS (
 
 // Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
 // of it.
-func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*call.Call)) error {
+func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var locked []*call.Call
+		var locked []*callstate.Call
 		var batch pgx.Batch
 		queueLock(&batch, ids, &locked)
 		if err := tx.Ask(ctx, &batch); err != nil {
@@ -65,7 +64,7 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 
 // Record notes where the recording of an ended call lies, "" that it lies there no more, and tells it. Again, it changes nothing.
 func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
-	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*call.Call) {
+	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
 			c.Record(key, at)
 		}
@@ -73,9 +72,9 @@ func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at tim
 }
 
 // queueLock has the calls that there are locked and read.
-func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*call.Call) {
+func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
 	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
-		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
 		return err
 	})
 }
@@ -87,9 +86,9 @@ ON CONFLICT (call_id) DO NOTHING`
 
 // changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs and
 // the events of the calls, which are written with the commit.
-func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*call.Call, decide func(map[uuid.UUID]*call.Call)) error {
-	byID := make(map[uuid.UUID]*call.Call, len(locked))
-	before := make(map[uuid.UUID]call.Call, len(locked))
+func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
+	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
+	before := make(map[uuid.UUID]callstate.Call, len(locked))
 	for _, c := range locked {
 		byID[c.CallID], before[c.CallID] = c, *c
 	}
@@ -131,7 +130,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 	return nil
 }
 
-func (s *Store) callArgs(c *call.Call) pg.Args {
+func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	return pg.Args{
 		"call_id": c.CallID, "contact_id": c.ContactID, "time_zone": c.TimeZone, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
@@ -143,7 +142,7 @@ func (s *Store) callArgs(c *call.Call) pg.Args {
 }
 
 // queueTraced adds facts to a batch under a span that carries on the stored trace of their call or request.
-func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...fact.Fact) error {
+func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
 	}
@@ -211,8 +210,8 @@ SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', 
 
 // Hangup is a call that is to be hung up, and why.
 type Hangup struct {
-	CallID uuid.UUID   `db:"call_id"`
-	Ending call.Ending `db:"ending"`
+	CallID uuid.UUID        `db:"call_id"`
+	Ending callstate.Ending `db:"ending"`
 	// Orphan says that the call lives at the carrier and not here.
 	Orphan bool `db:"orphan"`
 }
@@ -276,12 +275,12 @@ WHERE call_id = ANY (ARRAY(
 RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
 // DueReports takes the opt-outs that are to be reported now; each comes again every 3 s until it is acknowledged.
-func (s *Store) DueReports(ctx context.Context) ([]call.OptOut, error) {
+func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 	rows, err := s.pool.Query(ctx, dueReports)
 	if err != nil {
 		return nil, fmt.Errorf("claim opt-out reports: %w", err)
 	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[call.OptOut])
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[callstate.OptOut])
 	if err != nil {
 		return nil, fmt.Errorf("claim opt-out reports: %w", err)
 	}

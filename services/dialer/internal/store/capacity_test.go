@@ -7,19 +7,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // end lets a call be initiated and end.
 func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	t.Helper()
-	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) {
+	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) {
 		calls[id].Initiate(time.Now())
-		calls[id].End(call.End{At: time.Now(), Cause: call.UserBusy})
+		calls[id].End(callstate.End{At: time.Now(), Cause: callstate.UserBusy})
 	})
 	if err != nil {
 		t.Error(err)
@@ -29,36 +28,36 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 // Every end of a claim or a call frees its capacity.
 func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 	t.Parallel()
-	fence := func(t *testing.T, st *store.Store, r request.Request) uuid.UUID {
+	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
 		id := uuid.Must(uuid.NewV7())
-		if err := st.Fence(t.Context(), r, id, tenant.DefaultFrom, "sim"); err != nil {
+		if err := st.Fence(t.Context(), r, id, dialqueue.DefaultFrom, "sim"); err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
-	no := request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}
+	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}
 	tests := []struct {
 		name string
-		end  func(*testing.T, *pgxpool.Pool, *store.Store, request.Request) error
+		end  func(*testing.T, *pgxpool.Pool, *store.Store, dialqueue.Request) error
 	}{
-		{"it is withdrawn", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"it is withdrawn", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			_, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
 			return err
 		}},
-		{"it is put back", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"it is put back", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			return st.PutBack(t.Context(), r, time.Hour, 0)
 		}},
-		{"it is rescheduled", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"it is rescheduled", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
 		}},
-		{"it is blocked", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"it is blocked", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			return st.Block(t.Context(), r, no)
 		}},
-		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ request.Request) error {
+		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ dialqueue.Request) error {
 			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
 			return err
 		}},
-		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ request.Request) error {
+		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ dialqueue.Request) error {
 			_, err := pool.Exec(t.Context(),
 				"UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
 			if err == nil {
@@ -66,10 +65,10 @@ func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 			}
 			return err
 		}},
-		{"its fence is void", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
-			return st.Void(t.Context(), r, fence(t, st, r), request.Blocked, no)
+		{"its fence is void", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
+			return st.Void(t.Context(), r, fence(t, st, r), dialqueue.Blocked, no)
 		}},
-		{"its call ends", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"its call ends", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r dialqueue.Request) error {
 			end(t, st, fence(t, st, r))
 			return nil
 		}},
@@ -109,7 +108,7 @@ func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
 	if got := claim(t, dead, 1); len(got) != 1 {
 		t.Fatalf("claimed %d", len(got))
 	}
-	polltest.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
+	testkit.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
 	if n := inUse(t, pool); n != 1 {
 		t.Errorf("requests in use = %d, want 1", n)
 	}
@@ -149,7 +148,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0",
 			[]byte(old.CallRequestID.String()), []byte(code))
 	}
-	for _, code := range []string{request.CodeQueueExpired, request.CodeCapacityTimeout} {
+	for _, code := range []string{dialqueue.CodeQueueExpired, dialqueue.CodeCapacityTimeout} {
 		if facts(code) == 1 {
 			return code
 		}
@@ -167,12 +166,12 @@ func TestExpire(t *testing.T) {
 		trunkDown       bool
 		want            string
 	}{
-		{name: "too old, and found no room", queue: day, capacity: day, crowded: true, want: request.CodeCapacityTimeout},
-		{name: "too old, and nobody looked for room", queue: day, capacity: day, want: request.CodeQueueExpired},
-		{name: "found no room for too long", queue: never, capacity: day, crowded: true, want: request.CodeCapacityTimeout},
+		{name: "too old, and found no room", queue: day, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
+		{name: "too old, and nobody looked for room", queue: day, capacity: day, want: dialqueue.CodeQueueExpired},
+		{name: "found no room for too long", queue: never, capacity: day, crowded: true, want: dialqueue.CodeCapacityTimeout},
 		{name: "not too old, and nobody looked for room", queue: never, capacity: day, want: ""},
 		{name: "not too old, and waits for room", queue: never, capacity: never, crowded: true, want: ""},
-		{name: "too old, and no trunk is up", queue: day, capacity: day, trunkDown: true, want: request.CodeQueueExpired},
+		{name: "too old, and no trunk is up", queue: day, capacity: day, trunkDown: true, want: dialqueue.CodeQueueExpired},
 		{name: "not too old, and no trunk is up", queue: never, capacity: day, trunkDown: true, want: ""},
 	}
 	for _, tt := range tests {

@@ -8,11 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const (
@@ -43,7 +41,7 @@ type Capacity struct {
 
 // Claimed is the result of a claim.
 type Claimed struct {
-	Requests []request.Request
+	Requests []dialqueue.Request
 	// Last is the index of the workspace that received a request last; -1 if none did.
 	Last int
 	// Drained has the workspaces that have no due request left. The value is the time until the
@@ -181,7 +179,7 @@ type workspaceRow struct {
 
 // heldBack reports whether the workspace is at its own limits and was before the request was late.
 // A request that was late before waited for the service.
-func (w workspaceRow) heldBack(r request.Request) bool {
+func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= late
 }
 
@@ -294,7 +292,7 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 		claimed.Wait = allocation.Wait
 		now.store(tx, c, allocation, taken)
 		if len(claimed.Requests) > 0 {
-			crash.Point("dialer: in claim, before commit")
+			failpoint.Inject("dialer: in claim, before commit")
 		}
 		return nil
 	})
@@ -307,7 +305,7 @@ func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (
 // usage is what a claim reads of the limits.
 type usage struct {
 	rows       []workspaceRow
-	workspaces []dialqueue.Workspace // of the rows
+	workspaces []dialqueue.WorkspaceDemand // of the rows
 	scopes     []string
 	versions   []int64 // of the buckets of the scopes
 	shared     []dialqueue.Shared
@@ -348,7 +346,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
 	batch.Queue(readWorkspaces, pg.Args{
 		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late, "ahead": lookAhead,
-		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
+		"calls_per_second": dialqueue.DefaultCallsPerSecond, "max_live": dialqueue.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
 		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])
 		return err
@@ -369,7 +367,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 	}
 	u.shared[1].InUse += inbound
 	for _, row := range u.rows {
-		w := dialqueue.Workspace{
+		w := dialqueue.WorkspaceDemand{
 			ID: row.WorkspaceID, Barred: row.Barred, Waiting: row.Waiting, InUse: inUse[row.WorkspaceID],
 			MaxLive: int(row.MaxLiveCalls),
 			Bucket:  dialqueue.NewBucket(float64(row.CallsPerSecond), row.Tokens, seconds(row.FilledFor)),
@@ -397,7 +395,7 @@ func idAt(at time.Time) (id uuid.UUID) {
 
 // take claims the shares of the workspaces in one round trip and counts in taken what there was.
 func (s *Store) take(
-	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]request.Request,
+	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
 	var batch pgx.Batch
 	for i, share := range shares {
@@ -409,7 +407,7 @@ func (s *Store) take(
 			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": spare, "barred": rows[i].Barred,
 			"scan_from": rows[i].ScanFrom,
 		}).Query(func(found pgx.Rows) error {
-			claimed, err := pgx.CollectRows(found, pgx.RowToStructByName[request.Request])
+			claimed, err := pgx.CollectRows(found, pgx.RowToStructByName[dialqueue.Request])
 			taken[i] = len(claimed)
 			for j := range claimed {
 				claimed[j].HeldBack, claimed[j].TookToken = rows[i].heldBack(claimed[j]), !rows[i].Barred

@@ -15,10 +15,9 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -100,7 +99,7 @@ func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSid
 func (s *costSide) unlimited(b *testing.B) {
 	b.Helper()
 	err := pgx.BeginFunc(b.Context(), s.pool, func(tx pgx.Tx) error {
-		return s.st.SaveWorkspace(b.Context(), tx, tenant.Workspace{
+		return s.st.SaveWorkspace(b.Context(), tx, dialqueue.Workspace{
 			WorkspaceID: s.workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 100_000, CallsPerSecond: 100_000,
 		})
 	})
@@ -134,7 +133,7 @@ func (s *costSide) claimOne(b *testing.B) {
 	if len(claimed.Requests) != 1 {
 		b.Fatalf("%s: length of claimed.Requests = %d, want 1", s.name, len(claimed.Requests))
 	}
-	if err := s.st.Block(b.Context(), claimed.Requests[0], request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}); err != nil {
+	if err := s.st.Block(b.Context(), claimed.Requests[0], dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}); err != nil {
 		b.Fatal(err)
 	}
 }

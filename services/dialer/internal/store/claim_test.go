@@ -12,12 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const manyRequests = `
@@ -30,7 +28,7 @@ FROM generate_series($2::integer, $3::integer) n`
 // many queues requests of one workspace for numbers from first to last.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
-	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, tenant.DefaultMaxLiveCalls, tenant.DefaultCallsPerSecond)
+	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +43,7 @@ func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int
 func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, live, rate int32) {
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
-		return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
+		return st.SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 			WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
 		})
 	})
@@ -74,7 +72,7 @@ func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 				t.Fatalf("Claim: %v", err)
 			}
 			taken := claimed.Requests
-			found = slices.ContainsFunc(taken, func(r request.Request) bool { return r.WorkspaceID == small })
+			found = slices.ContainsFunc(taken, func(r dialqueue.Request) bool { return r.WorkspaceID == small })
 			if len(taken) != workers {
 				t.Fatalf("claimed %d with %d workers", len(taken), workers)
 			}
@@ -207,7 +205,7 @@ func TestClaim_LastTenth(t *testing.T) {
 			small := uuid.Must(uuid.NewV7())
 			enqueue(t, pool, replicas[0], aRequest(small, 1))
 			second, err := claimOnce(t.Context(), replicas[1], r)
-			if err != nil || !slices.ContainsFunc(second.Requests, func(r request.Request) bool { return r.WorkspaceID == small }) {
+			if err != nil || !slices.ContainsFunc(second.Requests, func(r dialqueue.Request) bool { return r.WorkspaceID == small }) {
 				t.Errorf("a workspace that has nothing found no room: %v %v", second.Requests, err)
 			}
 		})
@@ -236,7 +234,7 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 	for range 4 {
 		st := newStore(pool)
 		all.Go(func() {
-			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < polltest.Timeout; {
+			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < testkit.Timeout; {
 				claimed, err := claimOnce(t.Context(), st, r)
 				if err != nil {
 					t.Error(err)
@@ -244,7 +242,7 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 				}
 				for _, c := range claimed.Requests {
 					id := uuid.Must(uuid.NewV7())
-					if err := st.Fence(t.Context(), c, id, tenant.DefaultFrom, "sim"); err != nil {
+					if err := st.Fence(t.Context(), c, id, dialqueue.DefaultFrom, "sim"); err != nil {
 						t.Error(err)
 					}
 					end(t, st, id)
@@ -287,10 +285,10 @@ SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0)
 // TestClaim_SecondOfANumberWaitsForTheFirst and costs nothing meanwhile; the end of the first calls it up in the same moment.
 func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
-	ways := map[string]func(*testing.T, *store.Store, request.Request, uuid.UUID){
-		"a call that ends": func(t *testing.T, st *store.Store, _ request.Request, id uuid.UUID) { end(t, st, id) },
-		"a fence of which nothing left": func(t *testing.T, st *store.Store, r request.Request, id uuid.UUID) {
-			if err := st.Void(t.Context(), r, id, request.Blocked, request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}); err != nil {
+	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
+		"a call that ends": func(t *testing.T, st *store.Store, _ dialqueue.Request, id uuid.UUID) { end(t, st, id) },
+		"a fence of which nothing left": func(t *testing.T, st *store.Store, r dialqueue.Request, id uuid.UUID) {
+			if err := st.Void(t.Context(), r, id, dialqueue.Blocked, dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -301,7 +299,7 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 			pool := newPool(t)
 			st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
 			limited(t, pool, st, workspace, 500, 100_000)
-			requests := []request.Request{aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 2)}
+			requests := []dialqueue.Request{aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 2)}
 			enqueue(t, pool, st, requests...)
 			taken := claim(t, st, 10)
 			if len(taken) != 2 {
@@ -310,12 +308,12 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 			if taken[0].To == taken[1].To {
 				t.Fatalf("taken[0].To = %v, want another value", taken[0].To)
 			}
-			live := taken[slices.IndexFunc(taken, func(r request.Request) bool { return r.To == requests[0].To })]
+			live := taken[slices.IndexFunc(taken, func(r dialqueue.Request) bool { return r.To == requests[0].To })]
 			id := uuid.Must(uuid.NewV7())
-			if err := st.Fence(t.Context(), live, id, tenant.DefaultFrom, "sim"); err != nil {
+			if err := st.Fence(t.Context(), live, id, dialqueue.DefaultFrom, "sim"); err != nil {
 				t.Fatal(err)
 			}
-			polltest.Until(t, "the others of the number are held", func() bool {
+			testkit.Until(t, "the others of the number are held", func() bool {
 				if got := claim(t, st, 10); len(got) != 0 {
 					t.Fatalf("claimed %v while the number is in a call", got)
 				}
@@ -414,7 +412,7 @@ func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 			for range 3 {
 				st := newStore(pool)
 				all.Go(func() {
-					for taken.Load() < 40 && time.Since(begun) < polltest.Timeout {
+					for taken.Load() < 40 && time.Since(begun) < testkit.Timeout {
 						claimed, err := claimOnce(t.Context(), st, r)
 						if err != nil {
 							t.Error(err)

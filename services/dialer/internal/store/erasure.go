@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // Erasure is a person that is erased.
@@ -57,7 +57,7 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	}
 	var batch pgx.Batch
 	if err == nil {
-		if err := outbox.Queue(ctx, &batch, outgoing(request.NewBlocked(id, e.WorkspaceID, request.Erased(), at))...); err != nil {
+		if err := outbox.Queue(ctx, &batch, outgoing(dialqueue.NewBlocked(id, e.WorkspaceID, dialqueue.Erased(), at))...); err != nil {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	if err != nil {
 		return fmt.Errorf("lock calls: %w", err)
 	}
-	calls, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+	calls, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
 	if err != nil {
 		return fmt.Errorf("lock calls: %w", err)
 	}
@@ -222,7 +222,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 // queueErased adds the statements that erase the calls to the batch. It returns the steps that follow
 // from them: recordings to delete, and calls that the service calls has to erase.
 func (s *Store) queueErased(
-	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*call.Call, e Erasure, at time.Time,
+	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*callstate.Call, e Erasure, at time.Time,
 ) ([]*eventv1.ErasureStep, error) {
 	ids := make([]uuid.UUID, len(calls))
 	for i, c := range calls {

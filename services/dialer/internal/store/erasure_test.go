@@ -13,15 +13,15 @@ import (
 
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
 const secret = "Xylophone"
 
 // about is a request with something to forget.
-func about(workspace uuid.UUID, number int) request.Request {
+func about(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
@@ -92,7 +92,7 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'blocked' AND variables IS NULL"); n != 2 {
 		t.Errorf("%d requests are blocked and forgotten, want both", n)
 	}
-	for _, r := range []request.Request{ahead, claimed} {
+	for _, r := range []dialqueue.Request{ahead, claimed} {
 		if got := strings.Join(told(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
 			t.Errorf("told %q of a queued request, want one blocked and a report each time", got)
 		}
@@ -132,9 +132,9 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	both := func(f func(*call.Call)) {
+	both := func(f func(*callstate.Call)) {
 		t.Helper()
-		err := st.Change(t.Context(), []uuid.UUID{mine, theirs}, func(calls map[uuid.UUID]*call.Call) {
+		err := st.Change(t.Context(), []uuid.UUID{mine, theirs}, func(calls map[uuid.UUID]*callstate.Call) {
 			f(calls[mine])
 			f(calls[theirs])
 		})
@@ -142,15 +142,15 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	both(func(c *call.Call) {
+	both(func(c *callstate.Call) {
 		c.Initiate(now)
 		c.Answer(now.Add(time.Second))
 		c.Hear("Hello, this is "+secret+". I am interested in lamps.", now.Add(2*time.Second))
 	})
 	erase(t, pool, st, r.CallRequestID, e)
-	both(func(c *call.Call) {
+	both(func(c *callstate.Call) {
 		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
-		c.End(call.End{At: now.Add(4 * time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+		c.End(callstate.End{At: now.Add(4 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 	})
 	if n := count(t, pool, "SELECT count(*) FROM sip_news WHERE text <> ''"); n != 1 {
 		t.Errorf("%d news hold what was said, want the other person's", n)
@@ -195,12 +195,12 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 	now := time.Now()
 	talk := func(ends bool, ids ...uuid.UUID) {
 		t.Helper()
-		err := st.Change(t.Context(), ids, func(calls map[uuid.UUID]*call.Call) {
+		err := st.Change(t.Context(), ids, func(calls map[uuid.UUID]*callstate.Call) {
 			for _, c := range calls {
 				c.Answer(now)
 				c.Hear("Hello, this is "+secret+". I am interested in lamps.", now)
 				if ends {
-					c.End(call.End{At: now.Add(time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+					c.End(callstate.End{At: now.Add(time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 				}
 			}
 		})
@@ -248,24 +248,24 @@ func TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing(t *testing.T) {
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
 	r := about(workspace, 1)
 	id, now := fenced(t, pool, st, r), time.Now()
-	change := func(f func(*call.Call)) {
+	change := func(f func(*callstate.Call)) {
 		t.Helper()
-		if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { f(calls[id]) }); err != nil {
+		if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) { f(calls[id]) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	change(func(c *call.Call) {
+	change(func(c *callstate.Call) {
 		c.Initiate(now)
 		c.Answer(now)
 		c.Note(agent.Turn{Role: agent.RolePerson, Text: "This is " + secret + ".", At: now})
-		c.End(call.End{At: now.Add(time.Second), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
+		c.End(callstate.End{At: now.Add(time.Second), Cause: callstate.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
 	})
 	if n := kept(t, pool); n != 1 {
 		t.Fatalf("%d rows hold what was said before it is summarised, want the call's", n)
 	}
 	erase(t, pool, st, r.CallRequestID, store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace})
 	name := secret
-	change(func(c *call.Call) {
+	change(func(c *callstate.Call) {
 		c.Analyse(&agent.Summary{Outcome: "interested", CustomerName: &name}, now.Add(2*time.Second))
 	})
 	if got := strings.Join(told(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // Place is how far a carrier's feed has been read.
@@ -135,7 +135,7 @@ type Events struct {
 	// Calls are the ids of all calls of the events. Fold changes the calls. If it returns an error,
 	// nothing is stored.
 	Calls []uuid.UUID
-	Fold  func(map[uuid.UUID]*call.Call) (Folded, error)
+	Fold  func(map[uuid.UUID]*callstate.Call) (Folded, error)
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
@@ -154,14 +154,14 @@ func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 			})
 		}
-		var locked []*call.Call
+		var locked []*callstate.Call
 		queueLock(&batch, events.Calls, &locked)
 		if err := tx.Ask(ctx, &batch); err != nil {
 			return err
 		}
 		var folded Folded
 		var fault error
-		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { folded, fault = events.Fold(calls) })
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*callstate.Call) { folded, fault = events.Fold(calls) })
 		if err = errors.Join(err, fault); err != nil {
 			return err
 		}

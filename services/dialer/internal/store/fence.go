@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // The end of the claim identifies the claim. coalesce keeps the planner from using an index on look_at,
@@ -55,7 +55,7 @@ const oneLive = "calls_one_live"
 
 // Fence is the one permission to dial a claimed request.
 type Fence struct {
-	Request request.Request
+	Request dialqueue.Request
 	CallID  uuid.UUID
 	// From is the number that the phone shows, Trunk the name of the carrier.
 	From, Trunk string
@@ -101,7 +101,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 const fencesAlone = 8
 
 // Fence is Fences for one request.
-func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
+func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID, from, trunk string) error {
 	fence := Fence{Request: r, CallID: callID, From: from, Trunk: trunk, Trace: trace.SpanContextFromContext(ctx)}
 	return s.Fences(ctx, []Fence{fence})[0]
 }
@@ -140,7 +140,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 			}
 			inserts.Queue(insertFence, args)
 			inserts.Queue(insertFenced, args)
-			dialing := request.NewDialing(f.Request.CallRequestID, f.Request.WorkspaceID, attempt, at)
+			dialing := dialqueue.NewDialing(f.Request.CallRequestID, f.Request.WorkspaceID, attempt, at)
 			return outbox.Queue(traced, &inserts, outgoing(dialing)...)
 		})
 	}
@@ -152,7 +152,7 @@ func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, resu
 }
 
 // Releases returns how often a request was released for a cause.
-func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause call.Cause) (releases int, err error) {
+func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
 	const query = `SELECT count(*) FROM calls
 WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
 	args := pg.Args{"call_request_id": id, "cause": string(cause)}
@@ -203,7 +203,7 @@ FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id =
 // try that a trunk refused before anything rang becomes void, and another call gets a fence. It
 // returns ErrLost if this process does not own the refused try any more, if the request has ended,
 // if the person has just opted out, or if the server of the database is not the one of UseServer.
-func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, callID uuid.UUID, from, trunk string) error {
+func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "server": s.server(),
@@ -236,7 +236,7 @@ func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, call
 
 // Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
 // closed; otherwise it failed. ErrLost: the fence is not ours any more.
-func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, state request.State, why request.Refusal) error {
+func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
 	}
@@ -252,9 +252,9 @@ func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, s
 		if err := tx.QueryRow(ctx, voidRequest, args).Scan(&at); err != nil {
 			return fmt.Errorf("end request %s of void call: %w", r.CallRequestID, err)
 		}
-		news := request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
-		if state == request.Failed {
-			news = request.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
+		news := dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+		if state == dialqueue.Failed {
+			news = dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
 		}
 		return outbox.Put(ctx, tx, outgoing(news)...)
 	})
@@ -275,7 +275,7 @@ SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id =
 // empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and changes nothing, if recovery or
 // another process has taken the call over.
 func (s *Store) Release(
-	ctx context.Context, r request.Request, callID uuid.UUID, cause call.Cause, wait time.Duration,
+	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
 ) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": wait,
@@ -293,6 +293,6 @@ func (s *Store) Release(
 		if err := tx.QueryRow(ctx, releaseRequest, args).Scan(&at, &dueAt, &attempt); err != nil {
 			return fmt.Errorf("queue request %s again: %w", r.CallRequestID, err)
 		}
-		return outbox.Put(ctx, tx, outgoing(request.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
+		return outbox.Put(ctx, tx, outgoing(dialqueue.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
 	})
 }

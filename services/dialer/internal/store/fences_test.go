@@ -8,9 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 func TestFences_OnlyThoseThatArePermitted(t *testing.T) {
@@ -72,7 +71,7 @@ func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) 
 	t.Helper()
 	for _, r := range claim(t, st, n) {
 		fences = append(fences, store.Fence{
-			Request: r, CallID: uuid.Must(uuid.NewV7()), From: tenant.DefaultFrom, Trunk: "sim",
+			Request: r, CallID: uuid.Must(uuid.NewV7()), From: dialqueue.DefaultFrom, Trunk: "sim",
 		})
 	}
 	if len(fences) != n {
@@ -85,18 +84,18 @@ func TestCircumstances_OfEachRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, known, unknown := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1), aRequest(uuid.Must(uuid.NewV7()), 1)
-	w := tenant.Workspace{WorkspaceID: known.WorkspaceID, Version: 1, Status: "active", APIEnabled: true}
+	w := dialqueue.Workspace{WorkspaceID: known.WorkspaceID, Version: 1, Status: "active", APIEnabled: true}
 	if err := st.ApplyWorkspace(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	a := tenant.Agent{
+	a := dialqueue.Agent{
 		AgentID: known.AgentID, WorkspaceID: known.WorkspaceID, Version: 1, Name: "Ann",
 		Settings: []byte(`{"kind":"scripted"}`),
 	}
 	if err := st.ApplyAgent(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	n := tenant.Number{
+	n := dialqueue.Number{
 		NumberID: uuid.Must(uuid.NewV7()), WorkspaceID: known.WorkspaceID, PhoneE164: "+15005550001", AgentID: known.AgentID,
 	}
 	if err := st.AddNumber(t.Context(), n); err != nil {
@@ -108,7 +107,7 @@ func TestCircumstances_OfEachRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	found, err := st.Circumstances(t.Context(), known, unknown)
+	found, err := st.DialInputs(t.Context(), known, unknown)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,19 +174,19 @@ func TestFences_ALockedRowLosesItsOwnFenceOnly(t *testing.T) {
 // end the second one.
 func TestClaim_EndsItsOwnClaimOnly(t *testing.T) {
 	t.Parallel()
-	no := request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}
+	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}
 	tests := []struct {
 		name string
-		end  func(*store.Store, request.Request) error
+		end  func(*store.Store, dialqueue.Request) error
 		want error
 	}{
-		{name: "PutBack", end: func(st *store.Store, r request.Request) error {
+		{name: "PutBack", end: func(st *store.Store, r dialqueue.Request) error {
 			return st.PutBack(t.Context(), r, 0, 0)
 		}},
-		{name: "Reschedule", want: store.ErrLost, end: func(st *store.Store, r request.Request) error {
+		{name: "Reschedule", want: store.ErrLost, end: func(st *store.Store, r dialqueue.Request) error {
 			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
 		}},
-		{name: "Block", want: store.ErrLost, end: func(st *store.Store, r request.Request) error {
+		{name: "Block", want: store.ErrLost, end: func(st *store.Store, r dialqueue.Request) error {
 			return st.Block(t.Context(), r, no)
 		}},
 	}

@@ -12,8 +12,8 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // ErrServerChanged is returned if the database server is not the one that was reconciled with
@@ -250,12 +250,12 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
-	var state request.State
+	var state dialqueue.State
 	err := tx.QueryRow(ctx, lockRequest, args).Scan(&state)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("lock request: %w", err)
 	}
-	if err == nil && state != request.Queued {
+	if err == nil && state != dialqueue.Queued {
 		voided, err := tx.Exec(ctx, voidRefused, args)
 		if err != nil {
 			return fmt.Errorf("void refused call: %w", err)
@@ -285,12 +285,12 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	lost := &call.Call{ // it is not stored: readers that know it as live get its end
-		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: call.Outbound,
-		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: call.Fenced,
-		Ending: call.EndingLost, Version: restoredVersion,
+	lost := &callstate.Call{ // it is not stored: readers that know it as live get its end
+		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
+		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: callstate.Fenced,
+		Ending: callstate.EndingLost, Version: restoredVersion,
 	}
-	lost.End(call.EndingLost.Unheard(at))
+	lost.End(callstate.EndingLost.Unheard(at))
 	return outbox.Put(ctx, tx, outgoing(lost.Facts()...)...)
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 func TestFence_NotOnAnotherServer(t *testing.T) {
@@ -22,7 +22,7 @@ func TestFence_NotOnAnotherServer(t *testing.T) {
 	r = claimed[0]
 	st.UseServer("a server that is gone")
 	fence := func() error {
-		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 	}
 	if err := fence(); !errors.Is(err, store.ErrLost) {
 		t.Errorf("Fence on another server = %v, want ErrLost", err)
@@ -48,12 +48,12 @@ func TestFenceAgain_NotOnAnotherServer(t *testing.T) {
 	}
 	r = claimed[0]
 	refused := uuid.Must(uuid.NewV7())
-	if err := st.Fence(t.Context(), r, refused, tenant.DefaultFrom, "sim"); err != nil {
+	if err := st.Fence(t.Context(), r, refused, dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence = %v", err)
 	}
 	st.UseServer("a server that is gone")
 	again := func() error {
-		return st.FenceAgain(t.Context(), r, refused, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+		return st.FenceAgain(t.Context(), r, refused, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 	}
 	if err := again(); !errors.Is(err, store.ErrLost) {
 		t.Errorf("FenceAgain on another server = %v, want ErrLost", err)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // A replica stores another limit 200 times. Each time, the next claim of another replica obeys it.
@@ -14,11 +14,11 @@ func TestApplyWorkspace_NextClaimObeysTheLimits(t *testing.T) {
 	const writes, due = 200, 5
 	tests := []struct {
 		name string
-		set  func(w *tenant.Workspace, limit int32)
+		set  func(w *dialqueue.Workspace, limit int32)
 	}{
-		{name: "max_live_calls", set: func(w *tenant.Workspace, limit int32) { w.MaxLiveCalls = limit }},
+		{name: "max_live_calls", set: func(w *dialqueue.Workspace, limit int32) { w.MaxLiveCalls = limit }},
 		// A workspace that has rested for long may dial a tenth of its limit immediately.
-		{name: "calls_per_second", set: func(w *tenant.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
+		{name: "calls_per_second", set: func(w *dialqueue.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestApplyWorkspace_NextClaimObeysTheLimits(t *testing.T) {
 				enqueue(t, pool, writer, aRequest(workspace, n))
 			}
 			for i := range writes {
-				w := tenant.Workspace{
+				w := dialqueue.Workspace{
 					WorkspaceID: workspace, Version: int64(i + 1), Status: "active", APIEnabled: true,
 					MaxLiveCalls: due, CallsPerSecond: 10 * due,
 				}

@@ -9,10 +9,9 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // TestChange_OutcomeOptedOutWritesOptOut covers every way to the outcome opted_out. Each one must
@@ -21,42 +20,42 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."
 	start := time.Now().Truncate(time.Microsecond)
-	talk := func(c *call.Call) {
+	talk := func(c *callstate.Call) {
 		c.Initiate(start)
 		c.Answer(start.Add(time.Second))
 		c.Note(agent.Turn{Role: agent.RoleAgent, Text: "Good day.", At: start.Add(2 * time.Second)})
 		c.Note(agent.Turn{Role: agent.RolePerson, Text: words, At: start.Add(3 * time.Second)})
 		c.Note(agent.Turn{Role: agent.RoleAgent, Text: "That is noted.", At: start.Add(4 * time.Second)})
 	}
-	end := func(c *call.Call, outcome string) {
-		c.End(call.End{
-			At: start.Add(5 * time.Second), Cause: call.NormalClearing, Zone: time.UTC,
+	end := func(c *callstate.Call, outcome string) {
+		c.End(callstate.End{
+			At: start.Add(5 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC,
 			Judged: &agent.Judgement{Outcome: outcome, Reached: agent.ReachedHuman},
 		})
 	}
 	tests := []struct {
 		name string
-		path func(*call.Call)
+		path func(*callstate.Call)
 	}{
-		{name: "tool opt_out, before the connection breaks", path: func(c *call.Call) {
+		{name: "tool opt_out, before the connection breaks", path: func(c *callstate.Call) {
 			talk(c)
 			c.RecordOptOut(words, start.Add(3*time.Second))
-			c.End(call.End{At: start.Add(5 * time.Second), Cause: call.NetworkOutOfOrder})
+			c.End(callstate.End{At: start.Add(5 * time.Second), Cause: callstate.NetworkOutOfOrder})
 		}},
-		{name: "tool end_call, also of a websocket agent", path: func(c *call.Call) {
+		{name: "tool end_call, also of a websocket agent", path: func(c *callstate.Call) {
 			talk(c)
 			end(c, agent.OutcomeOptedOut)
 		}},
-		{name: "summary", path: func(c *call.Call) {
+		{name: "summary", path: func(c *callstate.Call) {
 			talk(c)
 			end(c, agent.OutcomeUnknown)
 			c.Analyse(&agent.Summary{Outcome: agent.OutcomeOptedOut}, start.Add(6*time.Second))
 		}},
-		{name: "scripted agent", path: func(c *call.Call) {
+		{name: "scripted agent", path: func(c *callstate.Call) {
 			c.Initiate(start)
 			c.Answer(start.Add(time.Second))
 			c.Hear(words, start.Add(3*time.Second))
-			c.End(call.End{At: start.Add(5 * time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+			c.End(callstate.End{At: start.Add(5 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 		}},
 	}
 	for _, test := range tests {
@@ -70,7 +69,7 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 			next := aRequest(workspace, 1)
 			enqueue(t, pool, st, next)
 
-			err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { test.path(calls[id]) })
+			err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) { test.path(calls[id]) })
 			if err != nil {
 				t.Fatalf("Change: %v", err)
 			}
@@ -82,14 +81,14 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 			for i := range reports {
 				reports[i].HeardAt = reports[i].HeardAt.UTC()
 			}
-			want := []call.OptOut{{
+			want := []callstate.OptOut{{
 				CallID: id, WorkspaceID: workspace, PhoneE164: string(first.To), Evidence: words,
 				HeardAt: start.Add(3 * time.Second).UTC(),
 			}}
 			if diff := cmp.Diff(want, reports); diff != "" {
 				t.Errorf("reports to contacts-compliance (-want +got):\n%s", diff)
 			}
-			known, err := st.Circumstances(t.Context(), next)
+			known, err := st.DialInputs(t.Context(), next)
 			if err != nil {
 				t.Fatalf("Circumstances: %v", err)
 			}
@@ -100,7 +99,7 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 			enqueue(t, pool, st, other)
 			for _, dial := range []struct {
 				name string
-				r    request.Request
+				r    dialqueue.Request
 				want error
 			}{
 				{name: "same workspace", r: next, want: store.ErrLost},
@@ -112,7 +111,7 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 				if err := row.Scan(&dial.r.ClaimedUntil); err != nil {
 					t.Fatal(err)
 				}
-				err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+				err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 				if !errors.Is(err, dial.want) {
 					t.Errorf("Fence of a request of the %s = %v, want %v", dial.name, err, dial.want)
 				}

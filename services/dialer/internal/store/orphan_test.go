@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
@@ -27,7 +27,7 @@ func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
 		next := store.Place{Feed: "a", Cursor: cursor + 1}
 		events := store.Events{
 			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},
-			Fold: func(map[uuid.UUID]*call.Call) (store.Folded, error) {
+			Fold: func(map[uuid.UUID]*callstate.Call) (store.Folded, error) {
 				return store.Folded{Orphans: []uuid.UUID{orphan}}, nil
 			},
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // TestEnqueueOverdue_SaysHowItWasFound: a campaign that is still being dialled waits, and so does what has just ended; what never came is queued now; what
@@ -20,15 +20,15 @@ func TestEnqueueOverdue_SaysHowItWasFound(t *testing.T) {
 	for n, tt := range []struct {
 		name, was string // nothing: it never came
 		ended     *time.Time
-		want      request.Found
+		want      dialqueue.Found
 		is        string
 	}{
-		{"it never came", "", nil, request.Lost, "queued"},
-		{"it is queued", "queued", nil, request.Waiting, "queued"},
-		{"it is being dialled", "dialing", nil, request.Waiting, "dialing"},
-		{"it ended just before it was told of again", "failed", ago(30 * time.Second), request.Waiting, "failed"},
-		{"it ended after it was told of again", "failed", ago(-time.Hour), request.Waiting, "failed"},
-		{"it ended long before", "failed", ago(2 * time.Minute), request.Over, "failed"},
+		{"it never came", "", nil, dialqueue.Lost, "queued"},
+		{"it is queued", "queued", nil, dialqueue.Waiting, "queued"},
+		{"it is being dialled", "dialing", nil, dialqueue.Waiting, "dialing"},
+		{"it ended just before it was told of again", "failed", ago(30 * time.Second), dialqueue.Waiting, "failed"},
+		{"it ended after it was told of again", "failed", ago(-time.Hour), dialqueue.Waiting, "failed"},
+		{"it ended long before", "failed", ago(2 * time.Minute), dialqueue.Over, "failed"},
 	} {
 		r := aRequest(workspace, n)
 		if tt.was != "" {
@@ -71,7 +71,7 @@ func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 		`UPDATE dial_queue SET ended_at = now() - interval '1 hour' WHERE ended_at IS NOT NULL`); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []request.Request{withdrawn, blocked, unknown} {
+	for _, r := range []dialqueue.Request{withdrawn, blocked, unknown} {
 		within(t, pool, func(tx pgx.Tx) error {
 			_, err := st.EnqueueOverdue(t.Context(), tx, r, now, true)
 			return err

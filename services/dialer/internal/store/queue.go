@@ -10,12 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/fact"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 const enqueue = `
@@ -29,7 +28,7 @@ ON CONFLICT (call_request_id) DO NOTHING`
 // Enqueue puts requests into the dial queue and returns for each whether it was added. A request is
 // not added if the queue has a row with its id, also if that row was withdrawn before the request
 // arrived or has ended. Rows are deleted 60 days after their end (ADR 12).
-func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...request.Request) (added []bool, err error) {
+func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
 	added = make([]bool, len(requests))
 	for i, r := range requests {
@@ -44,7 +43,7 @@ func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...request.Requ
 	return added, nil
 }
 
-func enqueueArgs(r request.Request) pg.Args {
+func enqueueArgs(r dialqueue.Request) pg.Args {
 	return pg.Args{
 		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
 		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
@@ -63,32 +62,32 @@ WHERE q.call_request_id = @call_request_id AND q.ended_at IS NOT NULL`
 
 // endedRow is a request that has ended.
 type endedRow struct {
-	State       request.State `db:"state"`
-	WorkspaceID uuid.UUID     `db:"workspace_id"`
-	EndedAt     time.Time     `db:"ended_at"`
-	Late        bool          `db:"late"`
-	CallID      *uuid.UUID    `db:"call_id"` // nil if the request ended without a call
+	State       dialqueue.State `db:"state"`
+	WorkspaceID uuid.UUID       `db:"workspace_id"`
+	EndedAt     time.Time       `db:"ended_at"`
+	Late        bool            `db:"late"`
+	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
 // EnqueueOverdue handles an order that calls published again at a time, because it has not received the
 // end of the request. If the request is not in the queue and endOnly is false, it is enqueued. If it ended
 // more than request.Telling before, the terminal event is written to the outbox again.
 func (s *Store) EnqueueOverdue(
-	ctx context.Context, tx pgx.Tx, r request.Request, at time.Time, endOnly bool,
-) (found request.Found, err error) {
+	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
+) (found dialqueue.Found, err error) {
 	if !endOnly {
 		added, err := s.Enqueue(ctx, tx, r)
 		if err != nil {
 			return "", err
 		}
 		if added[0] {
-			return request.Lost, nil
+			return dialqueue.Lost, nil
 		}
 	}
-	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-request.Telling)}
+	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-dialqueue.Telling)}
 	ended, err := pg.One[endedRow](ctx, tx, selectEnd, pgx.NamedArgs(args))
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ended.Late {
-		return request.Waiting, nil
+		return dialqueue.Waiting, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the end of request %s: %w", r.CallRequestID, err)
@@ -97,20 +96,20 @@ func (s *Store) EnqueueOverdue(
 	if err != nil {
 		return "", fmt.Errorf("publish the end of request %s again: %w", r.CallRequestID, err)
 	}
-	return request.Over, outbox.Put(ctx, tx, again)
+	return dialqueue.Over, outbox.Put(ctx, tx, again)
 }
 
 // endAgain returns the terminal event of a request. A request that ended without a call has the id of its
 // first terminal event; the reason of a blocked or failed one is not stored and reads dial_state_unknown.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
-	var again fact.Fact
+	var again callstate.Fact
 	switch {
-	case ended.State == request.Withdrawn:
-		again = request.NewWithdrawn(id, ended.WorkspaceID, ended.EndedAt)
+	case ended.State == dialqueue.Withdrawn:
+		again = dialqueue.NewWithdrawn(id, ended.WorkspaceID, ended.EndedAt)
 	case ended.CallID == nil:
-		again = request.NewFailed(id, ended.WorkspaceID, request.EndUnknown(), ended.EndedAt)
+		again = dialqueue.NewFailed(id, ended.WorkspaceID, dialqueue.EndUnknown(), ended.EndedAt)
 	default:
-		var locked []*call.Call
+		var locked []*callstate.Call
 		var batch pgx.Batch
 		queueLock(&batch, []uuid.UUID{*ended.CallID}, &locked)
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -143,7 +142,7 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 		if withdrawn, err = s.Withdraw(ctx, tx, id, workspaceID); err != nil {
 			return err
 		}
-		crash.Point("dialer: in withdraw, before commit")
+		failpoint.Inject("dialer: in withdraw, before commit")
 		return nil
 	})
 	return withdrawn, err
@@ -156,7 +155,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	var at time.Time
 	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
 	if err == nil {
-		return true, outbox.Put(ctx, tx, outgoing(request.NewWithdrawn(id, workspaceID, at))...)
+		return true, outbox.Put(ctx, tx, outgoing(dialqueue.NewWithdrawn(id, workspaceID, at))...)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("withdraw request %s: %w", id, err)
@@ -176,7 +175,7 @@ const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND cla
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
 // claimArgs are the arguments of ofClaim.
-func (s *Store) claimArgs(r request.Request) pg.Args {
+func (s *Store) claimArgs(r dialqueue.Request) pg.Args {
 	return pg.Args{
 		"call_request_id": r.CallRequestID, "instance": s.instance, "claimed_until": r.ClaimedUntil,
 	}
@@ -192,7 +191,7 @@ WHERE ` + ofClaim
 // PutBack returns a claimed request to the queue. The request is looked at after wait; if wait is
 // zero it keeps its place in the queue. A request that is not due is looked at when it is due. looked counts the
 // looks that found no agent. If the claim is lost, PutBack does nothing.
-func (s *Store) PutBack(ctx context.Context, r request.Request, wait time.Duration, looked int) error {
+func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Duration, looked int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = wait, looked
 	if _, err := s.pool.Exec(ctx, putBack, args); err != nil {
@@ -210,11 +209,11 @@ WHERE ` + ofClaim + ` RETURNING now(), next.at`
 
 // Reschedule moves a claimed request to its next calling window, at least one second ahead. It returns
 // ErrLost if the request was withdrawn or the claim is lost.
-func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
+func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, until time.Time) error {
 	args := s.claimArgs(r)
 	args["until"] = until
-	return s.tell(ctx, reschedule, args, func(at time.Time) fact.Fact {
-		return request.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
+	return s.tell(ctx, reschedule, args, func(at time.Time) callstate.Fact {
+		return dialqueue.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
 	}, &until)
 }
 
@@ -224,15 +223,15 @@ WHERE ` + ofClaim + ` RETURNING now()`
 
 // Block ends a claimed request that may not be dialed. It returns ErrLost if the request was withdrawn
 // or the claim is lost.
-func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusal) error {
-	return s.tell(ctx, block, s.claimArgs(r), func(at time.Time) fact.Fact {
-		return request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
+	return s.tell(ctx, block, s.claimArgs(r), func(at time.Time) callstate.Fact {
+		return dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
 
 // tell runs the guarded update that ends the claim of one row and publishes the event that of returns. The update
 // returns the time, and further columns for also.
-func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact,
+func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
@@ -313,7 +312,7 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 		ended = len(expired)
 		var batch pgx.Batch
 		for _, row := range expired {
-			failed := request.NewFailed(row.CallRequestID, row.WorkspaceID, request.Expired(row.NoCapacity), row.At)
+			failed := dialqueue.NewFailed(row.CallRequestID, row.WorkspaceID, dialqueue.Expired(row.NoCapacity), row.At)
 			if err := queueTraced(ctx, &batch, "queue expired", row.Traceparent, failed); err != nil {
 				return err
 			}

@@ -10,18 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-func version(workspace uuid.UUID, number int64, status string) tenant.Workspace {
-	return tenant.Workspace{
+func version(workspace uuid.UUID, number int64, status string) dialqueue.Workspace {
+	return dialqueue.Workspace{
 		WorkspaceID: workspace, Version: number, Status: status, APIEnabled: true, MaxLiveCalls: 500, CallsPerSecond: 500,
 	}
 }
 
-func applyAll(t *testing.T, st *store.Store, versions ...tenant.Workspace) {
+func applyAll(t *testing.T, st *store.Store, versions ...dialqueue.Workspace) {
 	t.Helper()
 	for _, w := range versions {
 		if err := st.ApplyWorkspace(t.Context(), w); err != nil {
@@ -31,7 +30,7 @@ func applyAll(t *testing.T, st *store.Store, versions ...tenant.Workspace) {
 }
 
 // scheduled enqueues a request that is due in an hour.
-func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID) request.Request {
+func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID) dialqueue.Request {
 	t.Helper()
 	r := aRequest(workspace, 1)
 	r.DueAt = time.Now().Add(time.Hour)
@@ -40,7 +39,7 @@ func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid
 }
 
 // wantKept checks that the dialer looks at the request when it is due.
-func wantKept(t *testing.T, pool *pgxpool.Pool, r request.Request) {
+func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	t.Helper()
 	var got time.Time
 	const query = "SELECT look_at FROM dial_queue WHERE call_request_id = $1"
@@ -80,7 +79,7 @@ func TestFence_RefusesARequestThatIsNotDue(t *testing.T) {
 		t.Fatalf("requests of a suspended workspace that are claimed = %d, want 1", len(claimed))
 	}
 	applyAll(t, st, version(workspace, 2, "active"))
-	err := st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	err := st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 	if !errors.Is(err, store.ErrLost) {
 		t.Errorf("Fence an hour before the request is due = %v, want ErrLost", err)
 	}
@@ -108,7 +107,7 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	st := newStore(pool)
 	applyAll(t, st, version(workspace, 1, "active"))
 	r := scheduled(t, pool, st, workspace)
-	agent := tenant.Agent{AgentID: r.AgentID, WorkspaceID: workspace, Version: 1, Settings: []byte("{}"), Deleted: true}
+	agent := dialqueue.Agent{AgentID: r.AgentID, WorkspaceID: workspace, Version: 1, Settings: []byte("{}"), Deleted: true}
 	if err := st.ApplyAgent(t.Context(), agent); err != nil {
 		t.Fatalf("ApplyAgent: %v", err)
 	}
@@ -147,7 +146,7 @@ func TestSaveAgent_AStoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
-	agent := tenant.Agent{
+	agent := dialqueue.Agent{
 		AgentID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), Version: 1, MaxCallSeconds: 60,
 		Settings: []byte("{}"),
 	}

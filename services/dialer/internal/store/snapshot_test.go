@@ -9,11 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/store/depth"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // While a transaction has an old snapshot, no dead row can be removed. The statements of the queue do not read the dead
@@ -44,7 +42,7 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 		}
 	}
 	long := claimOf(t, pool, plain, workspace, &next)
-	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
+	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
 	// dialed leaves n requests that were dialed while the long call went on, and a version of the buckets for each
@@ -152,7 +150,7 @@ func TestDepth_BesideAnOldSnapshot(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	found, err := depth.Read(t.Context(), watched)
+	found, err := store.ReadDepth(t.Context(), watched)
 	if err != nil {
 		t.Fatalf("Read: %v", err)
 	}
@@ -178,7 +176,7 @@ func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 }
 
 // claimOf claims a new request of the workspace.
-func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, next *int) request.Request {
+func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, next *int) dialqueue.Request {
 	t.Helper()
 	*next++
 	enqueue(t, pool, st, aRequest(workspace, *next))

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/dialer/internal/fact"
+	"ringfence.dev/services/dialer/internal/callstate"
 )
 
 // ErrLost says that the row was not in the state that the caller counted on: somebody else was first.
@@ -63,7 +63,7 @@ func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 }
 
 // outgoing is a fact as the outbox takes it.
-func outgoing(facts ...fact.Fact) []outbox.Event {
+func outgoing(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
 		events = append(events, outbox.Event{

@@ -15,13 +15,11 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -49,20 +47,20 @@ func within(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
 }
 
 // aRequest is due now.
-func aRequest(workspace uuid.UUID, number int) request.Request {
+func aRequest(workspace uuid.UUID, number int) dialqueue.Request {
 	now := time.Now()
-	return request.Request{
+	return dialqueue.Request{
 		CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, To: phone.Number(fmt.Sprintf("+1415%07d", number)),
 		AgentID: uuid.Must(uuid.NewV7()), MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
 	}
 }
 
-func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...request.Request) {
+func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dialqueue.Request) {
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
 		for _, r := range requests {
-			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, tenant.DefaultMaxLiveCalls,
-				tenant.DefaultCallsPerSecond)
+			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, dialqueue.DefaultMaxLiveCalls,
+				dialqueue.DefaultCallsPerSecond)
 			if err != nil {
 				return err
 			}
@@ -88,7 +86,7 @@ func TestEnqueue_TakesWhateverIsJSON(t *testing.T) {
 		if string(taken[0].Variables) != variables {
 			t.Fatalf("taken[0].Variables = %q, want %q", string(taken[0].Variables), variables)
 		}
-		if err := st.Fence(t.Context(), taken[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
+		if err := st.Fence(t.Context(), taken[0], uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +106,7 @@ func wide(workers int) store.Capacity {
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
 }
 
-func claim(t *testing.T, st *store.Store, workers int) []request.Request {
+func claim(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	t.Helper()
 	return claimAs(t, st, wide(workers)).Requests
 }
@@ -171,7 +169,7 @@ INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_cal
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
 // fenced is a claimed request with its fence.
-func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) uuid.UUID {
+func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
 	claimed := claim(t, st, 1)
@@ -179,7 +177,7 @@ func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request
 		t.Fatalf("claimed requests = %d, want 1", got)
 	}
 	id := uuid.Must(uuid.NewV7())
-	if err := st.Fence(t.Context(), claimed[0], id, tenant.DefaultFrom, "sim"); err != nil {
+	if err := st.Fence(t.Context(), claimed[0], id, dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -203,7 +201,7 @@ func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
 		var withdrawn bool
 		var both sync.WaitGroup
 		both.Go(func() {
-			fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+			fenceErr = st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 		})
 		both.Go(func() {
 			within(t, pool, func(tx pgx.Tx) error {
@@ -238,7 +236,7 @@ func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
 	replicas := []*store.Store{newStore(pool), newStore(pool), newStore(pool)}
 	workspace := uuid.Must(uuid.NewV7())
 	within(t, pool, func(tx pgx.Tx) error {
-		return replicas[0].SaveWorkspace(t.Context(), tx, tenant.Workspace{
+		return replicas[0].SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 			WorkspaceID: workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 500, CallsPerSecond: 10_000,
 		})
 	})
@@ -284,7 +282,7 @@ func TestClaim_LimitsAndShares(t *testing.T) {
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited := func(workspace uuid.UUID, live, rate int32) {
 		within(t, pool, func(tx pgx.Tx) error {
-			return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
+			return st.SaveWorkspace(t.Context(), tx, dialqueue.Workspace{
 				WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
 			})
 		})
@@ -353,8 +351,8 @@ func TestFence_OneLiveCallANumber(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
 		t.Fatal(err)
 	}
-	fence := func(r request.Request) error {
-		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	fence := func(r dialqueue.Request) error {
+		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim")
 	}
 	if err := fence(claimed[0]); err != nil {
 		t.Fatal(err)
@@ -433,8 +431,8 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 		t.Errorf("length of due = %v, want 1", len(due))
 	case due[0].CallID != orphan:
 		t.Errorf("due[0].CallID = %v, want %v", due[0].CallID, orphan)
-	case due[0].Ending != call.EndingRecovery:
-		t.Errorf("due[0].Ending = %v, want %v", due[0].Ending, call.EndingRecovery)
+	case due[0].Ending != callstate.EndingRecovery:
+		t.Errorf("due[0].Ending = %v, want %v", due[0].Ending, callstate.EndingRecovery)
 	}
 	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil {
 		t.Errorf("the dead process may still dial: StillFenced: %v", err)
@@ -454,10 +452,10 @@ func TestVoid_OnlyBeforeAnythingLeft(t *testing.T) {
 	st := newStore(pool)
 	r := aRequest(uuid.Must(uuid.NewV7()), 1)
 	id := fenced(t, pool, st, r)
-	if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { calls[id].Initiate(time.Now()) }); err != nil {
+	if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) { calls[id].Initiate(time.Now()) }); err != nil {
 		t.Fatal(err)
 	}
-	err := st.Void(t.Context(), r, id, request.Blocked, request.Refusal{Code: request.CodeRecipientDND, Detail: "No."})
+	err := st.Void(t.Context(), r, id, dialqueue.Blocked, dialqueue.Refusal{Code: dialqueue.CodeRecipientDND, Detail: "No."})
 	if !errors.Is(err, store.ErrLost) {
 		t.Errorf("void of an initiated call = %v, want ErrLost", err)
 	}
@@ -484,7 +482,7 @@ func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 	events := func(reader *store.Store) store.Events {
 		return store.Events{
 			Guard: reader.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
-			Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
+			Fold: func(calls map[uuid.UUID]*callstate.Call) (store.Folded, error) {
 				calls[id].Initiate(time.Now())
 				return store.Folded{}, nil
 			},

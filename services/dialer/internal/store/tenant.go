@@ -16,8 +16,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
@@ -50,13 +48,13 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 
 // ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
 // version is stored, and every check at dial time reads it.
-func (s *Store) ApplyWorkspace(ctx context.Context, w tenant.Workspace) error {
+func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
 
 // SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
 // may not dial, its queued requests become due immediately, so that they end as blocked.
-func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
+func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Workspace) error {
 	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
@@ -90,13 +88,13 @@ WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id =
 
 // ApplyAgent commits an agent for ApplySetting. When it returns nil, a.Version or a newer version is
 // stored, and every check at dial time reads it.
-func (s *Store) ApplyAgent(ctx context.Context, a tenant.Agent) error {
+func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
 }
 
 // SaveAgent stores an agent unless a.Version or a newer version is stored. If the agent is deleted,
 // its queued requests become due immediately, so that they end as blocked, and its key is deleted.
-func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
+func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
 		"max_call_seconds": a.MaxCallSeconds, "settings": string(a.Settings), "deleted": a.Deleted,
@@ -168,13 +166,13 @@ SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.c
 FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_id = @call_id`
 
 // WorkspaceOfCall reads whose a call is; ErrNoCall when there is no such call.
-func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (tenant.Workspace, error) {
-	found, err := pg.One[tenant.Workspace](ctx, s.pool, workspaceOfCall, pgx.NamedArgs{"call_id": callID})
+func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (dialqueue.Workspace, error) {
+	found, err := pg.One[dialqueue.Workspace](ctx, s.pool, workspaceOfCall, pgx.NamedArgs{"call_id": callID})
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
-		return tenant.Workspace{}, ErrNoCall
+		return dialqueue.Workspace{}, ErrNoCall
 	case err != nil:
-		return tenant.Workspace{}, fmt.Errorf("read the workspace of call %s: %w", callID, err)
+		return dialqueue.Workspace{}, fmt.Errorf("read the workspace of call %s: %w", callID, err)
 	}
 	return found, nil
 }
@@ -297,18 +295,18 @@ SELECT workspace_id, phone_e164 FROM opt_outs
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// Circumstances are what the dialer itself knows about a request at dial time. Workspace and Agent are
+// DialInputs are what the dialer itself knows about a request at dial time. Workspace and Agent are
 // nil if they are unknown. Number is empty if no number is assigned to the agent. OptedOut reports that
 // the person opted out in a call, and contacts-compliance may not know it yet.
-type Circumstances struct {
-	Workspace *tenant.Workspace
-	Agent     *tenant.Agent
+type DialInputs struct {
+	Workspace *dialqueue.Workspace
+	Agent     *dialqueue.Agent
 	Number    string
 	OptedOut  bool
 }
 
-// Circumstances reads the circumstances of each request in one round trip.
-func (s *Store) Circumstances(ctx context.Context, requests ...request.Request) ([]Circumstances, error) {
+// DialInputs reads the circumstances of each request in one round trip.
+func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) ([]DialInputs, error) {
 	var workspaceIDs, agentIDs []uuid.UUID
 	var phones []string
 	for _, r := range requests {
@@ -321,18 +319,18 @@ func (s *Store) Circumstances(ctx context.Context, requests ...request.Request) 
 		}
 	}
 	args := pg.Args{"workspaces": workspaceIDs, "agents": agentIDs, "phones": phones}
-	workspaces, agents := map[uuid.UUID]*tenant.Workspace{}, map[uuid.UUID]*tenant.Agent{}
+	workspaces, agents := map[uuid.UUID]*dialqueue.Workspace{}, map[uuid.UUID]*dialqueue.Agent{}
 	numbers, optedOut := map[uuid.UUID]string{}, map[person]bool{}
 	var batch pgx.Batch
 	batch.Queue(workspacesByID, args).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[tenant.Workspace])
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[dialqueue.Workspace])
 		for _, w := range found {
 			workspaces[w.WorkspaceID] = w
 		}
 		return err
 	})
 	batch.Queue(agentsByID, args).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[tenant.Agent])
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[dialqueue.Agent])
 		for _, a := range found {
 			agents[a.AgentID] = a
 		}
@@ -352,9 +350,9 @@ func (s *Store) Circumstances(ctx context.Context, requests ...request.Request) 
 	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("read the circumstances of %d requests: %w", len(requests), err)
 	}
-	known := make([]Circumstances, len(requests))
+	known := make([]DialInputs, len(requests))
 	for i, r := range requests {
-		known[i] = Circumstances{
+		known[i] = DialInputs{
 			Workspace: workspaces[r.WorkspaceID], Agent: agents[r.AgentID], Number: numbers[r.AgentID],
 			OptedOut: optedOut[person{r.WorkspaceID, string(r.To)}],
 		}
@@ -381,7 +379,7 @@ var (
 )
 
 // AddNumber makes inbound calls to a number reach an agent of the workspace.
-func (s *Store) AddNumber(ctx context.Context, n tenant.Number) error {
+func (s *Store) AddNumber(ctx context.Context, n dialqueue.Number) error {
 	var id uuid.UUID
 	err := s.pool.QueryRow(ctx, insertNumber, pg.Args{
 		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
@@ -402,9 +400,9 @@ const numberByID = `
 SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
 
 // Number finds one of a workspace; nil when there is none.
-func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*tenant.Number, error) {
+func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*dialqueue.Number, error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID}
-	found, err := pg.One[tenant.Number](ctx, s.pool, numberByID, args)
+	found, err := pg.One[dialqueue.Number](ctx, s.pool, numberByID, args)
 	switch {
 	case errors.Is(err, pg.ErrNotFound):
 		return nil, nil
@@ -420,12 +418,12 @@ WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR number_id < @aft
 ORDER BY number_id DESC LIMIT @rows`
 
 // Numbers lists a workspace's, newest first.
-func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]tenant.Number, error) {
+func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]dialqueue.Number, error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
 	if asked.After != uuid.Nil {
 		args["after"] = &asked.After
 	}
-	found, err := pg.Many[tenant.Number](ctx, s.pool, listNumbers, args)
+	found, err := pg.Many[dialqueue.Number](ctx, s.pool, listNumbers, args)
 	if err != nil {
 		return nil, fmt.Errorf("list numbers: %w", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
@@ -18,7 +18,7 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 	save := func(version int64, settings string) {
 		t.Helper()
 		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			return st.SaveAgent(t.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: version, Name: "Ada", MaxCallSeconds: 60, Settings: []byte(settings)})
+			return st.SaveAgent(t.Context(), tx, dialqueue.Agent{AgentID: agent, WorkspaceID: workspace, Version: version, Name: "Ada", MaxCallSeconds: 60, Settings: []byte(settings)})
 		}); err != nil {
 			t.Fatalf("SaveAgent: %v", err)
 		}
@@ -82,7 +82,7 @@ func TestSaveAgent_ADeletedAgentsKeyGoes(t *testing.T) {
 	for version, gone := range []bool{false, true} {
 		for _, agent := range []uuid.UUID{deleted, other} {
 			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				return st.SaveAgent(t.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: int64(version) + 1, Name: "Ada", Settings: []byte("{}"), Deleted: gone && agent == deleted})
+				return st.SaveAgent(t.Context(), tx, dialqueue.Agent{AgentID: agent, WorkspaceID: workspace, Version: int64(version) + 1, Name: "Ada", Settings: []byte("{}"), Deleted: gone && agent == deleted})
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"ringfence.dev/libs/app"
-	"ringfence.dev/services/gateway/internal/apikey"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -30,15 +30,15 @@ type Config struct {
 }
 
 func (c Config) owners() map[string]string {
-	return map[string]string{route.Calls: c.CallsURL, route.Contacts: c.ContactsURL, route.Dialer: c.DialerURL,
-		route.Wallet: c.WalletURL, route.Webhooks: c.WebhooksURL}
+	return map[string]string{proxy.Calls: c.CallsURL, proxy.Contacts: c.ContactsURL, proxy.Dialer: c.DialerURL,
+		proxy.Wallet: c.WalletURL, proxy.Webhooks: c.WebhooksURL}
 }
 
 // minToken keeps tokens out of reach of guessing.
 const minToken = 16
 
 // operators are the ones to seed, by the hash of their token.
-func (c Config) operators(pepper apikey.Pepper) ([]store.Operator, error) {
+func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var faults []error
 	for i, entry := range c.OperatorTokens {

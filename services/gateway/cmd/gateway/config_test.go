@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/service"
-	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
 func TestOperators(t *testing.T) {
 	t.Parallel()
-	pepper, err := apikey.NewPepper("pepper-of-the-test-0001")
+	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestOperators(t *testing.T) {
 // Two tokens of one name: the second would silently end the first.
 func TestOperators_OneNameHasOneToken(t *testing.T) {
 	t.Parallel()
-	pepper, err := apikey.NewPepper("pepper-of-the-test-0001")
+	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,12 @@ import (
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/services/gateway/internal/admitting"
-	"ringfence.dev/services/gateway/internal/apikey"
-	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
-	"ringfence.dev/services/gateway/internal/reference"
+	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/retention"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/internal/sweeping"
 	"ringfence.dev/services/gateway/migrations"
 )
 
@@ -31,9 +30,9 @@ func spec() app.Spec[Config] {
 
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	parsed, faults := cfg.parse()
-	docs, fault := reference.New()
+	docs, fault := httpapi.New()
 	faults = errors.Join(faults, fault)
-	peers, fault := forwarding.New(rt.Keys, cfg.owners())
+	peers, fault := proxy.New(rt.Keys, cfg.owners())
 	if faults = errors.Join(faults, fault); faults != nil {
 		return nil, faults
 	}
@@ -45,7 +44,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	} else {
 		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators seeded before can use /admin/v1")
 	}
-	door := admitting.NewDoor(st, parsed.pepper, parsed.proxies)
+	door := auth.New(st, parsed.pepper, parsed.proxies)
 	public := &httpserver.Server{
 		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(door, peers, parsed.ready, docs, rt.Telemetry),
 		Header: httpapi.Uncounted(),
@@ -56,7 +55,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	return []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
-		{Name: "sweeper", Run: sweeping.New(st).Run},
+		{Name: "sweeper", Run: retention.New(st).Run},
 		{Name: "admin", Run: admin.Run},
 		{Name: "public", Run: public.Run},
 	}, nil
@@ -64,18 +63,18 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 
 // parsed are the settings that are more than a value.
 type parsed struct {
-	pepper    apikey.Pepper
+	pepper    apikeys.Pepper
 	operators []store.Operator
-	proxies   admitting.Proxies
+	proxies   auth.Proxies
 	ready     *httpapi.Readiness
 }
 
 // parse returns all faults together.
 func (c Config) parse() (p parsed, err error) {
 	var faults [4]error
-	p.pepper, faults[0] = apikey.NewPepper(c.APIKeyPepper)
+	p.pepper, faults[0] = apikeys.NewPepper(c.APIKeyPepper)
 	p.operators, faults[1] = c.operators(p.pepper)
-	p.proxies, faults[2] = admitting.ParseProxies(c.TrustedProxies)
+	p.proxies, faults[2] = auth.ParseProxies(c.TrustedProxies)
 	p.ready, faults[3] = httpapi.NewReadiness(c.ReadyURLs)
 	return p, errors.Join(faults[:]...)
 }

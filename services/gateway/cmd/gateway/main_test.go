@@ -16,13 +16,12 @@ import (
 
 	"ringfence.dev/libs/app"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/kafkatest"
-	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
@@ -33,7 +32,7 @@ const token = "a-token-of-ada-0001"
 // freeAddr is an address that nobody else takes until the service does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := loopback.Port()
+	port, err := testkit.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 			HTTP:      httpserver.Config{Addr: freeAddr(t)},
 			Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
 			Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
-			Trust: trust.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
+			Trust: serviceauth.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
 		},
 		AdminAddr: freeAddr(t),
 		CallsURL:  owner.URL, ContactsURL: owner.URL, DialerURL: owner.URL, WalletURL: owner.URL, WebhooksURL: owner.URL,
@@ -65,7 +64,7 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 
-	polltest.Until(t, "the gateway is ready", func() bool {
+	testkit.Until(t, "the gateway is ready", func() bool {
 		return ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
 	})
 	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
@@ -102,7 +101,7 @@ func mustHear(t *testing.T, brokers []string, id string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	var records []*kgo.Record
 	for len(records) == 0 && ctx.Err() == nil { // a poll may come back with nothing

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"testing"
 
-	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/testkit"
 )
 
 // FuzzState: what the audit keeps is JSON, and never the value of a secret member.
 func FuzzState(f *testing.F) {
-	for _, body := range append(fuzztest.Mutations(`{"name":"x","signing_secret":"whsec_1","nested":[{"api_key":{"key":"whsec_1"}}]}`), fuzztest.Bodies()...) {
+	for _, body := range append(testkit.Mutations(`{"name":"x","signing_secret":"whsec_1","nested":[{"api_key":{"key":"whsec_1"}}]}`), testkit.Bodies()...) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

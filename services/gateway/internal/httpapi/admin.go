@@ -16,33 +16,32 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/gateway/internal/admitting"
-	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/forwarding"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/auth"
+	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 // Admin is the operator's address.
 type Admin struct {
-	door   *admitting.Door
+	door   *auth.Authenticator
 	store  *store.Store
-	peers  *forwarding.Peers
-	pepper apikey.Pepper
+	peers  *proxy.Upstreams
+	pepper apikeys.Pepper
 	ready  *Readiness
-	table  route.Table
+	table  proxy.Table
 }
 
 // NewAdmin is the handler of the operator's address (contract.md §7).
 func NewAdmin(
-	door *admitting.Door, st *store.Store, peers *forwarding.Peers, pepper apikey.Pepper, ready *Readiness,
+	door *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 	tel *telemetry.Telemetry,
 ) http.Handler {
-	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, ready: ready, table: route.Admin()}
+	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(a.operators) // before the route is looked for, as on the customer's address
 	router.Route("/admin/v1", func(admin chi.Router) {
@@ -115,8 +114,8 @@ func actorOf(r *http.Request) actor {
 }
 
 // caller is what the owners are told: the operator, acting in a workspace.
-func (who actor) caller(w workspace.Workspace) trust.Caller {
-	return trust.Caller{WorkspaceID: w.ID, RequestID: who.requestID, Access: trust.Write, Webhooks: w.Webhooks(), Operator: who.operator}
+func (who actor) caller(w workspaces.Workspace) serviceauth.Caller {
+	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: who.requestID, Access: serviceauth.Write, Webhooks: w.Webhooks(), Operator: who.operator}
 }
 
 // intent is the request as the audit will know it.
@@ -148,7 +147,7 @@ func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
 	defer cancel()
 	var refused *apierr.Error
 	var fault error
-	if errors.Is(err, forwarding.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
+	if errors.Is(err, proxy.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
 		fault = a.store.Drop(ctx, intent)
 	} else {
 		fault = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
@@ -159,10 +158,10 @@ func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
 }
 
 // workspaceOf is the workspace of the path, or 404.
-func (a *Admin) workspaceOf(r *http.Request) (workspace.Workspace, error) {
+func (a *Admin) workspaceOf(r *http.Request) (workspaces.Workspace, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil {
-		return workspace.Workspace{}, noWorkspace()
+		return workspaces.Workspace{}, noWorkspace()
 	}
 	found, err := a.store.Workspace(r.Context(), id)
 	if errors.Is(err, pg.ErrNotFound) {

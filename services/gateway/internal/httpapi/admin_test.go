@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 func TestAdmin_OnlyOperators(t *testing.T) {
@@ -265,7 +265,7 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.answers(func(w http.ResponseWriter, h heard) bool {
-		if h.owner != route.Dialer {
+		if h.owner != proxy.Dialer {
 			return false
 		}
 		w.WriteHeader(201)
@@ -296,7 +296,7 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 			t.Errorf("GET %s = %d", path, got.status)
 		}
 	}
-	if asked := r.asked(route.Dialer); len(asked) != 1 {
+	if asked := r.asked(proxy.Dialer); len(asked) != 1 {
 		t.Errorf("the dialer was asked %d times", len(asked))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 // More operators than a change had tries change one workspace at the same time. Each change is answered 200
@@ -34,7 +34,7 @@ func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 		want[i] = int64(i + 1)
 	}
 	ascending := cmpopts.SortSlices(func(a, b int64) bool { return a < b })
-	if diff := cmp.Diff(want, r.settings[route.Dialer].versions(), ascending); diff != "" {
+	if diff := cmp.Diff(want, r.settings[proxy.Dialer].versions(), ascending); diff != "" {
 		t.Errorf("versions that dialer received (-want +got):\n%s", diff)
 	}
 	var events []int64

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 // TestFlood_CostsLittleAndLeavesNothing is not parallel: it counts what the whole process holds.
@@ -40,7 +40,7 @@ func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
 		buffer := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, before %d:\n%s", after, before, buffer[:runtime.Stack(buffer, true)])
 	}
-	if n := len(r.asked(route.Calls)); n != 1 {
+	if n := len(r.asked(proxy.Calls)); n != 1 {
 		t.Errorf("calls was asked %d times, want once", n)
 	}
 	if got, _ := spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
@@ -57,7 +57,7 @@ func flood(addr, with string, i int) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
 	begin := []string{
 		"POST /v1/calls HTTP/1.1\r\n" + with + "Transfer-Encoding: chunked\r\n\r\n1000000\r\n",
 		"POST /v1/calls HTTP/1.1\r\n" + with + "Content-Length: 16777216\r\n\r\n",
@@ -90,7 +90,7 @@ func allocatedBytes() uint64 {
 // settled is how many goroutines are left, at most so many if the wait does not hang; 0 waits for a number that stays.
 func settled(t *testing.T, most int) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	http.DefaultClient.CloseIdleConnections()
 	last, same := 0, 0

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/fuzztest"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/services/gateway/internal/route"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 // FuzzPublic asks the customer's address with a good key, over owners that take everything. The rate is out of the way: a fuzzer is
@@ -23,7 +23,7 @@ func FuzzPublic(f *testing.F) {
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000000`), "write")
 	var routes []string
 	queries := map[string][]string{}
-	for _, known := range route.Public() {
+	for _, known := range proxy.Public() {
 		path := strings.NewReplacer("{id}", "{}", "{phone_e164}", "{}").Replace(known.Template)
 		for _, method := range known.Methods {
 			routes = append(routes, method+" "+path)
@@ -33,7 +33,7 @@ func FuzzPublic(f *testing.F) {
 	for _, method := range []string{"HEAD", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", strings.Repeat("X", 5000)} {
 		routes = append(routes, method+" /v1/calls/{}")
 	}
-	surface := fuzztest.Surface{
+	surface := testkit.Surface{
 		Handler: emptyIsNoBody(r.public.Config.Handler), Routes: routes, Queries: queries,
 		Prepare: func(t testing.TB, request *http.Request) {
 			if open(request.URL) {
@@ -70,7 +70,7 @@ func FuzzAdmin(f *testing.F) {
 	home := "/admin/v1/workspaces/" + id
 	change := `{"name":"Acme","plan":"growth","currency":"USD","status":"active","calling_policy":{"window":{"start":"09:00"}},"features":{"api":true,"webhooks":null},` +
 		`"rate_limit_per_minute":60,"max_live_calls":5,"calls_per_second":1,"destinations":["+1"]}`
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: emptyIsNoBody(r.admin.Config.Handler),
 		Prepare: func(_ testing.TB, request *http.Request) {
 			request.Header.Set("Authorization", "Bearer "+operatorToken)
@@ -112,7 +112,7 @@ func FuzzStrangers(f *testing.F) {
 		if strings.Contains(authorization, key) {
 			t.Skip("the good key")
 		}
-		request, ok := fuzztest.Request(t, method, path, nil)
+		request, ok := testkit.Request(t, method, path, nil)
 		if !ok {
 			t.Skip("net/http refuses the request line by itself")
 		}
@@ -121,7 +121,7 @@ func FuzzStrangers(f *testing.F) {
 		request.Header.Set("X-Forwarded-For", forwarded)
 		answer := httptest.NewRecorder()
 		r.public.Config.Handler.ServeHTTP(answer, request)
-		fuzztest.MustAnswer(t, request, answer)
+		testkit.MustAnswer(t, request, answer)
 		if answer.Code != http.StatusUnauthorized && answer.Code != http.StatusTooManyRequests {
 			t.Errorf("%s %q with %q = %d", method, path, authorization, answer.Code)
 		}
@@ -136,16 +136,16 @@ func FuzzStrangers(f *testing.F) {
 // FuzzWorkspace: an accepted change leaves a workspace that its table takes.
 func FuzzWorkspace(f *testing.F) {
 	good := `{"name":"Acme","plan":"growth","currency":"USD","status":"active","calling_policy":{"window":{}},"features":{"api":true},"rate_limit_per_minute":60,"destinations":["+1"]}`
-	for _, body := range append(fuzztest.Mutations(good), good) {
+	for _, body := range append(testkit.Mutations(good), good) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		request, _ := fuzztest.Request(t, http.MethodPost, "/", body)
-		var change workspace.Change
+		request, _ := testkit.Request(t, http.MethodPost, "/", body)
+		var change workspaces.Change
 		if httpserver.DecodeJSON(request, &change) != nil {
 			return
 		}
-		made, err := workspace.New(uuid.Must(uuid.NewV7()), "ada", change)
+		made, err := workspaces.New(uuid.Must(uuid.NewV7()), "ada", change)
 		if err != nil {
 			return
 		}
@@ -164,7 +164,7 @@ func FuzzWorkspace(f *testing.F) {
 		if made.RatePerMinute() < 1 {
 			t.Errorf("made.RatePerMinute() = %v, want at least 1", made.RatePerMinute())
 		}
-		change.Status = workspace.Optional[workspace.Status]{} // POST does not know it
+		change.Status = workspaces.Optional[workspaces.Status]{} // POST does not know it
 		if _, err := made.Changed("ada", change); err != nil {
 			t.Errorf("%s made a workspace that the same change refuses: %v", body, err)
 		}

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/gateway/internal/httpapi"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 // listen starts the server that production runs, on a port of its own.
@@ -60,7 +60,7 @@ func spoken(t *testing.T, addr, request string, want int) (answers []answered, c
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
 	go func() { _, _ = io.WriteString(conn, request) }() // the server may answer, and close, before it has read it
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
@@ -179,7 +179,7 @@ func TestHostile_RequestLines(t *testing.T) {
 		"/v1/calls?status=a&status=b&unknown=%00&x=\xff": "/v1/calls?status=a&status=b&unknown=%00&x=\xff",
 	} {
 		answers, _ := spoken(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
-		heard := append(r.asked(route.Contacts), r.asked(route.Calls)...)
+		heard := append(r.asked(proxy.Contacts), r.asked(proxy.Calls)...)
 		if len(answers) != 1 {
 			t.Fatalf("%s: length of answers = %v, want 1", sent, len(answers))
 		}
@@ -234,7 +234,7 @@ func TestHostile_Headers(t *testing.T) {
 		{"our own headers", get + "X-Ringfence-Caller: forged\r\nX-Ringfence-Service: forged\r\nConnection: X-Ringfence-Caller" + end, 200, ""},
 		{"an address for every hop", get + "X-Forwarded-For: " + strings.Repeat("1.2.3.4,", 7000) + end, 200, ""},
 	})
-	for _, h := range r.asked(route.Calls) {
+	for _, h := range r.asked(proxy.Calls) {
 		if h.method != http.MethodGet {
 			t.Errorf("h.method = %v, want %v", h.method, http.MethodGet)
 		}
@@ -279,11 +279,11 @@ func TestHostile_Bodies(t *testing.T) {
 		{"a body for a GET", "GET /v1/calls HTTP/1.1\r\n{key}\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
 		{"a body of another type", post + "Content-Type: text/xml; charset=\"\\\xff\r\nContent-Length: 4\r\n\r\n<a/>", 200, ""},
 	})
-	before := len(r.asked(route.Calls))
+	before := len(r.asked(proxy.Calls))
 	packed := bomb(t)
 	answers, _ := spoken(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
-	heard := r.asked(route.Calls)
+	heard := r.asked(proxy.Calls)
 	if len(answers) != 1 {
 		t.Fatalf("a gzip bomb: length of answers = %v, want 1", len(answers))
 	}
@@ -312,7 +312,7 @@ func TestHostile_Bodies(t *testing.T) {
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = spoken(t, addr, smuggled, 2)
-	for _, h := range r.asked(route.Webhooks) {
+	for _, h := range r.asked(proxy.Webhooks) {
 		if h.method != http.MethodPost {
 			t.Errorf("h.method = %v, want %v", h.method, http.MethodPost)
 		} else if h.body != "" {

@@ -11,30 +11,29 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
 type keyView struct {
 	ID        uuid.UUID          `json:"id"`
 	Name      string             `json:"name"`
-	Access    trust.Access       `json:"access"`
+	Access    serviceauth.Access `json:"access"`
 	Prefix    string             `json:"prefix"`
 	CreatedAt openapi.Timestamp  `json:"created_at"`
 	RevokedAt *openapi.Timestamp `json:"revoked_at"`
 }
 
-func viewKey(k apikey.Key) keyView {
+func viewKey(k apikeys.Key) keyView {
 	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix,
-		CreatedAt: openapi.TimestampOf(instant.Of(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
+		CreatedAt: openapi.TimestampOf(page.TimeOf(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
 }
 
 // keyState is what the audit keeps: never the key.
-func keyState(k apikey.Key) []byte {
+func keyState(k apikeys.Key) []byte {
 	state, err := json.Marshal(viewKey(k))
 	if err != nil {
 		return nil
@@ -44,21 +43,21 @@ func keyState(k apikey.Key) []byte {
 
 // newKey is the one answer that shows a key.
 type newKey struct {
-	ID     uuid.UUID    `json:"id"`
-	Key    string       `json:"key"`
-	Access trust.Access `json:"access"`
+	ID     uuid.UUID          `json:"id"`
+	Key    string             `json:"key"`
+	Access serviceauth.Access `json:"access"`
 }
 
 type createKey struct {
-	Name   string       `json:"name"`
-	Access trust.Access `json:"access"`
+	Name   string             `json:"name"`
+	Access serviceauth.Access `json:"access"`
 }
 
 func (b createKey) check() error {
 	if strings.TrimSpace(b.Name) == "" || utf8.RuneCountInString(b.Name) > 200 {
 		return apierr.Validation("name", "must be 1 to 200 characters long.")
 	}
-	if b.Access != trust.Read && b.Access != trust.Write {
+	if b.Access != serviceauth.Read && b.Access != serviceauth.Write {
 		return apierr.Validation("access", "must be read or write.")
 	}
 	return nil
@@ -84,8 +83,8 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	secret, prefix := apikey.Generate()
-	key := apikey.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
+	secret, prefix := apikeys.Generate()
+	key := apikeys.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
 	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), done(intent, http.StatusCreated), keyState)
 	if err != nil {
 		return err
@@ -111,23 +110,23 @@ func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
-	return a.withKey(w, r, func(owner, id uuid.UUID) (apikey.Key, error) { return a.store.Key(r.Context(), owner, id) })
+	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) { return a.store.Key(r.Context(), owner, id) })
 }
 
 // revokeKey handles DELETE of an API key. Every replica refuses the next request of the key. If the key
 // is revoked already, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
-	return a.withKey(w, r, func(owner, id uuid.UUID) (apikey.Key, error) {
+	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) {
 		intent, err := actorOf(r).intent(r, template(r), &owner)
 		if err != nil {
-			return apikey.Key{}, err
+			return apikeys.Key{}, err
 		}
 		saved, err := a.store.RevokeKey(r.Context(), owner, id, done(intent, http.StatusOK), keyState)
 		return saved, err
 	})
 }
 
-func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner, id uuid.UUID) (apikey.Key, error)) error {
+func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner, id uuid.UUID) (apikeys.Key, error)) error {
 	owner, err := a.workspaceOf(r)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 )
 
 // TestLimits_AtAndOnePast counts in characters (contract.md §6).
@@ -104,7 +104,7 @@ func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
 		_, _ = io.WriteString(conn, at.line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+at.bearer+"\r\nContent-Length: 100\r\n\r\n{\"name\":")
 		if half, ok := conn.(*net.TCPConn); ok {
 			_ = half.CloseWrite()

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 )
 
 // lockedBuffer is a log that several requests write to.
@@ -96,7 +96,7 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 // requestLine waits for the log line of a request. It is written after the response.
 func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[string]any) {
 	t.Helper()
-	polltest.Until(t, "the request "+requestID+" is logged", func() bool {
+	testkit.Until(t, "the request "+requestID+" is logged", func() bool {
 		lines := bufio.NewScanner(strings.NewReader(log.String()))
 		for lines.Scan() {
 			line = nil

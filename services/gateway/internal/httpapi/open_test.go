@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"ringfence.dev/libs/routetest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 // undescribed are what /docs loads, and what links to recordings lead to: no operations of their own.
@@ -20,7 +20,7 @@ var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	t.Parallel()
 	var routed []string
-	for _, r := range append(route.Public(), route.Open()...) {
+	for _, r := range append(proxy.Public(), proxy.Open()...) {
 		for _, method := range r.Methods {
 			if !slices.Contains(undescribed, r.Template) {
 				routed = append(routed, method+" "+r.Template)
@@ -31,7 +31,7 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	for _, operation := range operations(t) {
 		described = append(described, operation.String())
 	}
-	routetest.Same(t, routed, described)
+	testkit.Same(t, routed, described)
 }
 
 func operations(t *testing.T) []openapi.Operation {
@@ -57,7 +57,7 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 			}
 			continue
 		}
-		match, ok := route.Public().Find(&url.URL{Path: path})
+		match, ok := proxy.Public().Find(&url.URL{Path: path})
 		if !ok {
 			t.Errorf("ok = false, want true; operation.Method = %s; path = %s", operation.Method, path)
 			continue

@@ -10,11 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/forwarding"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 // contactRoute is the erasure of a person: what is erased must not live on in the audit.
@@ -35,11 +34,11 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 // proxiedForAll forwards requests that are about no workspace: the trunks and the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	who := actorOf(r)
-	return a.handOn(w, r, trust.Caller{RequestID: who.requestID, Access: trust.Write, Operator: who.operator})
+	return a.handOn(w, r, serviceauth.Caller{RequestID: who.requestID, Access: serviceauth.Write, Operator: who.operator})
 }
 
 // handOn asks the owner of a route. A change is recorded before it is tried and again when its end is known.
-func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Caller) error {
+func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
 		return httpserver.NoRoute()
@@ -49,11 +48,11 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Call
 	if err != nil {
 		return err
 	}
-	question := forwarding.Question{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
+	question := proxy.OwnerRequest{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
 		Header: r.Header, Body: body, Caller: caller}
-	var answer forwarding.Answer
+	var answer proxy.OwnerResponse
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		answer, err = a.peers.Ask(r.Context(), question)
+		answer, err = a.peers.Do(r.Context(), question)
 	} else {
 		answer, err = a.tryChange(r, match, question)
 	}
@@ -67,7 +66,7 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Call
 
 // tryChange sends one change to its owner and writes the audit row. The header Idempotency-Replayed of the owner's
 // response says that it changed nothing.
-func (a *Admin) tryChange(r *http.Request, match route.Match, question forwarding.Question) (forwarding.Answer, error) {
+func (a *Admin) tryChange(r *http.Request, match proxy.Match, question proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
 	var of *uuid.UUID
 	if question.Caller.WorkspaceID != uuid.Nil {
@@ -75,15 +74,15 @@ func (a *Admin) tryChange(r *http.Request, match route.Match, question forwardin
 	}
 	intent, err := actorOf(r).intent(r, match.Template, of)
 	if err != nil {
-		return forwarding.Answer{}, err
+		return proxy.OwnerResponse{}, err
 	}
 	if intent.Before, err = a.before(ctx, match, question); err != nil {
-		return forwarding.Answer{}, err
+		return proxy.OwnerResponse{}, err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
-		return forwarding.Answer{}, err
+		return proxy.OwnerResponse{}, err
 	}
-	answer, err := a.peers.Ask(ctx, question)
+	answer, err := a.peers.Do(ctx, question)
 	if err != nil {
 		a.settle(ctx, intent, err)
 		return answer, err
@@ -107,12 +106,12 @@ func (a *Admin) tryChange(r *http.Request, match route.Match, question forwardin
 }
 
 // before is the state that a change will replace: what a GET of the same path shows. What is created, and whom is erased, has none.
-func (a *Admin) before(ctx context.Context, match route.Match, question forwarding.Question) (json.RawMessage, error) {
+func (a *Admin) before(ctx context.Context, match proxy.Match, question proxy.OwnerRequest) (json.RawMessage, error) {
 	if question.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil
 	}
 	question.Method, question.Body, question.Query = http.MethodGet, nil, ""
-	answer, err := a.peers.Ask(ctx, question)
+	answer, err := a.peers.Do(ctx, question)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func (a *Admin) before(ctx context.Context, match route.Match, question forwardi
 const replayedHeader = "Idempotency-Replayed"
 
 // show copies the owner's response to the operator.
-func show(w http.ResponseWriter, answer forwarding.Answer) {
+func show(w http.ResponseWriter, answer proxy.OwnerResponse) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
 		if value := answer.Header.Get(name); value != "" {
 			w.Header().Set(name, value)

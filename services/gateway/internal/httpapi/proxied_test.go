@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/route"
-	"ringfence.dev/services/gateway/internal/sweeping"
+	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/retention"
 )
 
 func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
@@ -20,15 +20,15 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 	id := r.workspace("")
 	base := "/admin/v1/workspaces/" + id
 	for _, row := range []struct{ method, path, owner, template string }{
-		{"POST", "/agents", route.Calls, "/agents"},
-		{"PATCH", "/agents/" + anID, route.Calls, "/agents/{agent_id}"},
-		{"POST", "/numbers", route.Dialer, "/numbers"},
-		{"POST", "/wallet/transactions", route.Wallet, "/wallet/transactions"},
-		{"PUT", "/rates", route.Wallet, "/rates"},
-		{"PUT", "/contacts/+15550100/consent", route.Contacts, "/contacts/{phone_e164}/consent"},
-		{"DELETE", "/contacts/+15550100", route.Contacts, "/contacts/{phone_e164}"},
-		{"PATCH", "/webhook-subscriptions/" + anID, route.Webhooks, "/webhook-subscriptions/{subscription_id}"},
-		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", route.Webhooks, "/webhook-subscriptions/*"},
+		{"POST", "/agents", proxy.Calls, "/agents"},
+		{"PATCH", "/agents/" + anID, proxy.Calls, "/agents/{agent_id}"},
+		{"POST", "/numbers", proxy.Dialer, "/numbers"},
+		{"POST", "/wallet/transactions", proxy.Wallet, "/wallet/transactions"},
+		{"PUT", "/rates", proxy.Wallet, "/rates"},
+		{"PUT", "/contacts/+15550100/consent", proxy.Contacts, "/contacts/{phone_e164}/consent"},
+		{"DELETE", "/contacts/+15550100", proxy.Contacts, "/contacts/{phone_e164}"},
+		{"PATCH", "/webhook-subscriptions/" + anID, proxy.Webhooks, "/webhook-subscriptions/{subscription_id}"},
+		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks, "/webhook-subscriptions/*"},
 	} {
 		r.answers(func(w http.ResponseWriter, h heard) bool {
 			w.Header().Set("Content-Type", "application/json")
@@ -112,7 +112,7 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 	if got := r.operator("GET", base+"/consent-records?phone=%2B15550100&limit=3", ""); got.status != 200 {
 		t.Errorf("GET = %d %s", got.status, got.body)
 	}
-	if heard := r.asked(route.Contacts); heard[len(heard)-1].uri != base+"/consent-records?phone=%2B15550100&limit=3" {
+	if heard := r.asked(proxy.Contacts); heard[len(heard)-1].uri != base+"/consent-records?phone=%2B15550100&limit=3" {
 		t.Errorf("it arrived as %s", heard[len(heard)-1].uri)
 	}
 	r.answers(func(w http.ResponseWriter, _ heard) bool {
@@ -131,7 +131,7 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 	} else if got := r.count("audit_intents"); got != 0 {
 		t.Errorf(`r.count("audit_intents") = %v, want 0`, got)
 	}
-	before := len(r.asked(route.Calls))
+	before := len(r.asked(proxy.Calls))
 	for _, path := range []string{"/admin/v1/workspaces/" + anID + "/agents", "/admin/v1/workspaces/x/agents", base + "/nothing"} {
 		if got := r.operator("POST", path, "{}"); got.status != 404 {
 			t.Errorf("POST %s: got.status = %v, want 404; got.body = %s", path, got.status, got.body)
@@ -139,7 +139,7 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 			t.Errorf(`POST %s: got.code() = %q, want "not_found"; got.body = %s`, path, got.code(), got.body)
 		}
 	}
-	if len(r.asked(route.Calls)) != before {
+	if len(r.asked(proxy.Calls)) != before {
 		t.Error("an unknown workspace reached an owner")
 	}
 }
@@ -170,7 +170,7 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 	if err := r.store.Intend(t.Context(), intent); err != nil {
 		t.Fatal(err)
 	}
-	sweeper := sweeping.New(r.store)
+	sweeper := retention.New(r.store)
 	if err := sweeper.Sweep(t.Context(), time.Hour); err != nil {
 		t.Fatalf("a young intent was swept: Sweep: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {

@@ -13,14 +13,12 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/gateway/internal/admitting"
-	"ringfence.dev/services/gateway/internal/forwarding"
-	"ringfence.dev/services/gateway/internal/quota"
-	"ringfence.dev/services/gateway/internal/reference"
-	"ringfence.dev/services/gateway/internal/route"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/auth"
+	"ringfence.dev/services/gateway/internal/proxy"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 // refusedBody is how long the body of a request that is refused may keep its answer waiting.
@@ -28,17 +26,17 @@ const refusedBody = time.Second
 
 // Public is the customer's address.
 type Public struct {
-	door  *admitting.Door
-	peers *forwarding.Peers
+	door  *auth.Authenticator
+	peers *proxy.Upstreams
 	ready *Readiness
-	shelf *reference.Shelf
-	table route.Table
-	open  route.Table
+	shelf *Docs
+	table proxy.Table
+	open  proxy.Table
 }
 
 // NewPublic is the handler of the customer's address. It routes by itself: the path is judged as it was sent.
-func NewPublic(door *admitting.Door, peers *forwarding.Peers, ready *Readiness, shelf *reference.Shelf, tel *telemetry.Telemetry) http.Handler {
-	p := &Public{door: door, peers: peers, ready: ready, shelf: shelf, table: route.Public(), open: route.Open()}
+func NewPublic(door *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs, tel *telemetry.Telemetry) http.Handler {
+	p := &Public{door: door, peers: peers, ready: ready, shelf: shelf, table: proxy.Public(), open: proxy.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }
 
@@ -52,7 +50,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Request-Id", requestID.String())
 	if open, ok := p.openRoute(r.URL); ok {
 		telemetry.Route(ctx, open.Template)
-		if open.Owner == route.Dialer {
+		if open.Owner == proxy.Dialer {
 			return p.recording(w, r, open, requestID)
 		}
 		maps.Copy(w.Header(), Uncounted())
@@ -67,7 +65,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	httpserver.Hurry(w, r, refusedBody)
-	holder, standing, err := p.door.Admit(r) // 401, 429
+	holder, standing, err := p.door.Authenticate(r) // 401, 429
 	standing.Write(w.Header())
 	if err != nil {
 		return err
@@ -76,7 +74,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := included(holder.Workspace(), r.URL); err != nil {
 		return err
 	}
-	if holder.Access != trust.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if holder.Access != serviceauth.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
 	}
 	if !found {
@@ -88,15 +86,15 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := readable(r.URL); err != nil {
 		return err
 	}
-	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{
+	return p.peers.Forward(w, r, match.Owner, match.Path, serviceauth.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	})
 }
 
 // recording hands a link to the dialer, which has signed nothing less than this recording for this hour. Whoever has no key counts by address.
-func (p *Public) recording(w http.ResponseWriter, r *http.Request, open route.Match, requestID uuid.UUID) error {
+func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBody)
-	standing, err := p.door.Visit(r)
+	standing, err := p.door.LimitAnonymous(r)
 	standing.Write(w.Header())
 	if err != nil {
 		return err
@@ -104,7 +102,7 @@ func (p *Public) recording(w http.ResponseWriter, r *http.Request, open route.Ma
 	if !open.Allows(r.Method) {
 		return httpserver.WrongMethod(w, r.Method, open.Allow()...)
 	}
-	return p.peers.Fetch(w, r, open.Owner, open.Path, trust.Caller{RequestID: requestID, Access: trust.Read})
+	return p.peers.Fetch(w, r, open.Owner, open.Path, serviceauth.Caller{RequestID: requestID, Access: serviceauth.Read})
 }
 
 // readable answers 422 for a query that url.Values would read in part.
@@ -118,12 +116,12 @@ func readable(address *url.URL) error {
 // Uncounted are the rate-limit headers of answers that do not count.
 func Uncounted() http.Header {
 	header := http.Header{}
-	quota.Anonymous.Standing(true, 0).Write(header)
+	ratelimit.Anonymous.Status(true, 0).Write(header)
 	return header
 }
 
 // openRoute finds the paths that need no key. The two folders may end with a slash.
-func (p *Public) openRoute(path *url.URL) (route.Match, bool) {
+func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	if path.Path == "/docs/" || path.Path == "/docs/guides/" {
 		path = &url.URL{Path: strings.TrimSuffix(path.Path, "/")}
 	}
@@ -131,13 +129,13 @@ func (p *Public) openRoute(path *url.URL) (route.Match, bool) {
 }
 
 // included answers 403 for what the plan does not include.
-func included(w workspace.Workspace, path *url.URL) error {
+func included(w workspaces.Workspace, path *url.URL) error {
 	switch {
-	case w.Status == workspace.Suspended:
+	case w.Status == workspaces.Suspended:
 		return apierr.New(http.StatusForbidden, "api_not_enabled", "This workspace is suspended. Ask the operator of the service.")
 	case !w.API():
 		return apierr.New(http.StatusForbidden, "api_not_enabled", "The plan %s does not include API access. Change to growth or scale.", w.Plan)
-	case !w.Webhooks() && route.InWebhooks(path):
+	case !w.Webhooks() && proxy.InWebhooks(path):
 		return apierr.New(http.StatusForbidden, "webhooks_not_enabled", "The plan %s does not include webhooks. Change to growth or scale.", w.Plan)
 	}
 	return nil

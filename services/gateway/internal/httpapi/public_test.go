@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/services/gateway/internal/proxy"
 )
 
 const anID = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
@@ -56,14 +56,14 @@ func TestPublic_OrderOfChecks(t *testing.T) {
 		{"a GET where only POST is", "GET", "/v1/opt-outs", read, 405, "method_not_allowed"},
 		{"a malformed query", "GET", "/v1/calls?status=%zz", read, 422, "validation_error"},
 	} {
-		before := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet))
+		before := len(r.asked(proxy.Calls)) + len(r.asked(proxy.Webhooks)) + len(r.asked(proxy.Wallet))
 		got := r.customer(row.method, row.path, row.key, "")
 		if got.status != row.status {
 			t.Errorf("%s: got.status = %v, want %v; got.body = %s", row.name, got.status, row.status, got.body)
 		} else if got.code() != row.code {
 			t.Errorf("%s: got.code() = %q, want %q; got.body = %s", row.name, got.code(), row.code, got.body)
 		}
-		if after := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet)); after != before {
+		if after := len(r.asked(proxy.Calls)) + len(r.asked(proxy.Webhooks)) + len(r.asked(proxy.Wallet)); after != before {
 			t.Errorf("%s: it reached an owner", row.name)
 		}
 		mustHaveHeaders(t, row.name, got)
@@ -100,19 +100,19 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 	read, _ := r.key(workspaceID, "read")
 	write, _ := r.key(workspaceID, "write")
 	for _, row := range []struct{ method, path, owner string }{
-		{"GET", "/v1/calls?limit=3", route.Calls},
-		{"POST", "/v1/calls", route.Calls},
-		{"GET", "/v1/calls/" + anID + "/recording", route.Calls},
-		{"POST", "/v1/call-requests/" + anID + "/cancel", route.Calls},
-		{"PATCH", "/v1/contacts/" + anID, route.Contacts},
-		{"DELETE", "/v1/opt-outs/+15550100", route.Contacts},
-		{"GET", "/v1/wallet", route.Wallet},
-		{"POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", route.Webhooks},
-		{"HEAD", "/v1/call-requests", route.Calls},
+		{"GET", "/v1/calls?limit=3", proxy.Calls},
+		{"POST", "/v1/calls", proxy.Calls},
+		{"GET", "/v1/calls/" + anID + "/recording", proxy.Calls},
+		{"POST", "/v1/call-requests/" + anID + "/cancel", proxy.Calls},
+		{"PATCH", "/v1/contacts/" + anID, proxy.Contacts},
+		{"DELETE", "/v1/opt-outs/+15550100", proxy.Contacts},
+		{"GET", "/v1/wallet", proxy.Wallet},
+		{"POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", proxy.Webhooks},
+		{"HEAD", "/v1/call-requests", proxy.Calls},
 	} {
-		key, access := read, trust.Read
+		key, access := read, serviceauth.Read
 		if row.method != "GET" && row.method != "HEAD" {
-			key, access = write, trust.Write
+			key, access = write, serviceauth.Write
 		}
 		before := len(r.asked(row.owner))
 		got := r.customer(row.method, row.path, key, `{"a":1}`)
@@ -129,7 +129,7 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 		}
 		mustHaveHeaders(t, row.path, got)
 		last := heard[len(heard)-1]
-		want := trust.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
+		want := serviceauth.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
 		if last.caller != want {
 			t.Errorf("last.caller = %v, want %v", last.caller, want)
 		}
@@ -169,7 +169,7 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 		"Idempotency-Key":     {"order-7"},
 		"Content-Type":        {"application/json"},
 	})
-	heard := r.asked(route.Calls)
+	heard := r.asked(proxy.Calls)
 	if got.status != http.StatusOK {
 		t.Fatalf("POST: got.status = %v, want %v; got.body = %s", got.status, http.StatusOK, got.body)
 	}
@@ -181,9 +181,9 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 			t.Errorf("%s = %q arrived", name, value)
 		}
 	}
-	if len(heard[0].header.Values(trust.CallerHeader)) != 1 {
+	if len(heard[0].header.Values(serviceauth.CallerHeader)) != 1 {
 		t.Fatalf("headers: length of heard[0].header.Values(trust.CallerHeader) = %v, want 1",
-			len(heard[0].header.Values(trust.CallerHeader)))
+			len(heard[0].header.Values(serviceauth.CallerHeader)))
 	}
 	if heard[0].header.Get("Idempotency-Key") != "order-7" {
 		t.Errorf("headers: Idempotency-Key = %q, want \"order-7\"", heard[0].header.Get("Idempotency-Key"))
@@ -208,7 +208,7 @@ func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
 	got := send(t, "POST", r.public.URL+"/v1/contacts", key, `{"phone_e164":"+14155550101"}`,
 		http.Header{"Idempotency-Key": {"a"}, "X-Idempotency-Key": {"b"}})
 	posts := 0
-	for _, h := range r.asked(route.Contacts) {
+	for _, h := range r.asked(proxy.Contacts) {
 		if h.method == http.MethodPost {
 			posts++
 		}
@@ -254,7 +254,7 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 		if got := rawGET(t, r.public, path, key); got.status != http.StatusOK {
 			t.Errorf("%s = %d %s", path, got.status, got.body)
 		}
-		heard := append(r.asked(route.Calls), r.asked(route.Contacts)...)
+		heard := append(r.asked(proxy.Calls), r.asked(proxy.Contacts)...)
 		if !strings.Contains(uris(heard), want+"\n") {
 			t.Errorf("%s arrived as %s, want %s", path, uris(heard), want)
 		}
@@ -316,7 +316,7 @@ func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
 	if got := r.customer("POST", "/v1/calls", key, large[:httpserver.MaxBody]); got.status != http.StatusOK {
 		t.Errorf("a body at the limit = %d %s", got.status, got.body)
 	}
-	if n := len(r.asked(route.Calls)); n != 1 {
+	if n := len(r.asked(proxy.Calls)); n != 1 {
 		t.Errorf("calls was asked %d times, want once", n)
 	}
 }
@@ -326,7 +326,7 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	r := newRig(t)
 	workspace := r.workspace("")
 	key, _ := r.key(workspace, "write")
-	r.owners[route.Wallet].Close()
+	r.owners[proxy.Wallet].Close()
 	got := r.customer("GET", "/v1/wallet", key, "")
 	if got.status != 503 {
 		t.Errorf("wallet: got.status = %v, want 503", got.status)

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/service"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -39,7 +39,7 @@ type Readiness struct {
 
 // NewReadiness takes READY_URLS: name=url. A name may stand twice, for replicas: one that is ready will do.
 func NewReadiness(entries []string) (*Readiness, error) {
-	r := &Readiness{probes: map[string][]string{}, client: trust.Client()}
+	r := &Readiness{probes: map[string][]string{}, client: serviceauth.Client()}
 	for _, entry := range entries {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {

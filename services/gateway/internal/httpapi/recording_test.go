@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 )
 
 const aRecording = "/recordings/01990000-0000-7000-8000-000000000001/2026/11/21/01990000-0000-7000-8000-000000000002.wav"
@@ -70,8 +70,8 @@ func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
 	if h.caller.WorkspaceID != uuid.Nil {
 		t.Errorf("h.caller.WorkspaceID = %v, want %v", h.caller.WorkspaceID, uuid.Nil)
 	}
-	if h.caller.Access != trust.Read {
-		t.Errorf("h.caller.Access = %v, want %v", h.caller.Access, trust.Read)
+	if h.caller.Access != serviceauth.Read {
+		t.Errorf("h.caller.Access = %v, want %v", h.caller.Access, serviceauth.Read)
 	}
 	if h.caller.Operator != "" {
 		t.Errorf("h.caller.Operator = %q, want \"\"", h.caller.Operator)

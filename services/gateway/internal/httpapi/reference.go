@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/services/gateway/internal/reference"
 )
 
 // referenceKept is how long a document may be shown without asking again; after it the ETag spares the body.
@@ -34,7 +33,7 @@ func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
 	header.Set("ETag", tag)
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("Cache-Control", referenceKept)
-	header.Set("Content-Security-Policy", reference.Policy)
+	header.Set("Content-Security-Policy", Policy)
 	header.Set("Referrer-Policy", "no-referrer")
 	if holds(r, tag) {
 		w.WriteHeader(http.StatusNotModified)

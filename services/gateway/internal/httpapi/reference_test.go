@@ -11,7 +11,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/reference"
+	"ringfence.dev/services/gateway/internal/httpapi"
 )
 
 // look asks as a browser without a key; it sends pairs of a header's name and value, and no Accept-Encoding of its own.
@@ -78,9 +78,9 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 		if got.status != 200 {
 			t.Errorf("%s: got.status = %v, want 200", path, got.status)
 		}
-		if got.header.Get("Content-Security-Policy") != reference.Policy {
+		if got.header.Get("Content-Security-Policy") != httpapi.Policy {
 			t.Errorf("%s: Content-Security-Policy = %v, want %v", path, got.header.Get("Content-Security-Policy"),
-				reference.Policy)
+				httpapi.Policy)
 		}
 		if !strings.Contains(got.header.Get("Cache-Control"), "max-age=") {
 			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")

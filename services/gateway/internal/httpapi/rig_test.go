@@ -19,15 +19,13 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/gateway/internal/admitting"
-	"ringfence.dev/services/gateway/internal/apikey"
-	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/httpapi"
-	"ringfence.dev/services/gateway/internal/reference"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/migrations"
 )
@@ -41,7 +39,7 @@ type heard struct {
 	uri    string
 	header http.Header
 	body   string
-	caller trust.Caller
+	caller serviceauth.Caller
 }
 
 // rig is one gateway (or more over one database) with five owners that record what they are asked.
@@ -52,8 +50,8 @@ type rig struct {
 	public *httptest.Server
 	admin  *httptest.Server
 	owners map[string]*httptest.Server
-	peers  *forwarding.Peers
-	pepper apikey.Pepper
+	peers  *proxy.Upstreams
+	pepper apikeys.Pepper
 
 	mu     sync.Mutex
 	heard  []heard
@@ -67,13 +65,13 @@ func newRig(t testing.TB) *rig {
 	r := &rig{t: t, owners: map[string]*httptest.Server{}, settings: map[string]*settingOwner{}}
 	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	r.store = store.New(r.pool, nil)
-	gateway, err := trust.New(trust.Gateway, trust.Config{SigningKey: seed()})
+	gateway, err := serviceauth.New(serviceauth.Gateway, serviceauth.Config{SigningKey: seed()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	urls := map[string]string{}
-	for _, owner := range []string{route.Calls, route.Contacts, route.Dialer, route.Wallet, route.Webhooks} {
-		keys, err := trust.New(owner, trust.Config{SigningKey: seed(), TrustedKeys: []string{"gateway=" + gateway.Public()}})
+	for _, owner := range []string{proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Wallet, proxy.Webhooks} {
+		keys, err := serviceauth.New(owner, serviceauth.Config{SigningKey: seed(), TrustedKeys: []string{"gateway=" + gateway.Public()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,11 +80,11 @@ func newRig(t testing.TB) *rig {
 		t.Cleanup(server.Close)
 		r.owners[owner], urls[owner] = server, server.URL
 	}
-	if r.peers, err = forwarding.New(gateway, urls); err != nil {
+	if r.peers, err = proxy.New(gateway, urls); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.peers.Close)
-	if r.pepper, err = apikey.NewPepper("pepper-of-the-test-0001"); err != nil {
+	if r.pepper, err = apikeys.NewPepper("pepper-of-the-test-0001"); err != nil {
 		t.Fatal(err)
 	}
 	hash := r.pepper.Hash(operatorToken)
@@ -106,7 +104,7 @@ func seed() string {
 // replica is one more gateway over the same database.
 func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	r.t.Helper()
-	proxies, err := admitting.ParseProxies([]string{"127.0.0.0/8"})
+	proxies, err := auth.ParseProxies([]string{"127.0.0.0/8"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -114,11 +112,11 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	shelf, err := reference.New()
+	shelf, err := httpapi.New()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	door := admitting.NewDoor(r.store, r.pepper, proxies)
+	door := auth.New(r.store, r.pepper, proxies)
 	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, shelf, nil))
 	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, ready, nil))
 	r.t.Cleanup(public.Close)
@@ -131,7 +129,7 @@ func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
 		h := heard{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),
-			body: string(body), caller: trust.CallerFrom(request.Context())}
+			body: string(body), caller: serviceauth.CallerFrom(request.Context())}
 		r.mu.Lock()
 		r.heard = append(r.heard, h)
 		answer := r.answer
@@ -204,7 +202,7 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	timetest.Check(t, read, "paths", "webhooks") // the API description has examples of requests
+	testkit.CheckTimestamps(t, read, "paths", "webhooks") // the API description has examples of requests
 	return answered{response.StatusCode, response.Header, string(read)}
 }
 

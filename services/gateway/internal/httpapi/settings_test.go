@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
@@ -34,10 +34,10 @@ type settingOwner struct {
 	policies []string
 }
 
-func (o *settingOwner) handler(keys *trust.Keys, rest http.Handler) http.Handler {
+func (o *settingOwner) handler(keys *serviceauth.Keys, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(settingsv1connect.NewSettingServiceHandler(o, keys.Answer(trust.Gateway)))
-	mux.Handle(settingsv1connect.NewPolicyServiceHandler(o, keys.Answer(trust.Gateway)))
+	mux.Handle(settingsv1connect.NewSettingServiceHandler(o, keys.Answer(serviceauth.Gateway)))
+	mux.Handle(settingsv1connect.NewPolicyServiceHandler(o, keys.Answer(serviceauth.Gateway)))
 	mux.Handle("/", rest)
 	return mux
 }
@@ -131,7 +131,7 @@ func TestCreateWorkspace_EveryServiceAppliesTheCommittedWorkspace(t *testing.T) 
 	if got := event.GetWorkspace().GetCallingPolicy(); !proto.Equal(got, want) {
 		t.Errorf("calling policy = %v, want %v", got, want)
 	}
-	if diff := cmp.Diff([]string{`{"packs":["us"]}`}, r.settings[route.Contacts].policies); diff != "" {
+	if diff := cmp.Diff([]string{`{"packs":["us"]}`}, r.settings[proxy.Contacts].policies); diff != "" {
 		t.Errorf("policies that were checked (-want +got):\n%s", diff)
 	}
 }
@@ -141,7 +141,7 @@ func TestChangeWorkspace_IsCommittedBeforeItIsApplied(t *testing.T) {
 	r := newRig(t)
 	id := r.workspace("")
 	var stored string
-	r.settings[route.Calls].onApply(func(ctx context.Context, _ *eventv1.WorkspaceEvent) error {
+	r.settings[proxy.Calls].onApply(func(ctx context.Context, _ *eventv1.WorkspaceEvent) error {
 		return r.pool.QueryRow(ctx, "SELECT destinations::text FROM workspaces WHERE id = $1", id).Scan(&stored)
 	})
 	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`); got.status != http.StatusOK {
@@ -160,7 +160,7 @@ func TestChangeWorkspace_OnlyTheServicesThatActOnItMustConfirm(t *testing.T) {
 		t.Fatalf("PATCH = %d %s, want 200", got.status, got.body)
 	}
 	want := map[string][]int64{
-		route.Calls: {1, 2}, route.Dialer: {1, 2}, route.Contacts: {1}, route.Wallet: {1}, route.Webhooks: {1},
+		proxy.Calls: {1, 2}, proxy.Dialer: {1, 2}, proxy.Contacts: {1}, proxy.Wallet: {1}, proxy.Webhooks: {1},
 	}
 	for service, owner := range r.settings {
 		if diff := cmp.Diff(want[service], owner.versions()); diff != "" {
@@ -182,7 +182,7 @@ func TestChangeWorkspace_FailedCommitAppliesNothing(t *testing.T) {
 	if got.status != http.StatusInternalServerError {
 		t.Errorf("PATCH = %d %s, want 500", got.status, got.body)
 	}
-	if diff := cmp.Diff([]int64{1}, r.settings[route.Contacts].versions()); diff != "" {
+	if diff := cmp.Diff([]int64{1}, r.settings[proxy.Contacts].versions()); diff != "" {
 		t.Errorf("versions that contacts-compliance received (-want +got):\n%s", diff)
 	}
 }
@@ -191,7 +191,7 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
-	r.owners[route.Calls].Close()
+	r.owners[proxy.Calls].Close()
 	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`)
 	if got.status != http.StatusServiceUnavailable {
 		t.Errorf("PATCH = %d %s, want 503", got.status, got.body)
@@ -206,7 +206,7 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 	if after := got.header.Get("Retry-After"); after != "2" {
 		t.Errorf("Retry-After = %q, want 2", after)
 	}
-	if diff := cmp.Diff([]int64{1, 2}, r.settings[route.Dialer].versions()); diff != "" {
+	if diff := cmp.Diff([]int64{1, 2}, r.settings[proxy.Dialer].versions()); diff != "" {
 		t.Errorf("versions that dialer received (-want +got):\n%s", diff)
 	}
 	events := r.events()
@@ -231,7 +231,7 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 func TestCreateWorkspace_ServiceDownIs503AndNamesTheWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.owners[route.Wallet].Close()
+	r.owners[proxy.Wallet].Close()
 	got := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"growth","currency":"USD"}`)
 	if got.status != http.StatusServiceUnavailable {
 		t.Errorf("POST = %d %s, want 503", got.status, got.body)
@@ -248,7 +248,7 @@ func TestWorkspace_InvalidPolicyIsRefusedAndNothingIsStored(t *testing.T) {
 	r := newRig(t)
 	id := r.workspace("")
 	const fault = "calling_policy.window.start must be before window.end (24:00 ends a day)."
-	r.settings[route.Contacts].policyFault = fault
+	r.settings[proxy.Contacts].policyFault = fault
 	for method, path := range map[string]string{"POST": "/admin/v1/workspaces", "PATCH": "/admin/v1/workspaces/" + id} {
 		got := r.operator(method, path, `{"name":"B","plan":"growth","currency":"USD","calling_policy":{"window":{}}}`)
 		if got.status != http.StatusUnprocessableEntity {
@@ -261,7 +261,7 @@ func TestWorkspace_InvalidPolicyIsRefusedAndNothingIsStored(t *testing.T) {
 			t.Errorf("%s: body = %s, want the message %q", method, got.body, fault)
 		}
 	}
-	r.owners[route.Contacts].Close()
+	r.owners[proxy.Contacts].Close()
 	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"calling_policy":{"window":{}}}`)
 	if got.status != http.StatusServiceUnavailable {
 		t.Errorf("PATCH while contacts-compliance is down = %d %s, want 503", got.status, got.body)
@@ -309,7 +309,7 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 		t.Errorf("max_live_calls = %d, want 9", stored.MaxLiveCalls)
 	}
 	var newest *eventv1.WorkspaceEvent
-	for _, event := range r.settings[route.Contacts].applied {
+	for _, event := range r.settings[proxy.Contacts].applied {
 		if event.GetVersion() > newest.GetVersion() {
 			newest = event
 		}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"ringfence.dev/libs/timetest"
+	"ringfence.dev/libs/testkit"
 )
 
 // The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
@@ -29,7 +29,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		"/admin/v1/audit?limit=1&workspace_id=" + id:        4, // occurred_at, and created_at and revoked_at of the key
 	} {
 		got := r.operator(http.MethodGet, path, "")
-		if found := timetest.Check(t, []byte(got.body)); found != want {
+		if found := testkit.CheckTimestamps(t, []byte(got.body)); found != want {
 			t.Errorf("GET %s: %d timestamps in %s, want %d", path, found, got.body, want)
 		}
 	}

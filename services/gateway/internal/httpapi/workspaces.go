@@ -8,38 +8,37 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 type workspaceView struct {
-	ID                 uuid.UUID           `json:"id"`
-	Name               string              `json:"name"`
-	Plan               workspace.Plan      `json:"plan"`
-	Currency           string              `json:"currency"`
-	Status             workspace.Status    `json:"status"`
-	CallingPolicy      json.RawMessage     `json:"calling_policy"`
-	Features           workspace.Features  `json:"features"`
-	RateLimitPerMinute *int32              `json:"rate_limit_per_minute"`
-	MaxLiveCalls       int32               `json:"max_live_calls"`
-	CallsPerSecond     int32               `json:"calls_per_second"`
-	Destinations       []string            `json:"destinations"`
-	Retention          workspace.Retention `json:"retention"`
-	CreatedAt          openapi.Timestamp   `json:"created_at"`
-	UpdatedAt          openapi.Timestamp   `json:"updated_at"`
+	ID                 uuid.UUID            `json:"id"`
+	Name               string               `json:"name"`
+	Plan               workspaces.Plan      `json:"plan"`
+	Currency           string               `json:"currency"`
+	Status             workspaces.Status    `json:"status"`
+	CallingPolicy      json.RawMessage      `json:"calling_policy"`
+	Features           workspaces.Features  `json:"features"`
+	RateLimitPerMinute *int32               `json:"rate_limit_per_minute"`
+	MaxLiveCalls       int32                `json:"max_live_calls"`
+	CallsPerSecond     int32                `json:"calls_per_second"`
+	Destinations       []string             `json:"destinations"`
+	Retention          workspaces.Retention `json:"retention"`
+	CreatedAt          openapi.Timestamp    `json:"created_at"`
+	UpdatedAt          openapi.Timestamp    `json:"updated_at"`
 }
 
-func viewWorkspace(w workspace.Workspace) workspaceView {
+func viewWorkspace(w workspaces.Workspace) workspaceView {
 	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(instant.Of(w.ID)),
+		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(page.TimeOf(w.ID)),
 		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
 }
 
 // workspaceState is what the audit keeps: the view itself, which holds no secret.
-func workspaceState(w workspace.Workspace) []byte {
+func workspaceState(w workspaces.Workspace) []byte {
 	state, err := json.Marshal(viewWorkspace(w))
 	if err != nil {
 		return nil // a policy that is no JSON never got this far
@@ -70,7 +69,7 @@ func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {
 // createWorkspace handles POST /admin/v1/workspaces. It responds when every service has stored the
 // workspace.
 func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
-	var body workspace.Change
+	var body workspaces.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	operator := actorOf(r)
-	made, err := workspace.New(id, operator.operator, body)
+	made, err := workspaces.New(id, operator.operator, body)
 	if err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.peers.ApplyWorkspace(ctx, "Workspace "+id.String(), saved.Event(), workspace.AllServices()); err != nil {
+	if err := a.peers.ApplyWorkspace(ctx, "Workspace "+id.String(), saved.Event(), workspaces.AllServices()); err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
@@ -103,7 +102,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 
 // checkPolicy returns 422 if the body has a calling policy that contacts-compliance refuses. The
 // default policy is always valid.
-func (a *Admin) checkPolicy(ctx context.Context, body workspace.Change) error {
+func (a *Admin) checkPolicy(ctx context.Context, body workspaces.Change) error {
 	if body.CallingPolicy.Value == nil {
 		return nil
 	}
@@ -117,7 +116,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var body workspace.Change
+	var body workspaces.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	saved, err := a.store.ChangeWorkspace(ctx, before.ID, done(change, http.StatusOK), workspaceState,
-		func(stored workspace.Workspace) (workspace.Workspace, error) {
+		func(stored workspaces.Workspace) (workspaces.Workspace, error) {
 			return stored.Changed(operator.operator, body)
 		})
 	if err != nil {

@@ -10,39 +10,39 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/quota"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Holder is what a key in use stands for: who and what its workspace may.
-type Holder struct {
+// Principal is what a key in use stands for: who and what its workspace may.
+type Principal struct {
 	KeyID              uuid.UUID
 	WorkspaceID        uuid.UUID
-	Access             trust.Access
-	Plan               workspace.Plan
-	Status             workspace.Status
-	Features           workspace.Features
+	Access             serviceauth.Access
+	Plan               workspaces.Plan
+	Status             workspaces.Status
+	Features           workspaces.Features
 	RateLimitPerMinute *int32
 }
 
 // Workspace is the holder's, as far as admission needs it.
-func (h Holder) Workspace() workspace.Workspace {
-	return workspace.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
+func (h Principal) Workspace() workspaces.Workspace {
+	return workspaces.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
 }
 
 // Policy returns the request rate of the holder's keys.
-func (h Holder) Policy() quota.Policy { return quota.Policy(h.Workspace().RatePerMinute()) }
+func (h Principal) Policy() ratelimit.Policy { return ratelimit.Policy(h.Workspace().RatePerMinute()) }
 
 const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 WHERE k.hash = @hash AND k.revoked_at IS NULL`
 
-// HolderOf returns the holder of a key, or pg.ErrNotFound if the key is unknown or revoked.
-func (s *Store) HolderOf(ctx context.Context, hash apikey.Hash) (Holder, error) {
-	found, err := pg.One[Holder](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
+// PrincipalOf returns the holder of a key, or pg.ErrNotFound if the key is unknown or revoked.
+func (s *Store) PrincipalOf(ctx context.Context, hash apikeys.Hash) (Principal, error) {
+	found, err := pg.One[Principal](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
 		return found, fmt.Errorf("holder of a key: %w", err)
 	}
@@ -54,8 +54,8 @@ const keyColumns = `id, workspace_id, name, access, prefix, created_at, revoked_
 const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @workspace AND id = @id`
 
 // Key is one key of a workspace, revoked or not, or pg.ErrNotFound.
-func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikey.Key, error) {
-	found, err := pg.One[apikey.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikeys.Key, error) {
+	found, err := pg.One[apikeys.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
 	if err != nil {
 		return found, fmt.Errorf("key %s: %w", id, err)
 	}
@@ -67,13 +67,13 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 	ORDER BY id DESC LIMIT @rows`
 
 // Keys is a page of a workspace's keys, revoked ones too, newest first.
-func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]apikey.Key, error) {
+func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]apikeys.Key, error) {
 	if asked.After != uuid.Nil {
 		if _, err := s.Key(ctx, workspaceID, asked.After); err != nil {
 			return nil, cursor(err)
 		}
 	}
-	found, err := pg.Many[apikey.Key](ctx, s.pool, listKeys,
+	found, err := pg.Many[apikeys.Key](ctx, s.pool, listKeys,
 		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
@@ -86,9 +86,9 @@ VALUES (@id, @workspace, @name, @access, @prefix, @hash)
 RETURNING ` + keyColumns
 
 // AddKey stores a key by its hash, with its audit row.
-func (s *Store) AddKey(ctx context.Context, key apikey.Key, hash apikey.Hash, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
+func (s *Store) AddKey(ctx context.Context, key apikeys.Key, hash apikeys.Hash, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = pg.One[apikey.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
+		saved, err = pg.One[apikeys.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
 			"name": key.Name, "access": key.Access, "prefix": key.Prefix, "hash": hash[:]})
 		if err != nil {
 			return err
@@ -107,12 +107,12 @@ WHERE workspace_id = @workspace AND id = @id AND revoked_at IS NULL
 RETURNING ` + keyColumns
 
 // RevokeKey ends a key, with its audit row. A key that was revoked before stays as it was, and nothing is written.
-func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
+func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = pg.One[apikey.Key](ctx, tx, revokeKey, args)
+		saved, err = pg.One[apikeys.Key](ctx, tx, revokeKey, args)
 		if errors.Is(err, pg.ErrNotFound) {
-			saved, err = pg.One[apikey.Key](ctx, tx, keyByID, args)
+			saved, err = pg.One[apikeys.Key](ctx, tx, keyByID, args)
 			return err
 		}
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/migrations"
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/gateway/internal/quota"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 // One statement decides, under the row's lock, so any number of replicas count as one. The clock is the database's, read once the row
@@ -50,20 +50,20 @@ const takeKeyTurn = `WITH holder AS (
 SELECT key_id, workspace_id, access, plan, status, features, rate_limit_per_minute, allowed, ahead FROM holder, counted`
 
 type keyTurn struct {
-	Holder
+	Principal
 	turn
 }
 
 // TakeKeyTurn counts one request of an API key. It returns the key's holder as it is now, and
 // pg.ErrNotFound if the key is revoked.
-func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Holder, quota.Standing, error) {
+func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Principal, ratelimit.Status, error) {
 	taken, err := pg.One[keyTurn](ctx, s.pool, takeKeyTurn, pgx.NamedArgs{
-		"key_id": keyID, "standard_rate": workspace.StandardRate, "scale_rate": workspace.ScaleRate,
+		"key_id": keyID, "standard_rate": workspaces.StandardRate, "scale_rate": workspaces.ScaleRate,
 	})
 	if err != nil {
-		return Holder{}, quota.Anonymous.Unknown(), fmt.Errorf("count a request of key %s: %w", keyID, err)
+		return Principal{}, ratelimit.Anonymous.Unknown(), fmt.Errorf("count a request of key %s: %w", keyID, err)
 	}
-	return taken.Holder, taken.Policy().Standing(taken.Allowed, taken.Ahead), nil
+	return taken.Principal, taken.Policy().Status(taken.Allowed, taken.Ahead), nil
 }
 
 type turn struct {
@@ -71,20 +71,20 @@ type turn struct {
 	Ahead   time.Duration
 }
 
-// TakeTurn counts one request of key and says where it stands.
-func (s *Store) TakeTurn(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
+// Allow counts one request of key and says where it stands.
+func (s *Store) Allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(),
 		"span": policy.Span()})
 	if err != nil {
 		return policy.Unknown(), fmt.Errorf("count a request: %w", err)
 	}
-	return policy.Standing(taken.Allowed, taken.Ahead), nil
+	return policy.Status(taken.Allowed, taken.Ahead), nil
 }
 
 const forgetTurns = `DELETE FROM rate_limits WHERE tat < now() - interval '1 minute'`
 
-// ForgetTurns deletes the counts of those who have their whole limit again, and says how many.
-func (s *Store) ForgetTurns(ctx context.Context) (int64, error) {
+// DeleteExpiredLimits deletes the counts of those who have their whole limit again, and says how many.
+func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
 	tag, err := s.pool.Exec(ctx, forgetTurns)
 	if err != nil {
 		return 0, fmt.Errorf("forget counts: %w", err)

@@ -6,8 +6,8 @@ import (
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/gateway/internal/quota"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/gateway/internal/ratelimit"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/migrations"
 )
@@ -16,8 +16,8 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	st := store.New(pool, nil)
-	const policy quota.Policy = 2
-	if _, err := st.TakeTurn(t.Context(), "k", policy); err != nil {
+	const policy ratelimit.Policy = 2
+	if _, err := st.Allow(t.Context(), "k", policy); err != nil {
 		t.Fatal(err)
 	}
 	faster, err := pool.Begin(t.Context())
@@ -28,9 +28,9 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	if _, err := faster.Exec(t.Context(), `UPDATE rate_limits SET tat = now() WHERE key = 'k'`); err != nil {
 		t.Fatal(err)
 	}
-	waited := make(chan quota.Standing, 1)
+	waited := make(chan ratelimit.Status, 1)
 	go func() {
-		standing, err := st.TakeTurn(t.Context(), "k", policy)
+		standing, err := st.Allow(t.Context(), "k", policy)
 		if err != nil {
 			t.Error(err)
 		}
@@ -59,7 +59,7 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	if second.Reset > time.Minute {
 		t.Errorf("the second of two: second.Reset = %v, want at most %v", second.Reset, time.Minute)
 	}
-	third, err := st.TakeTurn(t.Context(), "k", policy)
+	third, err := st.Allow(t.Context(), "k", policy)
 	if err != nil {
 		t.Fatalf("the third of two: %v", err)
 	}

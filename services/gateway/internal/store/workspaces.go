@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/workspace"
+	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
 const workspaceColumns = `id, name, plan, currency, status, calling_policy, policy_operator, policy_version,
@@ -23,8 +23,8 @@ const workspaceColumns = `id, name, plan, currency, status, calling_policy, poli
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
 // Workspace is one tenant, or pg.ErrNotFound.
-func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspace.Workspace, error) {
-	found, err := pg.One[workspace.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
+func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspaces.Workspace, error) {
+	found, err := pg.One[workspaces.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
 	if err != nil {
 		return found, fmt.Errorf("workspace %s: %w", id, err)
 	}
@@ -36,13 +36,13 @@ const listWorkspaces = `SELECT ` + workspaceColumns + ` FROM workspaces
 	ORDER BY id DESC LIMIT @rows`
 
 // Workspaces is a page of tenants, newest first.
-func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspace.Workspace, error) {
+func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspaces.Workspace, error) {
 	if asked.After != uuid.Nil {
 		if _, err := s.Workspace(ctx, asked.After); err != nil {
 			return nil, cursor(err)
 		}
 	}
-	found, err := pg.Many[workspace.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
+	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
@@ -65,8 +65,8 @@ RETURNING ` + workspaceColumns
 
 // AddWorkspace commits a workspace with its event and its audit row.
 func (s *Store) AddWorkspace(
-	ctx context.Context, w workspace.Workspace, entry audit.Entry, state State,
-) (saved workspace.Workspace, err error) {
+	ctx context.Context, w workspaces.Workspace, entry audit.Entry, state State,
+) (saved workspaces.Workspace, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = saveWorkspace(ctx, tx, insertWorkspace, w, entry, state)
 		return err
@@ -92,10 +92,10 @@ RETURNING ` + workspaceColumns
 // An error of change is returned, and nothing is stored.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
-	change func(workspace.Workspace) (workspace.Workspace, error),
-) (saved workspace.Workspace, err error) {
+	change func(workspaces.Workspace) (workspaces.Workspace, error),
+) (saved workspaces.Workspace, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		before, err := pg.One[workspace.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
+		before, err := pg.One[workspaces.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
 		if err != nil {
 			return err
 		}
@@ -115,13 +115,13 @@ func (s *Store) ChangeWorkspace(
 }
 
 // State renders what the audit keeps of a workspace: the same view that the operator gets.
-type State func(workspace.Workspace) []byte
+type State func(workspaces.Workspace) []byte
 
 // saveWorkspace stores a workspace with its event and its audit row.
 func saveWorkspace(
-	ctx context.Context, tx pgx.Tx, statement string, w workspace.Workspace, entry audit.Entry, state State,
-) (workspace.Workspace, error) {
-	saved, err := pg.One[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
+	ctx context.Context, tx pgx.Tx, statement string, w workspaces.Workspace, entry audit.Entry, state State,
+) (workspaces.Workspace, error) {
+	saved, err := pg.One[workspaces.Workspace](ctx, tx, statement, pgx.NamedArgs{
 		"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
 		"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
 		"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,

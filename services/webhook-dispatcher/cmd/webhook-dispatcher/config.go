@@ -10,7 +10,6 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -18,7 +17,7 @@ import (
 type Config struct {
 	app.Config
 	Seal      seal.Config
-	Sending   sending.Config
+	Sending   dispatch.ClientConfig
 	Dispatch  dispatch.Config
 	Retention retention.Config
 }

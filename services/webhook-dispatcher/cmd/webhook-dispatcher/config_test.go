@@ -7,7 +7,6 @@ import (
 
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 )
 
 // An attempt may begin as late as its statement may take, and must end before its lease all the same.
@@ -28,7 +27,7 @@ func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
 			Dispatch: dispatch.Config{
 				RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1,
 			},
-			Sending: sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Retention: retention.Config{Keep: 24 * time.Hour},
+			Sending: dispatch.ClientConfig{Timeout: c.timeout, MaxPerHost: 1}, Retention: retention.Config{Keep: 24 * time.Hour},
 		}
 		err := cfg.check()
 		if (err == nil) != c.ok {

@@ -9,15 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/app"
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/resealing"
+	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
@@ -47,7 +46,7 @@ func spec() app.Spec[Config] {
 				if err != nil {
 					return err
 				}
-				return resealing.Walk{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
+				return keyrotation.Walk{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
 			},
 		}},
 	}
@@ -58,8 +57,8 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 	if err != nil {
 		return nil, err
 	}
-	reach := guard.New(cfg.Sending.AllowNetworks)
-	client, err := sending.New(cfg.Sending, reach)
+	reach := ssrf.New(cfg.Sending.AllowNetworks)
+	client, err := dispatch.NewClient(cfg.Sending, reach)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -23,7 +23,7 @@ func (c *Consumer) onCallEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
-	var events []delivery.Event
+	var events []deliveries.Event
 	var erasures []store.Erasure
 	recordOf := make([]int, 0, len(batch)) // the index of each event's record
 	for i, rec := range batch {
@@ -72,7 +72,7 @@ func (c *Consumer) onCallEvents(
 }
 
 // read returns a record as an event or as an erasure.
-func read(ctx context.Context, rec inbox.Record) (ev delivery.Event, erased *store.Erasure, err error) {
+func read(ctx context.Context, rec inbox.Record) (ev deliveries.Event, erased *store.Erasure, err error) {
 	var message eventv1.CallEvent
 	if err := rec.Decode(&message); err != nil {
 		return ev, nil, err
@@ -102,15 +102,15 @@ func read(ctx context.Context, rec inbox.Record) (ev delivery.Event, erased *sto
 	return ev, nil, kafka.Parkf("call event %T is newer than this build", message.GetEvent())
 }
 
-func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event, error) {
+func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (deliveries.Event, error) {
 	eventID, err := uuid.Parse(public.GetEventId())
 	if err != nil {
-		return delivery.Event{}, kafka.Parkf("event_id %q: %w", public.GetEventId(), err)
+		return deliveries.Event{}, kafka.Parkf("event_id %q: %w", public.GetEventId(), err)
 	}
 	if public.GetType() == "" || !json.Valid(public.GetBody()) || !fact.GetOccurredAt().IsValid() {
-		return delivery.Event{}, kafka.Parkf("event %s has no type, no time or a body that is not JSON", eventID)
+		return deliveries.Event{}, kafka.Parkf("event %s has no type, no time or a body that is not JSON", eventID)
 	}
-	return delivery.Event{
+	return deliveries.Event{
 		ID: eventID, Type: public.GetType(), Sequence: public.GetSequence(), Body: public.GetBody(), Erased: public.GetErased(),
 		CreatedAt: fact.GetOccurredAt().AsTime(),
 	}, nil

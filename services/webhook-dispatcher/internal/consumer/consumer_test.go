@@ -17,18 +17,18 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
@@ -143,7 +143,7 @@ func (h *house) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid
 func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
-	sub := subscription.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: url, Events: events}
+	sub := subscriptions.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: url, Events: events}
 	if err := h.store.Create(h.t.Context(), sub, "whsec_test"); err != nil {
 		h.t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.E
 
 func (h *house) await(sql string, want int, args ...any) {
 	h.t.Helper()
-	polltest.NoError(h.t, func() error {
+	testkit.NoError(h.t, func() error {
 		var n int
 		if err := h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n); err != nil {
 			return err

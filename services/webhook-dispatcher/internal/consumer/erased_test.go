@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -38,7 +38,7 @@ func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
 }
 
 // take claims what is due of a subscription.
-func (h *house) take(sub uuid.UUID, want int) []delivery.Work {
+func (h *house) take(sub uuid.UUID, want int) []deliveries.Work {
 	h.t.Helper()
 	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
 		Room: []store.Room{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
@@ -63,13 +63,13 @@ func (h *house) emptyBodies() int {
 }
 
 // answer ends an attempt at an endpoint that repeats what it was sent.
-func (h *house) answer(work delivery.Work, outcome delivery.Outcome) {
+func (h *house) answer(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
-	result := delivery.Result{
+	result := deliveries.Result{
 		DeliveryID: work.DeliveryID, Attempt: work.Attempt, Replay: work.Replay, Outcome: outcome, Delay: time.Hour,
-		Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, Excerpt: "you said " + secret, At: time.Now()},
+		Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, Excerpt: "you said " + secret, At: time.Now()},
 	}
-	done, err := h.store.Complete(h.t.Context(), []delivery.Result{result})
+	done, err := h.store.Complete(h.t.Context(), []deliveries.Result{result})
 	if err != nil {
 		h.t.Fatalf("Complete: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	h, ws, call, other, erasure := newHouse(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	sub := h.subscribe(ws, "call.ringing", "call.answered", "call.completed")
 	ids := map[string]uuid.UUID{}
-	var underWay delivery.Work
+	var underWay deliveries.Work
 	for n, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
 		f, id := spoken(call, ws, int32(n+1), kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
@@ -91,9 +91,9 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		work := h.take(sub, 1)
 		switch kind {
 		case "call.ringing":
-			h.answer(work[0], delivery.Over)
+			h.answer(work[0], deliveries.Over)
 		case "call.answered":
-			h.answer(work[0], delivery.Again)
+			h.answer(work[0], deliveries.Again)
 		case "call.completed":
 			underWay = work[0]
 		}
@@ -109,7 +109,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND `+holding, 1, other)
 	h.await(`SELECT count(*) FROM webhook_event WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
 	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
-	h.answer(underWay, delivery.Done)
+	h.answer(underWay, deliveries.Done)
 	h.await(`SELECT count(*) FROM webhook_attempt`, 3)
 	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
 	h.shown(sub, ws, call, erasure)
@@ -123,7 +123,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
-		h.answer(work, delivery.Done)
+		h.answer(work, deliveries.Done)
 	}
 	wantEqual(t, "emptied bodies after the retry", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM webhook_event WHERE body <> ''`, 1)
@@ -193,7 +193,7 @@ func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM webhook_queue`, 1)
 	wantEqual(t, "emptied bodies before the delivery", h.emptyBodies(), 0)
-	h.answer(h.take(sub, 1)[0], delivery.Done)
+	h.answer(h.take(sub, 1)[0], deliveries.Done)
 	wantEqual(t, "emptied bodies after the delivery", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
 }

@@ -17,17 +17,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // endpoint counts the deliveries it receives.
@@ -62,13 +61,13 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, err := sending.New(sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}, guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}))
+	client, err := dispatch.NewClient(dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}, ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := dispatch.New(st, client, dispatch.Config{
 		RetryDelays: []time.Duration{time.Second}, Lease: 20 * time.Second, MaxInFlight: 32, Poll: time.Hour,
-		Rule: subscription.FailureRule{Failures: 20, For: time.Hour, Exhausted: 3},
+		Rule: subscriptions.FailureRule{Failures: 20, For: time.Hour, Exhausted: 3},
 	}, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

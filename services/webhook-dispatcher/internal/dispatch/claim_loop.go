@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/crash"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/failpoint"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -162,7 +162,7 @@ func (d *Dispatcher) claim(ctx context.Context, rooms []store.Room) error {
 	}
 	d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
 	if len(claimed.Work) > 0 {
-		crash.Point("webhook-dispatcher: after claim")
+		failpoint.Inject("webhook-dispatcher: after claim")
 	}
 	requests, work, back := d.limits.start(rooms, claimed)
 	for i, w := range work {
@@ -175,7 +175,7 @@ func (d *Dispatcher) claim(ctx context.Context, rooms []store.Room) error {
 }
 
 // release gives back deliveries that were claimed and have no room.
-func (d *Dispatcher) release(ctx context.Context, back []delivery.Work) {
+func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
 	if err := d.store.Release(releasing, back); err != nil { // they are due again when their leases end

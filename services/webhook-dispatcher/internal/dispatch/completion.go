@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/crash"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/failpoint"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -18,14 +18,14 @@ import (
 func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)
-		crash.Point("webhook-dispatcher: before complete")
+		failpoint.Inject("webhook-dispatcher: before complete")
 		done, ok := d.complete(ctx, batch)
 		if !ok {
 			continue // ctx ended without a database; the leases bring the deliveries back
 		}
 		d.limits.wakeBlocked(done.Subscriptions)
 		for _, result := range batch {
-			if result.Outcome == delivery.Again && result.Delay < d.cfg.Poll {
+			if result.Outcome == deliveries.Again && result.Delay < d.cfg.Poll {
 				time.AfterFunc(result.Delay, d.Wake)
 			}
 		}
@@ -34,8 +34,8 @@ func (d *Dispatcher) completeLoop(ctx context.Context) {
 	d.health.done.Wait()
 }
 
-func (d *Dispatcher) collect(first delivery.Result) []delivery.Result {
-	batch := []delivery.Result{first}
+func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
+	batch := []deliveries.Result{first}
 	for len(batch) < batchSize {
 		select {
 		case next, open := <-d.results:
@@ -52,7 +52,7 @@ func (d *Dispatcher) collect(first delivery.Result) []delivery.Result {
 
 // complete retries until the batch is stored. If that takes longer than the leases, the results do
 // not count any more and the deliveries are sent again.
-func (d *Dispatcher) complete(ctx context.Context, batch []delivery.Result) (done store.Completed, ok bool) {
+func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)

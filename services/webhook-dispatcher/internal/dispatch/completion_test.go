@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // A result that waits until its lease has passed is sent again: what is not settled must not pile up behind a slow database.
@@ -27,7 +27,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	hook := newReceiver(t, nil)
 	sub, _ := r.subscribe(hook.URL)
 	const events = 2000
-	all := make([]delivery.Event, events)
+	all := make([]deliveries.Event, events)
 	for i := range all {
 		all[i] = r.event(uuid.New(), 1, "call.completed")
 	}
@@ -43,7 +43,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	cfg := config()
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM webhook_queue WHERE attempt > 0 AND due_at <= now()"); n < 200 {
 			return fmt.Errorf("%d leases have passed", n)
 		}
@@ -56,7 +56,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM webhook_queue"); n > 0 {
 			return fmt.Errorf("%d deliveries are open", n)
 		}
@@ -83,19 +83,19 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config()
-	cfg.Rule = subscription.FailureRule{Failures: 1}
+	cfg.Rule = subscriptions.FailureRule{Failures: 1}
 	d := r.dispatch(cfg)
 	bad.await(t, 1)
 	r.awaitLocked()
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
 	d.Wake()
-	r.awaitStatus(well, ev.ID, delivery.Delivered)
+	r.awaitStatus(well, ev.ID, deliveries.Delivered)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	polltest.NoError(t, func() error {
-		if sub := r.subscription(sick); sub.Status != subscription.Failed {
+	testkit.NoError(t, func() error {
+		if sub := r.subscription(sick); sub.Status != subscriptions.Failed {
 			return fmt.Errorf("the failing endpoint is %s", sub.Status)
 		}
 		return nil
@@ -122,7 +122,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 	hook.await(t, 1)
 	r.awaitLocked()
 	r.through(d, r.event(call, 2, "call.completed"))
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if d.claims(t) == 0 {
 			return fmt.Errorf("no claim was made in vain")
 		}
@@ -205,7 +205,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if lose.Load() {
 			return errors.New("the response of the database was not lost yet")
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -31,7 +31,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	const total = 30
-	events := make([]delivery.Event, total)
+	events := make([]deliveries.Event, total)
 	for i := range events {
 		events[i] = r.event(uuid.New(), 1, "call.completed")
 	}
@@ -45,7 +45,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	d := r.dispatch(config())
 	d.Wake()
 	recv.await(t, total)
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered'`); n != total {
 			return fmt.Errorf("%d of %d delivered", n, total)
 		}
@@ -59,14 +59,14 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 		}
 	}
 	for _, ev := range events {
-		if n := seen[delivery.ID(id, ev.ID).String()]; n != 1 {
+		if n := seen[deliveries.ID(id, ev.ID).String()]; n != 1 {
 			t.Errorf("delivery of event %s sent %d times by the survivor, want once", ev.ID, n)
 		}
 	}
 	// The dead process comes back and reports: its leases have passed, nothing changes.
-	late := make([]delivery.Result, len(inFlight))
+	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
-		late[i] = delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Timeout, At: time.Now()}}
+		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}}
 	}
 	wantEqual(t, "results settled by a late completion", r.complete(late...), 0)
 	wantEqual(t, "consecutive failures after a late completion", r.subscription(id).ConsecutiveFailures, 0)
@@ -89,14 +89,14 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 	}
 	wantEqual(t, "attempt of the second claim", second[0].Attempt, 2)
 	wantEqual(t, "retry of the second claim", second[0].Retry, false)
-	ok := delivery.Answer{Code: 200, At: time.Now()}
-	result := delivery.Result{DeliveryID: second[0].DeliveryID, Outcome: delivery.Done, Answer: ok}
+	ok := deliveries.Answer{Code: 200, At: time.Now()}
+	result := deliveries.Result{DeliveryID: second[0].DeliveryID, Outcome: deliveries.Done, Answer: ok}
 	result.Attempt = 1
 	wantEqual(t, "results settled by the stale attempt", r.complete(result), 0)
 	result.Attempt = 2
 	wantEqual(t, "results settled by the live attempt", r.complete(result), 1)
 	d := r.delivery(id, ev.ID)
-	wantEqual(t, "status", d.Status, delivery.Delivered)
+	wantEqual(t, "status", d.Status, deliveries.Delivered)
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
@@ -118,7 +118,7 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 		wantEqual(t, "attempt", work[0].Attempt, n)
 	}
 	r.dispatch(config())
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	wantEqual(t, "requests beyond the fifth attempt", len(recv.all()), 0)
 	interrupted := "interrupted"
 	if diff := cmp.Diff(&interrupted, r.delivery(id, ev.ID).LastError); diff != "" {
@@ -144,7 +144,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 		two.Wake()
 	}
 	recv.await(t, 4*calls)
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
 			return fmt.Errorf("%d rows of open work left", n)
 		}
@@ -231,7 +231,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 	if n := len(sink.all()); n != 1 {
 		t.Errorf("%d requests, want 1: the claim had counted the attempt", n)
 	}
-	r.awaitStatus(id, ev.ID, delivery.Delivered)
+	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 }
 
 // Nothing but the claim's own limit, a fifth of the lease, ends the statement here.
@@ -254,7 +254,7 @@ func TestClaim_GivesUpAStatementThatTakesTooLong(t *testing.T) {
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
 	r.awaitLocked()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n > 0 {
 			return fmt.Errorf("%d statements wait", n)
 		}

@@ -14,12 +14,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 
-	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Config is the part of the environment that the dispatcher reads.
@@ -34,7 +33,7 @@ type Config struct {
 	// Poll is the interval of reading the queue without being woken.
 	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"how often the queue is looked at unasked"`
 	// Rule decides when a subscription is disabled.
-	Rule subscription.FailureRule
+	Rule subscriptions.FailureRule
 }
 
 const (
@@ -50,24 +49,24 @@ const (
 // Dispatcher sends the deliveries of one schema. Any number of replicas can run.
 type Dispatcher struct {
 	store    *store.Store
-	client   *sending.Client
+	client   *Client
 	cfg      Config
-	schedule delivery.Schedule
+	schedule deliveries.Schedule
 	limits   *limits
 	metrics  *metrics
 
 	wake    chan struct{}
-	results chan delivery.Result
+	results chan deliveries.Result
 	sending sync.WaitGroup
 	health  healthChecks
 }
 
 // New returns a dispatcher.
-func New(st *store.Store, client *sending.Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
+func New(st *store.Store, client *Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
 	return &Dispatcher{
-		store: st, client: client, cfg: cfg, schedule: delivery.Schedule{Delays: cfg.RetryDelays},
+		store: st, client: client, cfg: cfg, schedule: deliveries.Schedule{Delays: cfg.RetryDelays},
 		limits: newLimits(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
-		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize),
+		wake: make(chan struct{}, 1), results: make(chan deliveries.Result, batchSize),
 		health: healthChecks{waiting: map[uuid.UUID]store.Standing{}},
 	}
 }
@@ -107,16 +106,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 }
 
 // start sends the attempt of a request that the limits have admitted.
-func (d *Dispatcher) start(ctx context.Context, r *request, w delivery.Work) {
+func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
-		var result delivery.Result
+		var result deliveries.Result
 		if w.Lost {
 			d.metrics.interrupted.Inc()
-			result = delivery.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: delivery.Over,
-				Answer: delivery.Answer{Failure: delivery.Interrupted, At: w.DueAt},
+			result = deliveries.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.Over,
+				Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: w.DueAt},
 			}
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
@@ -129,7 +128,7 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w delivery.Work) {
 }
 
 // attempt sends one request and decides what follows from the response.
-func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) delivery.Result {
+func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool) deliveries.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id",
 			w.SubscriptionID.String()),
@@ -143,7 +142,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) 
 	defer span.End()
 
 	answer := d.client.Send(ctx, w)
-	crash.Point("webhook-dispatcher: after send")
+	failpoint.Inject("webhook-dispatcher: after send")
 
 	result := d.judge(w, answer)
 	d.metrics.attempt(ctx, w, slowed, result)
@@ -158,7 +157,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, slowed bool) 
 
 // logAttrs describes an attempt. The attributes failure and retry_in are left out if there was no
 // failure and if there is no retry.
-func logAttrs(w delivery.Work, answer delivery.Answer, result delivery.Result) []slog.Attr {
+func logAttrs(w deliveries.Work, answer deliveries.Answer, result deliveries.Result) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),
 		slog.String("event_type", w.EventType),
@@ -174,18 +173,18 @@ func logAttrs(w delivery.Work, answer delivery.Answer, result delivery.Result) [
 	return attrs
 }
 
-func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Result {
-	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer,
-		Outcome: delivery.Done}
+func (d *Dispatcher) judge(w deliveries.Work, answer deliveries.Answer) deliveries.Result {
+	result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer,
+		Outcome: deliveries.Done}
 	if answer.Failure == "" {
 		return result
 	}
 	wait, again := d.schedule.Next(w.Attempt, 2*rand.Float64()-1, answer.RetryAfter)
 	if !again {
-		result.Outcome = delivery.Over
+		result.Outcome = deliveries.Over
 		return result
 	}
-	result.Outcome, result.Delay = delivery.Again, wait
+	result.Outcome, result.Delay = deliveries.Again, wait
 	return result
 }
 

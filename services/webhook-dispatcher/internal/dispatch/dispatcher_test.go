@@ -18,11 +18,11 @@ import (
 	"go.uber.org/goleak"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 func TestMain(m *testing.M) {
@@ -78,13 +78,13 @@ func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 		t.Errorf("body = %s, want the event's bytes", g.body)
 	}
 	for name, want := range map[string]string{
-		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Id": delivery.ID(allID, ev.ID).String(), "X-Service-Delivery-Attempt": "1",
+		"X-Service-Event-Id": ev.ID.String(), "X-Service-Delivery-Id": deliveries.ID(allID, ev.ID).String(), "X-Service-Delivery-Attempt": "1",
 	} {
 		if got := g.header.Get(name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
 	}
-	r.awaitStatus(allID, ev.ID, delivery.Delivered)
+	r.awaitStatus(allID, ev.ID, deliveries.Delivered)
 	r.ingest(ev) // the record comes again
 	d.Wake()
 	other := r.event(uuid.New(), 1, "call.failed")
@@ -110,7 +110,7 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 	r.ingest(ev)
 	d.Wake()
 
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	all := bad.all()
 	if len(all) != 5 {
 		t.Fatalf("%d attempts, want 5", len(all))
@@ -131,7 +131,7 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 			t.Errorf("delay before attempt %d = %s, want at least %s less a tenth", i+1, delay, least[i-1])
 		}
 	}
-	attempts, err := r.store.Attempts(t.Context(), delivery.ID(id, ev.ID))
+	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID))
 	if err != nil {
 		t.Fatalf("Attempts: %v", err)
 	}
@@ -143,7 +143,7 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 	sub := r.subscription(id)
 	wantEqual(t, "consecutive failures", sub.ConsecutiveFailures, 5)
 	wantEqual(t, "LastFailureAt is set", sub.LastFailureAt != nil, true)
-	wantEqual(t, "status", sub.Status, subscription.Active)
+	wantEqual(t, "status", sub.Status, subscriptions.Active)
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 0)
 }
 
@@ -159,7 +159,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	d := r.dispatch(config())
 	call := uuid.New()
 	kinds := []string{"call.ringing", "call.answered", "call.completed"}
-	events := make([]delivery.Event, len(kinds))
+	events := make([]deliveries.Event, len(kinds))
 	for i, kind := range kinds {
 		events[i] = r.event(call, int32(i+1), kind)
 	}
@@ -195,7 +195,7 @@ func TestDispatch_AFailedEventDoesNotHoldBackItsCall(t *testing.T) {
 	last := r.event(call, 2, "call.completed")
 	r.ingest(r.event(call, 1, "call.ringing"), last)
 	d.Wake()
-	r.awaitStatus(id, last.ID, delivery.Delivered)
+	r.awaitStatus(id, last.ID, deliveries.Delivered)
 }
 
 func TestPause_HoldsAndResumeReleases(t *testing.T) {
@@ -207,11 +207,11 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	for range queued {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	r.setStatus(id, subscription.Paused)
+	r.setStatus(id, subscriptions.Paused)
 	d := r.dispatch(blind()) // only Wake makes it read the queue
 	skipped := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(skipped)
-	if got := r.delivery(id, skipped.ID).Status; got != delivery.Skipped {
+	if got := r.delivery(id, skipped.ID).Status; got != deliveries.Skipped {
 		t.Errorf("event while paused is %s, want skipped", got)
 	}
 	// A delivery of a second subscription proves that the dispatcher has read the queue meanwhile.
@@ -224,10 +224,10 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 		t.Fatalf("%d requests while paused, want 0", n)
 	}
 
-	r.setStatus(id, subscription.Active)
+	r.setStatus(id, subscriptions.Active)
 	d.Wake()
 	recv.await(t, queued)
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE subscription_id = $1 AND status = 'delivered'`, id); n != queued {
 			return fmt.Errorf("%d delivered, want %d", n, queued)
 		}
@@ -252,15 +252,15 @@ func TestPause_LeavesARetryItsTime(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
 	d.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if r.delivery(id, ev.ID).Attempts != 1 {
 			return errors.New("first attempt not settled")
 		}
 		return nil
 	})
 	before := *r.delivery(id, ev.ID).NextAttemptAt
-	r.setStatus(id, subscription.Paused)
-	r.setStatus(id, subscription.Active)
+	r.setStatus(id, subscriptions.Paused)
+	r.setStatus(id, subscriptions.Active)
 	if after := *r.delivery(id, ev.ID).NextAttemptAt; !after.Equal(before) {
 		t.Errorf("retry moved from %s to %s by pause and resume", before, after)
 	}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // holding is an endpoint that answers nothing until it is let go, and counts what is open.
@@ -65,9 +65,9 @@ func (h *holding) open() (now, all, most int) {
 
 // patient makes attempts and leases longer than any test: what hangs hangs to its end.
 func (r *rig) patient() dispatch.Config {
-	r.sending.Timeout = polltest.Timeout
+	r.sending.Timeout = testkit.Timeout
 	cfg := config()
-	cfg.Lease = 2 * polltest.Timeout
+	cfg.Lease = 2 * testkit.Timeout
 	return cfg
 }
 
@@ -83,7 +83,7 @@ func (r *rig) elsewhere(url string, n int) uuid.UUID {
 // more queues n more events for the subscriptions of the present workspace.
 func (r *rig) more(n int) {
 	r.t.Helper()
-	events := make([]delivery.Event, n)
+	events := make([]deliveries.Event, n)
 	for i := range events {
 		events[i] = r.event(uuid.New(), 1, "call.completed")
 	}
@@ -114,7 +114,7 @@ func TestHanging_ManyAtOnceDelayNobodyElse(t *testing.T) {
 			d := r.dispatch(cfg)
 			stopFirst(t, bad...)
 			d.Wake()
-			polltest.NoError(t, func() error {
+			testkit.NoError(t, func() error {
 				for i, h := range bad {
 					if now, _, _ := h.open(); now == 0 {
 						return fmt.Errorf("endpoint %d of %d has nothing to hang on", i, n)
@@ -158,7 +158,7 @@ func TestHanging_AHostOfManySubscriptionsEndsAtItsCap(t *testing.T) {
 	d := r.dispatch(cfg)
 	stopFirst(t, bad)
 	d.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if now, _, _ := bad.open(); now < 20 {
 			return fmt.Errorf("%d requests open, want the cap of 20", now)
 		}
@@ -185,12 +185,12 @@ func TestResume_BeginsWithTwo(t *testing.T) {
 	cfg := r.patient()
 	back := newHolding(t)
 	id := r.elsewhere(back.URL, 200)
-	r.setStatus(id, subscription.Paused)
+	r.setStatus(id, subscriptions.Paused)
 	d := r.dispatch(cfg)
 	stopFirst(t, back)
-	r.setStatus(id, subscription.Active)
+	r.setStatus(id, subscriptions.Active)
 	d.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if now, _, _ := back.open(); now < 2 {
 			return fmt.Errorf("%d requests open, want 2", now)
 		}
@@ -227,7 +227,7 @@ func TestReplicas_EachHasItsLimitAndNoneSendsTwice(t *testing.T) {
 	stopFirst(t, bad)
 	one.Wake()
 	two.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if now, _, _ := bad.open(); now < 4 {
 			return fmt.Errorf("%d requests in flight, want 2 of each replica", now)
 		}
@@ -259,7 +259,7 @@ func TestHost_CapHoldsOverAllSubscriptions(t *testing.T) {
 	const subs, each = 20, 10
 	for range subs {
 		r.elsewhere(shared.URL, 0)
-		events := make([]delivery.Event, each)
+		events := make([]deliveries.Event, each)
 		for i := range events {
 			events[i] = r.event(uuid.New(), 1, "call.completed")
 		}
@@ -267,7 +267,7 @@ func TestHost_CapHoldsOverAllSubscriptions(t *testing.T) {
 		r.more(each)
 		d.Wake()
 	}
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if now, _, _ := shared.open(); now < 5 {
 			return fmt.Errorf("%d requests open, want the cap of 5", now)
 		}
@@ -296,7 +296,7 @@ func TestHanging_EventsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	d := r.dispatch(cfg)
 	stopFirst(t, bad...)
 	d.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		for i, h := range bad {
 			if now, _, _ := h.open(); now == 0 {
 				return fmt.Errorf("endpoint %d has nothing to hang on", i)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
@@ -28,7 +28,7 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 			d := r.dispatch(blind())
 			call := uuid.New()
 			for _, batch := range batches {
-				var events []delivery.Event
+				var events []deliveries.Event
 				for _, i := range batch {
 					events = append(events, r.event(call, int32(i+1), kinds[i]))
 				}
@@ -66,9 +66,9 @@ func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 		}
 	})
 	<-halfway
-	r.setStatus(id, subscription.Paused)
+	r.setStatus(id, subscriptions.Paused)
 	ingesting.Wait()
-	r.setStatus(id, subscription.Active)
+	r.setStatus(id, subscriptions.Active)
 	d.Wake()
 	r.settled()
 	skipped := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'skipped'`)

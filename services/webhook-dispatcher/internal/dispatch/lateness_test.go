@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 )
 
 // lateness is how many terminal events were delivered, and how many of them within a bound of the histogram.
@@ -45,7 +45,7 @@ func TestMetrics_LatenessOfATerminalEventCountsFromItsTime(t *testing.T) {
 		ev.CreatedAt = time.Now().Add(-400 * time.Second)
 		r.through(d, ev)
 	}
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if all, _ := d.lateness(t, 300); all != events {
 			return fmt.Errorf("counted events = %d, want %d", all, events)
 		}

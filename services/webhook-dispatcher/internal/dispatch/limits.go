@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -231,7 +231,7 @@ func (l *limits) cancel(rooms []store.Room) {
 
 // start ends a reservation. It returns the requests to start. Deliveries for which there is no room,
 // because their url has changed since the reservation, are returned in back.
-func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*request, work, back []delivery.Work) {
+func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := make(map[uuid.UUID]store.Left, len(claimed.Left))
@@ -290,7 +290,7 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 }
 
 // end gives the room of a request back and moves the limit of its endpoint.
-func (l *limits) end(r *request, answer delivery.Answer) {
+func (l *limits) end(r *request, answer deliveries.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, now := r.endpoint, time.Now()
@@ -331,7 +331,7 @@ func increase(limit float64) float64 {
 }
 
 // congested reports whether the endpoint did not respond, or asks for fewer requests.
-func congested(answer delivery.Answer) bool {
+func congested(answer deliveries.Answer) bool {
 	switch answer.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 var (
-	quick   = delivery.Answer{Code: 200}
-	timeout = delivery.Answer{Failure: delivery.Timeout, Took: 10 * time.Second}
+	quick   = deliveries.Answer{Code: 200}
+	timeout = deliveries.Answer{Failure: deliveries.Timeout, Took: 10 * time.Second}
 )
 
 // customer is one subscription with due deliveries, as the tests of limits see it.
@@ -60,7 +60,7 @@ func claim(l *limits, customers ...*customer) {
 			retries := min(c.retries, room.Retries, room.Total-first)
 			c.first, c.retries = c.first-first, c.retries-retries
 			for i := range first + retries {
-				w := delivery.Work{SubscriptionID: c.id, URL: c.url, Retry: i >= first, CreatedAt: time.Now()}
+				w := deliveries.Work{SubscriptionID: c.id, URL: c.url, Retry: i >= first, CreatedAt: time.Now()}
 				claimed.Work = append(claimed.Work, w)
 			}
 			left := store.Left{SubscriptionID: c.id}
@@ -88,7 +88,7 @@ func claim(l *limits, customers ...*customer) {
 }
 
 // end ends the n oldest requests with the answer.
-func (c *customer) end(n int, answer delivery.Answer) {
+func (c *customer) end(n int, answer deliveries.Answer) {
 	for _, r := range c.inFlight[:n] {
 		c.l.end(r, answer)
 	}
@@ -177,10 +177,10 @@ func TestLimits_ASlowResponseDoesNotRaiseTheLimit(t *testing.T) {
 	c := newCustomer(l, 100, 0)
 	poll(c)
 	claim(l, c)
-	c.end(2, delivery.Answer{Code: 200, Took: 2 * slowTime})
+	c.end(2, deliveries.Answer{Code: 200, Took: 2 * slowTime})
 	claim(l, c)
 	wantEqual(t, "requests after slow responses", len(c.inFlight), minLimit)
-	c.end(2, delivery.Answer{Code: 500})
+	c.end(2, deliveries.Answer{Code: 500})
 	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).limit), minLimit+2)
 }
 
@@ -282,7 +282,7 @@ func TestLimits_ADeliveryThatMovedToAFullHostIsGivenBack(t *testing.T) {
 	if len(rooms) != 1 {
 		t.Fatalf("rooms = %d, want 1", len(rooms))
 	}
-	work := []delivery.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH came first
+	work := []deliveries.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH came first
 	requests, _, back := l.start(rooms, store.Claimed{Work: work})
 	wantEqual(t, "requests", len(requests), 0)
 	wantEqual(t, "deliveries given back", len(back), 1)
@@ -325,7 +325,7 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	c := newCustomer(l, 2, 0)
 	poll(c)
 	rooms := l.reserve()
-	work := []delivery.Work{{SubscriptionID: c.id, URL: c.url}}
+	work := []deliveries.Work{{SubscriptionID: c.id, URL: c.url}}
 	left := []store.Left{{SubscriptionID: c.id, First: &time.Time{}}}
 	requests, _, _ := l.start(rooms, store.Claimed{Work: work, Left: left})
 	l.end(requests[0], quick)
@@ -425,7 +425,7 @@ func TestLimits_AddUpInAnyOrder(t *testing.T) {
 					time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
 					l.tick()
 				case 4:
-					answers := []delivery.Answer{quick, timeout, {Code: 503}, {Code: 404}, {Failure: delivery.Interrupted}}
+					answers := []deliveries.Answer{quick, timeout, {Code: 503}, {Code: 404}, {Failure: deliveries.Interrupted}}
 					c.end(r.IntN(len(c.inFlight)+1), answers[r.IntN(len(answers))])
 				case 5:
 					poll(all...)

@@ -4,28 +4,28 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
 func TestLogAttrs_LeavesOutWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name        string
-		answer      delivery.Answer
-		result      delivery.Result
+		answer      deliveries.Answer
+		result      deliveries.Result
 		wantFailure string
 		wantRetryIn string
 	}{
-		{name: "delivered", answer: delivery.Answer{Code: 204}},
-		{name: "failed with a retry", answer: delivery.Answer{Code: 500, Failure: "http_5xx"},
-			result:      delivery.Result{Delay: time.Minute},
+		{name: "delivered", answer: deliveries.Answer{Code: 204}},
+		{name: "failed with a retry", answer: deliveries.Answer{Code: 500, Failure: "http_5xx"},
+			result:      deliveries.Result{Delay: time.Minute},
 			wantFailure: "http_5xx", wantRetryIn: "1m0s"},
-		{name: "failed without a retry", answer: delivery.Answer{Failure: "timeout"}, wantFailure: "timeout"},
+		{name: "failed without a retry", answer: deliveries.Answer{Failure: "timeout"}, wantFailure: "timeout"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := map[string]string{}
-			for _, attr := range logAttrs(delivery.Work{}, tt.answer, tt.result) {
+			for _, attr := range logAttrs(deliveries.Work{}, tt.answer, tt.result) {
 				got[attr.Key] = attr.Value.String()
 			}
 			failure, logged := got["failure"]

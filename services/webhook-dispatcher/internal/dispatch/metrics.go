@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -71,7 +71,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag,
 		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
 	m.attempts.WithLabelValues(delivered)
-	for _, failure := range delivery.Failures() {
+	for _, failure := range deliveries.Failures() {
 		m.attempts.WithLabelValues(string(failure))
 	}
 	for _, try := range []string{first, retry} {
@@ -91,7 +91,7 @@ const (
 // terminal are the events that end a call: a customer waits for them.
 var terminal = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-func (m *metrics) attempt(ctx context.Context, w delivery.Work, slowed bool, judged delivery.Result) {
+func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, judged deliveries.Result) {
 	result, answer := delivered, judged.Answer
 	if answer.Failure != "" {
 		result = string(answer.Failure)
@@ -105,9 +105,9 @@ func (m *metrics) attempt(ctx context.Context, w delivery.Work, slowed bool, jud
 	}
 	m.attempts.WithLabelValues(result).Inc()
 	switch {
-	case judged.Outcome == delivery.Over:
+	case judged.Outcome == deliveries.Over:
 		m.exhausted.Inc()
-	case judged.Outcome == delivery.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
+	case judged.Outcome == deliveries.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
 		telemetry.Observe(ctx, m.terminal.WithLabelValues(try, by), max(0, time.Since(w.CreatedAt).Seconds()))
 	}
 	if answer.Connected {

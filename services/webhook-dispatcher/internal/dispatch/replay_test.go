@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 func (r *rig) replayFailed(sub uuid.UUID, want int) {
 	r.t.Helper()
-	done, err := r.store.Replay(r.t.Context(), r.workspace, sub, store.Replay{Status: delivery.Failed, Since: time.Unix(0, 0), Limit: 100})
+	done, err := r.store.Replay(r.t.Context(), r.workspace, sub, store.Replay{Status: deliveries.Failed, Since: time.Unix(0, 0), Limit: 100})
 	if err != nil {
 		r.t.Fatalf("Replay: %v", err)
 	}
@@ -31,15 +31,15 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.busy")
 	r.ingest(ev)
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 
 	r.replayFailed(id, 1)
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	recv.answering(nil)
 	r.replayFailed(id, 1)
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Delivered)
+	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 
 	all := recv.all()
 	if len(all) != 11 {
@@ -54,7 +54,7 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 		wantEqual(t, "event id", g.header.Get("X-Service-Event-Id"), ev.ID.String())
 		wantEqual(t, "body", string(g.body), string(ev.Body))
 	}
-	attempts, err := r.store.Attempts(t.Context(), delivery.ID(id, ev.ID))
+	attempts, err := r.store.Attempts(t.Context(), deliveries.ID(id, ev.ID))
 	if err != nil {
 		t.Fatalf("Attempts: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestReplay_WhileTheWorkspaceIsSuspendedIsHeld(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.busy")
 	r.ingest(ev)
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	for version, suspended := range []bool{true, false} {
 		if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 			workspace := store.Workspace{ID: r.workspace, Version: int64(version + 1), Suspended: suspended, Webhooks: true}
@@ -91,8 +91,8 @@ func TestReplay_WhileTheWorkspaceIsSuspendedIsHeld(t *testing.T) {
 		if suspended {
 			recv.answering(nil)
 			r.replayFailed(id, 1)
-			r.awaitStatus(id, ev.ID, delivery.Held)
+			r.awaitStatus(id, ev.ID, deliveries.Held)
 		}
 	}
-	r.awaitStatus(id, ev.ID, delivery.Delivered)
+	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 }

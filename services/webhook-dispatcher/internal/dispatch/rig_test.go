@@ -23,19 +23,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
@@ -50,7 +49,7 @@ type rig struct {
 	workspace uuid.UUID
 	caFile    string
 	// sending is how its dispatchers send.
-	sending sending.Config
+	sending dispatch.ClientConfig
 }
 
 func newRig(t *testing.T) *rig {
@@ -67,11 +66,11 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	return &rig{t: t, pool: pool, box: box, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
-		sending: sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}}
+		sending: dispatch.ClientConfig{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
 // through ingests events in one transaction and adds them to the dispatcher, like the consumer.
-func (r *rig) through(d running, events ...delivery.Event) {
+func (r *rig) through(d running, events ...deliveries.Event) {
 	r.t.Helper()
 	var done store.Ingested
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
@@ -87,7 +86,7 @@ func (r *rig) through(d running, events ...delivery.Event) {
 // settled waits until no delivery is open.
 func (r *rig) settled() {
 	r.t.Helper()
-	polltest.NoError(r.t, func() error {
+	testkit.NoError(r.t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
 			return fmt.Errorf("open deliveries = %d, want 0", n)
 		}
@@ -106,7 +105,7 @@ func config() dispatch.Config {
 	return dispatch.Config{
 		RetryDelays: []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond},
 		Lease:       15 * time.Second, MaxInFlight: 256, Poll: 100 * time.Millisecond,
-		Rule: subscription.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3},
+		Rule: subscriptions.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3},
 	}
 }
 
@@ -120,8 +119,8 @@ type running struct {
 
 func (r *rig) dispatch(cfg dispatch.Config) running {
 	r.t.Helper()
-	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
-	client, err := sending.New(r.sending, g)
+	g := ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	client, err := dispatch.NewClient(r.sending, g)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,7 +142,7 @@ func (r *rig) dispatch(cfg dispatch.Config) running {
 
 func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, secret string) {
 	r.t.Helper()
-	secret, err := subscription.NewSecret()
+	secret, err := subscriptions.NewSecret()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -154,7 +153,7 @@ func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, 
 		}
 	}
 	id = uuid.Must(uuid.NewV7())
-	sub := subscription.Subscription{ID: id, WorkspaceID: r.workspace, Name: "test", URL: url, Events: events}
+	sub := subscriptions.Subscription{ID: id, WorkspaceID: r.workspace, Name: "test", URL: url, Events: events}
 	if err := r.store.Create(r.t.Context(), sub, secret); err != nil {
 		r.t.Fatalf("Create: %v", err)
 	}
@@ -162,15 +161,15 @@ func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, 
 }
 
 // event is a call event of the rig's workspace; the same call and sequence are the same event.
-func (r *rig) event(call uuid.UUID, sequence int32, kind string) delivery.Event {
+func (r *rig) event(call uuid.UUID, sequence int32, kind string) deliveries.Event {
 	id := uuid.NewSHA1(call, []byte(kind))
-	return delivery.Event{
+	return deliveries.Event{
 		ID: id, WorkspaceID: r.workspace, CallID: &call, Type: kind, Sequence: sequence, CreatedAt: time.Unix(1780574400, 0).UTC(),
 		Body: fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q}}`, id, kind, sequence, call),
 	}
 }
 
-func (r *rig) ingest(events ...delivery.Event) {
+func (r *rig) ingest(events ...deliveries.Event) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 		for _, ev := range events {
@@ -185,7 +184,7 @@ func (r *rig) ingest(events ...delivery.Event) {
 	}
 }
 
-func (r *rig) setStatus(id uuid.UUID, status subscription.Status) subscription.Subscription {
+func (r *rig) setStatus(id uuid.UUID, status subscriptions.Status) subscriptions.Subscription {
 	r.t.Helper()
 	sub, err := r.store.Change(r.t.Context(), r.workspace, id, store.Change{Status: &status})
 	if err != nil {
@@ -194,7 +193,7 @@ func (r *rig) setStatus(id uuid.UUID, status subscription.Status) subscription.S
 	return sub
 }
 
-func (r *rig) subscription(id uuid.UUID) subscription.Subscription {
+func (r *rig) subscription(id uuid.UUID) subscriptions.Subscription {
 	r.t.Helper()
 	sub, err := r.store.Subscription(r.t.Context(), r.workspace, id)
 	if err != nil {
@@ -205,16 +204,16 @@ func (r *rig) subscription(id uuid.UUID) subscription.Subscription {
 
 func (r *rig) delivery(sub, event uuid.UUID) store.Delivery {
 	r.t.Helper()
-	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, delivery.ID(sub, event))
+	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, deliveries.ID(sub, event))
 	if err != nil {
 		r.t.Fatalf("Delivery: %v", err)
 	}
 	return d
 }
 
-func (r *rig) awaitStatus(sub, event uuid.UUID, want delivery.Status) {
+func (r *rig) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	r.t.Helper()
-	polltest.NoError(r.t, func() error {
+	testkit.NoError(r.t, func() error {
 		if d := r.delivery(sub, event); d.Status != want {
 			return fmt.Errorf("delivery is %s after %d attempts, want %s", d.Status, d.Attempts, want)
 		}
@@ -236,7 +235,7 @@ func (r *rig) withoutStatementTimeout() {
 }
 
 // claim claims for the subscriptions like a replica that has just started.
-func (r *rig) claim(claim store.Claim) []delivery.Work {
+func (r *rig) claim(claim store.Claim) []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), claim)
 	if err != nil {
@@ -246,7 +245,7 @@ func (r *rig) claim(claim store.Claim) []delivery.Work {
 }
 
 // complete settles results and returns how many of them counted.
-func (r *rig) complete(results ...delivery.Result) int {
+func (r *rig) complete(results ...deliveries.Result) int {
 	r.t.Helper()
 	done, err := r.store.Complete(r.t.Context(), results)
 	if err != nil {
@@ -274,7 +273,7 @@ func (r *rig) exec(sql string, args ...any) {
 // awaitLocked returns once a statement waits for a lock.
 func (r *rig) awaitLocked() {
 	r.t.Helper()
-	polltest.NoError(r.t, func() error {
+	testkit.NoError(r.t, func() error {
 		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
 			return errors.New("nothing waits for a lock")
 		}
@@ -346,7 +345,7 @@ func (r *receiver) all() []got {
 
 func (r *receiver) await(t *testing.T, n int) []got {
 	t.Helper()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if have := len(r.all()); have < n {
 			return fmt.Errorf("%d requests received, want %d", have, n)
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
@@ -35,25 +35,25 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 	}
 	early, late := r.event(uuid.New(), 1, "call.completed"), r.event(uuid.New(), 1, "call.completed")
 	r.ingest(early)
-	r.setStatus(pausedID, subscription.Paused)
+	r.setStatus(pausedID, subscriptions.Paused)
 	set(2, true)
 	r.ingest(late)
-	for _, ev := range []delivery.Event{early, late} {
-		if got := r.delivery(id, ev.ID).Status; got != delivery.Held {
+	for _, ev := range []deliveries.Event{early, late} {
+		if got := r.delivery(id, ev.ID).Status; got != deliveries.Held {
 			t.Errorf("delivery of a suspended workspace is %s, want held", got)
 		}
 	}
 	wantEqual(t, "deliveries claimed of a suspended workspace", len(r.claim(claimOf(id))), 0)
 	set(3, false)
 	d := r.dispatch(config())
-	r.awaitStatus(id, late.ID, delivery.Delivered)
-	r.awaitStatus(id, early.ID, delivery.Delivered)
-	if got := r.delivery(pausedID, early.ID).Status; got != delivery.Held {
+	r.awaitStatus(id, late.ID, deliveries.Delivered)
+	r.awaitStatus(id, early.ID, deliveries.Delivered)
+	if got := r.delivery(pausedID, early.ID).Status; got != deliveries.Held {
 		t.Errorf("delivery of a paused subscription is %s after the suspension, want held", got)
 	}
-	r.setStatus(pausedID, subscription.Active)
+	r.setStatus(pausedID, subscriptions.Active)
 	d.Wake()
-	r.awaitStatus(pausedID, early.ID, delivery.Delivered)
+	r.awaitStatus(pausedID, early.ID, deliveries.Delivered)
 }
 
 func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
@@ -63,14 +63,14 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
 	cfg.RetryDelays = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond}
-	cfg.Rule = subscription.FailureRule{Failures: 9, For: 50 * time.Millisecond, Exhausted: 3}
+	cfg.Rule = subscriptions.FailureRule{Failures: 9, For: 50 * time.Millisecond, Exhausted: 3}
 	d := r.dispatch(cfg)
 	for range 12 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	d.Wake()
-	polltest.NoError(t, func() error {
-		if sub := r.subscription(id); sub.Status != subscription.Failed {
+	testkit.NoError(t, func() error {
+		if sub := r.subscription(id); sub.Status != subscriptions.Failed {
 			return fmt.Errorf("subscription is %s with %d failures", sub.Status, sub.ConsecutiveFailures)
 		}
 		return nil
@@ -84,18 +84,18 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	}
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	if got := r.delivery(id, ev.ID).Status; got != delivery.Skipped {
+	if got := r.delivery(id, ev.ID).Status; got != deliveries.Skipped {
 		t.Errorf("event while failed is %s, want skipped", got)
 	}
 	recv.answering(nil)
-	sub = r.setStatus(id, subscription.Active)
+	sub = r.setStatus(id, subscriptions.Active)
 	wantEqual(t, "consecutive failures after the resumption", sub.ConsecutiveFailures, 0)
 	wantEqual(t, "FailedAt after the resumption", sub.FailedAt, nil)
 	wantEqual(t, "FailedReason after the resumption", sub.FailedReason, nil)
 	wantEqual(t, "WarnedAt after the resumption", sub.WarnedAt, nil)
 	wantEqual(t, "LastError after the resumption", sub.LastError, nil)
 	d.Wake()
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'queued'`); n != 0 {
 			return fmt.Errorf("%d deliveries still open after resuming", n)
 		}
@@ -110,10 +110,10 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
 	cfg.RetryDelays = []time.Duration{time.Millisecond}
-	cfg.Rule = subscription.FailureRule{Failures: 2, For: 0, Exhausted: 1}
+	cfg.Rule = subscriptions.FailureRule{Failures: 2, For: 0, Exhausted: 1}
 	d := r.dispatch(cfg)
 	for range 4 {
-		ev, err := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
+		ev, err := deliveries.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,19 +121,19 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Wake()
-		r.awaitStatus(id, ev.ID, delivery.Failed)
+		r.awaitStatus(id, ev.ID, deliveries.Failed)
 	}
 	sub := r.subscription(id)
-	wantEqual(t, "status after four failed tests", sub.Status, subscription.Active)
+	wantEqual(t, "status after four failed tests", sub.Status, subscriptions.Active)
 	wantEqual(t, "consecutive failures after four failed tests", sub.ConsecutiveFailures, 8)
 	wantEqual(t, "LastFailureAt is set", sub.LastFailureAt != nil, true)
 	recv.answering(nil)
-	ev, _ := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
+	ev, _ := deliveries.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 	if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Delivered)
+	r.awaitStatus(id, ev.ID, deliveries.Delivered)
 	sub = r.subscription(id)
 	wantEqual(t, "consecutive failures after a test that succeeded", sub.ConsecutiveFailures, 0)
 	wantEqual(t, "LastSuccessAt is set", sub.LastSuccessAt != nil, true)
@@ -149,7 +149,7 @@ func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
 	d.Wake()
-	r.awaitStatus(id, ev.ID, delivery.Failed)
+	r.awaitStatus(id, ev.ID, deliveries.Failed)
 	wantEqual(t, "requests", len(sink.all()), 0)
 	sub := r.subscription(id)
 	wantEqual(t, "consecutive failures", sub.ConsecutiveFailures, 0)

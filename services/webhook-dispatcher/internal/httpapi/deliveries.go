@@ -8,11 +8,11 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // flaggedView is what operators see of a subscription: the customer's view and its health.
@@ -30,7 +30,7 @@ type flagView struct {
 	Reason   string            `json:"reason"`
 }
 
-func viewFlagged(s subscription.Subscription) flaggedView {
+func viewFlagged(s subscriptions.Subscription) flaggedView {
 	view := flaggedView{
 		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt),
 		LastError: s.LastError,
@@ -46,7 +46,7 @@ func (a *API) listFlagged(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	subs, err := a.store.Subscriptions(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, asked)
+	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, asked)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (a *API) readFlagged(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub, err := a.store.Subscription(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	sub, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return found(err, subscriptionThing)
 	}
@@ -71,7 +71,7 @@ type deliveryView struct {
 	EventType     string             `json:"event_type"`
 	CallID        *uuid.UUID         `json:"call_id"`
 	Sequence      int32              `json:"sequence"`
-	Status        delivery.Status    `json:"status"`
+	Status        deliveries.Status  `json:"status"`
 	Attempts      int                `json:"attempts"`
 	Replays       int                `json:"replays"`
 	LastCode      *int               `json:"last_code"`
@@ -120,7 +120,7 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, asked)
 	if err != nil {
 		return found(err, subscriptionThing)
@@ -129,12 +129,12 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 }
 
 func filterOf(q url.Values) (filter store.Filter, err error) {
-	status, err := httpserver.QueryEnum(q, "status", delivery.Statuses()...)
+	status, err := httpserver.QueryEnum(q, "status", deliveries.Statuses()...)
 	if err != nil {
 		return filter, err
 	}
-	filter.Status = delivery.Status(status)
-	if filter.EventType, err = httpserver.QueryEnum(q, "event_type", subscription.Events()...); err != nil {
+	filter.Status = deliveries.Status(status)
+	if filter.EventType, err = httpserver.QueryEnum(q, "event_type", subscriptions.Events()...); err != nil {
 		return filter, err
 	}
 	filter.CallID, err = httpserver.QueryUUID(q, "call_id")
@@ -150,7 +150,7 @@ func (a *API) readDelivery(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := a.store.Delivery(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, deliveryID)
+	row, err := a.store.Delivery(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, deliveryID)
 	if err != nil {
 		return found(err, deliveryThing)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/fuzztest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 )
 
 // FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
@@ -15,15 +15,15 @@ func FuzzAPI(f *testing.F) {
 	h, workspace := newHouse(f), uuid.Must(uuid.NewV7())
 	id, _ := h.create(workspace)
 	home := "/admin/v1/workspaces/" + workspace.String() + "/webhook-subscriptions"
-	fuzztest.Surface{
+	testkit.Surface{
 		Handler: h.handler,
 		Prepare: func(t testing.TB, request *http.Request) {
-			token, err := h.gateway.SignCaller("webhook-dispatcher", trust.Caller{
-				WorkspaceID: workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Webhooks: true, Operator: "ann"})
+			token, err := h.gateway.SignCaller("webhook-dispatcher", serviceauth.Caller{
+				WorkspaceID: workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Webhooks: true, Operator: "ann"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(serviceauth.CallerHeader, token)
 		},
 		Routes: []string{
 			"GET " + collection, "POST " + collection, "PATCH " + collection + "/{}", "POST " + collection + "/{}/rotate-secret",

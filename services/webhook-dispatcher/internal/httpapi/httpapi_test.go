@@ -22,15 +22,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -43,7 +43,7 @@ type house struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
 	store   *store.Store
-	gateway *trust.Keys
+	gateway *serviceauth.Keys
 	handler http.Handler
 }
 
@@ -60,12 +60,12 @@ func newHouse(t testing.TB) *house {
 		return raw
 	}
 	gatewaySeed := seed()
-	gateway, err := trust.New("gateway", trust.Config{SigningKey: base64.StdEncoding.EncodeToString(gatewaySeed)})
+	gateway, err := serviceauth.New("gateway", serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(gatewaySeed)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	public := ed25519.NewKeyFromSeed(gatewaySeed).Public().(ed25519.PublicKey)
-	keys, err := trust.New("webhook-dispatcher", trust.Config{
+	keys, err := serviceauth.New("webhook-dispatcher", serviceauth.Config{
 		SigningKey: base64.StdEncoding.EncodeToString(seed()), TrustedKeys: []string{"gateway=" + base64.StdEncoding.EncodeToString(public)},
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func newHouse(t testing.TB) *house {
 	}
 	st := store.New(pool, box)
 	nothing := func() {}
-	api := httpapi.New(st, guard.New(nil).Reachable, nothing, nothing)
+	api := httpapi.New(st, ssrf.New(nil).Reachable, nothing, nothing)
 	return &house{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
 }
 
@@ -103,7 +103,7 @@ func (a answer) list() (ids []string) {
 	return ids
 }
 
-func (h *house) as(caller trust.Caller, method, path, body string) answer {
+func (h *house) as(caller serviceauth.Caller, method, path, body string) answer {
 	h.t.Helper()
 	caller.RequestID = uuid.New()
 	token, err := h.gateway.SignCaller("webhook-dispatcher", caller)
@@ -111,10 +111,10 @@ func (h *house) as(caller trust.Caller, method, path, body string) answer {
 		h.t.Fatal(err)
 	}
 	req := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
-	req.Header.Set(trust.CallerHeader, token)
+	req.Header.Set(serviceauth.CallerHeader, token)
 	rec := httptest.NewRecorder()
 	h.handler.ServeHTTP(rec, req)
-	timetest.Check(h.t, rec.Body.Bytes())
+	testkit.CheckTimestamps(h.t, rec.Body.Bytes())
 	got := answer{status: rec.Code, header: rec.Header()}
 	if err := json.NewDecoder(bytes.NewReader(rec.Body.Bytes())).Decode(&got.body); err != nil {
 		h.t.Fatalf("%s %s answered %d with %q: %v", method, path, rec.Code, rec.Body.String(), err)
@@ -124,12 +124,12 @@ func (h *house) as(caller trust.Caller, method, path, body string) answer {
 
 func (h *house) do(workspace uuid.UUID, method, path, body string) answer {
 	h.t.Helper()
-	return h.as(trust.Caller{WorkspaceID: workspace, Access: trust.Write, Webhooks: true}, method, path, body)
+	return h.as(serviceauth.Caller{WorkspaceID: workspace, Access: serviceauth.Write, Webhooks: true}, method, path, body)
 }
 
 func (h *house) admin(workspace uuid.UUID, path string) answer {
 	h.t.Helper()
-	return h.as(trust.Caller{WorkspaceID: workspace, Operator: "eve"}, http.MethodGet, "/admin/v1/workspaces/"+workspace.String()+path, "")
+	return h.as(serviceauth.Caller{WorkspaceID: workspace, Operator: "eve"}, http.MethodGet, "/admin/v1/workspaces/"+workspace.String()+path, "")
 }
 
 const good = `{"name":"orders","url":"https://example.com/hook","events":["call.completed"]}`
@@ -315,7 +315,7 @@ func TestTestAndRotate(t *testing.T) {
 	wantStatus(t, "test", got, 202, "")
 	wantList(t, "members of the response", keysOf(got.body), []string{"delivery_id", "event_id", "queued"})
 	wantEqual(t, "queued", got.body["queued"], any(true))
-	wantID := delivery.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String()
+	wantID := deliveries.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String()
 	wantEqual(t, "delivery_id", got.text("delivery_id"), wantID)
 	rotated := h.do(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
 	wantStatus(t, "rotate-secret", rotated, 200, "")
@@ -370,9 +370,9 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	h, ws := newHouse(t), uuid.New()
 	text, _ := h.create(ws)
 	call := uuid.New()
-	var first delivery.Event
+	var first deliveries.Event
 	for i := range 3 {
-		ev := delivery.Event{ID: uuid.New(), WorkspaceID: ws, CallID: &call, Type: "call.completed", Sequence: int32(i + 1),
+		ev := deliveries.Event{ID: uuid.New(), WorkspaceID: ws, CallID: &call, Type: "call.completed", Sequence: int32(i + 1),
 			Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(i), 0)}
 		if i == 0 {
 			first = ev
@@ -393,9 +393,9 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 		t.Fatalf("claimed deliveries = %d, want 1", len(claimed))
 	}
 	wantEqual(t, "claimed event", claimed[0].EventID, first.ID)
-	if _, err := h.store.Complete(t.Context(), []delivery.Result{{
-		DeliveryID: claimed[0].DeliveryID, Attempt: 1, Outcome: delivery.Over,
-		Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, Excerpt: "oops", At: time.Now(), Took: 42 * time.Millisecond},
+	if _, err := h.store.Complete(t.Context(), []deliveries.Result{{
+		DeliveryID: claimed[0].DeliveryID, Attempt: 1, Outcome: deliveries.Over,
+		Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, Excerpt: "oops", At: time.Now(), Took: 42 * time.Millisecond},
 	}}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // changeStatus handles PATCH of the operator's route. It pauses or resumes a subscription, with the
@@ -25,7 +25,7 @@ func readStatus(f *fields) (store.Change, error) {
 	if !given {
 		return store.Change{}, apierr.Validation("status", "is required: active or paused.")
 	}
-	status, err := subscription.ParseStatus(raw)
+	status, err := subscriptions.ParseStatus(raw)
 	if err != nil {
 		return store.Change{}, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -20,7 +20,7 @@ func operatorPath(workspace uuid.UUID, id string) string {
 // operator sends a request with an operator's caller token for the workspace.
 func (h *house) operator(workspace uuid.UUID, method, path, body string) answer {
 	h.t.Helper()
-	return h.as(trust.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
+	return h.as(serviceauth.Caller{WorkspaceID: workspace, Operator: "ann"}, method, path, body)
 }
 
 func TestOperator_PausesResumesAndDeletes(t *testing.T) {
@@ -65,7 +65,7 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(delivery.Over)
+	p.end(deliveries.Over)
 	const fail = `
 		UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
 	if _, err := p.pool.Exec(t.Context(), fail, p.sub); err != nil {
@@ -142,9 +142,9 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(delivery.Done)
+	p.end(deliveries.Done)
 	p.event(uuid.New(), 2)
-	p.end(delivery.Over)
+	p.end(deliveries.Over)
 	p.event(uuid.New(), 3) // is held and released
 	health := func() string {
 		view := p.house.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body

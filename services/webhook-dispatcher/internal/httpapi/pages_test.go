@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"ringfence.dev/libs/pagetest"
+	"ringfence.dev/libs/testkit"
 )
 
 // fetch reads a page of subscriptions as a workspace.
-func (h *house) fetch(workspace uuid.UUID) func(int, uuid.UUID) pagetest.Page {
-	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+func (h *house) fetch(workspace uuid.UUID) func(int, uuid.UUID) testkit.Page {
+	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		h.t.Helper()
 		path := fmt.Sprintf("%s?limit=%d", collection, limit)
 		if after != uuid.Nil {
@@ -61,7 +61,7 @@ func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 	h := newHouse(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace := uuid.Must(uuid.NewV7())
-		pagetest.Check(rt, pagetest.List{
+		testkit.CheckPages(rt, testkit.List{
 			Fetch:  h.fetch(workspace),
 			Insert: func(*rapid.T) uuid.UUID { return h.subscribe(workspace) },
 			Change: func(_ *rapid.T, id uuid.UUID) {
@@ -77,7 +77,7 @@ func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 func TestSubscriptions_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	t.Parallel()
 	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
-	pagetest.Race(t, func() uuid.UUID { return h.subscribed(workspace) }, h.fetch(workspace))
+	testkit.Race(t, func() uuid.UUID { return h.subscribed(workspace) }, h.fetch(workspace))
 }
 
 func TestSubscriptions_OnlyItsOwnItemsAreCursors(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -33,7 +33,7 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID); err != nil {
 		return found(err, deliveryThing)
 	}
@@ -71,7 +71,7 @@ func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.store.Subscription(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
+	if _, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
 		return found(err, subscriptionThing) // 404 before the body's own faults
 	}
 	var body replayBody
@@ -91,7 +91,7 @@ func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, asked store.Replay) (replayView, error) {
 	asked.Limit, asked.Traceparent = replayBatch, telemetry.Carrier(r.Context())
-	done, err := a.store.Replay(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, subscriptionID, asked)
+	done, err := a.store.Replay(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, subscriptionID, asked)
 	if err != nil {
 		return replayView{}, found(err, subscriptionThing)
 	}
@@ -124,8 +124,8 @@ func (b replayBody) replay() (asked store.Replay, err error) {
 	if b.Status == nil {
 		return asked, apierr.Validation("status", "is required without call_id: failed or skipped.")
 	}
-	asked.Status = delivery.Status(*b.Status)
-	if asked.Status != delivery.Failed && asked.Status != delivery.Skipped {
+	asked.Status = deliveries.Status(*b.Status)
+	if asked.Status != deliveries.Failed && asked.Status != deliveries.Skipped {
 		return asked, apierr.Validation("status", "must be failed or skipped.")
 	}
 	if b.Since == nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // Routes returns the handler of all routes. The customer and operator routes require a caller token
 // that the gateway signed; the routes under /admin/v1 require an operator in it. ApplySetting requires
 // the gateway's service token.
-func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
+func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Handler {
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {
 		r.Use(keys.RequireCaller)
@@ -36,7 +36,7 @@ func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
 		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))
 		r.Post("/{id}/deliveries/{delivery_id}/replay", httpserver.Handle(a.replayOne))
 	})
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(trust.Gateway))
+	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

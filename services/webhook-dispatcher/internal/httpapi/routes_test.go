@@ -3,8 +3,8 @@ package httpapi_test
 import (
 	"testing"
 
-	"ringfence.dev/libs/routetest"
-	"ringfence.dev/libs/trust"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 )
@@ -15,6 +15,6 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := httpapi.New(nil, nil, nil, nil).Routes(&trust.Keys{}, nil)
-	routetest.Customers(t, router, operations)
+	router := httpapi.New(nil, nil, nil, nil).Routes(&serviceauth.Keys{}, nil)
+	testkit.Customers(t, router, operations)
 }

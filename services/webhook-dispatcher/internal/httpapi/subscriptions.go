@@ -10,16 +10,16 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // viewSubscription is exactly spec 2.6.
-func viewSubscription(s subscription.Subscription) openapi.WebhookSubscription {
+func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription {
 	return openapi.WebhookSubscription{
 		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
 		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures,
@@ -35,7 +35,7 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	subs, err := a.store.Subscriptions(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, asked)
+	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, asked)
 	if err != nil {
 		return err
 	}
@@ -44,12 +44,12 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 
 // newSubscription reads the body of a POST. All faults with the code validation_error are reported
 // together. They take precedence over invalid_url, which takes precedence over the codes of events.
-func (a *API) newSubscription(f *fields) (sub subscription.Subscription, err error) {
+func (a *API) newSubscription(f *fields) (sub subscriptions.Subscription, err error) {
 	if name := f.text("name"); name != nil {
 		sub.Name = *name
-		f.record(subscription.CheckName(sub.Name))
+		f.record(subscriptions.CheckName(sub.Name))
 	} else if !f.given("name") {
-		f.record(subscription.CheckName(""))
+		f.record(subscriptions.CheckName(""))
 	}
 	url := f.text("url")
 	if !f.given("url") {
@@ -57,16 +57,16 @@ func (a *API) newSubscription(f *fields) (sub subscription.Subscription, err err
 	}
 	if description := f.text("description"); description != nil {
 		sub.Description = *description
-		f.record(subscription.CheckDescription(sub.Description))
+		f.record(subscriptions.CheckDescription(sub.Description))
 	}
 	events := f.events()
 	if err := f.err(); err != nil {
 		return sub, err
 	}
-	if sub.URL, err = subscription.CheckURL(*url, a.reachable); err != nil {
+	if sub.URL, err = subscriptions.CheckURL(*url, a.reachable); err != nil {
 		return sub, err
 	}
-	sub.Events, err = subscription.CheckEvents(events)
+	sub.Events, err = subscriptions.CheckEvents(events)
 	return sub, err
 }
 
@@ -79,11 +79,11 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sub.WorkspaceID = trust.CallerFrom(r.Context()).WorkspaceID
+	sub.WorkspaceID = serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if sub.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("draw subscription id: %w", err)
 	}
-	secret, err := subscription.NewSecret()
+	secret, err := subscriptions.NewSecret()
 	if err != nil {
 		return err
 	}
@@ -102,19 +102,19 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 		return change, err
 	}
 	if url != nil {
-		checked, err := subscription.CheckURL(*url, a.reachable)
+		checked, err := subscriptions.CheckURL(*url, a.reachable)
 		if err != nil {
 			return change, err
 		}
 		change.URL = &checked
 	}
 	if f.given("events") {
-		if change.Events, err = subscription.CheckEvents(events); err != nil {
+		if change.Events, err = subscriptions.CheckEvents(events); err != nil {
 			return change, err
 		}
 	}
 	if raw, given := f.members["status"]; given { // null is given too: it is not a status
-		status, err := subscription.ParseStatus(raw)
+		status, err := subscriptions.ParseStatus(raw)
 		if err != nil {
 			return change, err
 		}
@@ -136,26 +136,26 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 // subscription. An unknown subscription takes precedence over faults in the body.
 func (a *API) applyChange(
 	r *http.Request, read func(*fields) (store.Change, error),
-) (subscription.Subscription, error) {
+) (subscriptions.Subscription, error) {
 	id, err := httpserver.PathID(r, "id", subscriptionThing)
 	if err != nil {
-		return subscription.Subscription{}, err
+		return subscriptions.Subscription{}, err
 	}
-	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
-		return subscription.Subscription{}, found(err, subscriptionThing)
+		return subscriptions.Subscription{}, found(err, subscriptionThing)
 	}
 	body, err := decodeFields(r)
 	if err != nil {
-		return subscription.Subscription{}, err
+		return subscriptions.Subscription{}, err
 	}
 	change, err := read(body)
 	if err != nil {
-		return subscription.Subscription{}, err
+		return subscriptions.Subscription{}, err
 	}
 	sub, err := a.store.Change(r.Context(), workspaceID, id, change)
 	if err != nil {
-		return subscription.Subscription{}, found(err, subscriptionThing)
+		return subscriptions.Subscription{}, found(err, subscriptionThing)
 	}
 	a.queued()
 	return sub, nil
@@ -166,7 +166,7 @@ func (a *API) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.store.Delete(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
+	if err := a.store.Delete(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
 		return found(err, subscriptionThing)
 	}
 	a.deleted()
@@ -178,11 +178,11 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	secret, err := subscription.NewSecret()
+	secret, err := subscriptions.NewSecret()
 	if err != nil {
 		return err
 	}
-	if err := a.store.Rotate(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, secret); err != nil {
+	if err := a.store.Rotate(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, secret); err != nil {
 		return found(err, subscriptionThing)
 	}
 	noStore(w)
@@ -198,7 +198,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("draw event id: %w", err)
 	}
-	ev, err := delivery.NewTest(eventID, trust.CallerFrom(r.Context()).WorkspaceID, id, time.Now())
+	ev, err := deliveries.NewTest(eventID, serviceauth.CallerFrom(r.Context()).WorkspaceID, id, time.Now())
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.queued()
 	return httpserver.WriteJSON(w, http.StatusAccepted, openapi.WebhookTestQueued{
-		Queued: true, DeliveryID: delivery.ID(id, eventID), EventID: eventID,
+		Queued: true, DeliveryID: deliveries.ID(id, eventID), EventID: eventID,
 	})
 }
 

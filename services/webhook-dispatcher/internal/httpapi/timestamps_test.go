@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/timetest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
 // The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
@@ -31,7 +31,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := timetest.Check(t, document); got < 2 {
+		if got := testkit.CheckTimestamps(t, document); got < 2 {
 			t.Errorf("%s: %d timestamps in %s, want at least 2", name, got, document)
 		}
 	}
@@ -39,11 +39,11 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 
 func TestNewTest_HasThreeDecimals(t *testing.T) {
 	t.Parallel()
-	event, err := delivery.NewTest(uuid.New(), uuid.New(), uuid.New(), time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC))
+	event, err := deliveries.NewTest(uuid.New(), uuid.New(), uuid.New(), time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := timetest.Check(t, event.Body); got != 1 {
+	if got := testkit.CheckTimestamps(t, event.Body); got != 1 {
 		t.Errorf("webhook.test has %d timestamps in %s, want 1", got, event.Body)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
@@ -68,7 +68,7 @@ func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
 	wantEqual(t, "places", r.places("webhook_delivery"), []string{"webhook_delivery" + yesterday, "webhook_delivery" + today})
 	wantEqual(t, "places", r.places("webhook_event"), []string{"webhook_event" + yesterday, "webhook_event" + today})
-	r.settle(r.claim(), delivery.Done, midnight)
+	r.settle(r.claim(), deliveries.Done, midnight)
 	wantEqual(t, "places of attempts", r.places("webhook_attempt"), []string{"webhook_attempt" + today, "webhook_attempt" + today})
 
 	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
@@ -106,7 +106,7 @@ func TestRotateDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
 	rest := "webhook_delivery_rest"
 	wantEqual(t, "places", r.places("webhook_delivery"), []string{rest, rest, rest, rest})
 	work := r.claim()
-	if n := r.settle(work, delivery.Done, noon()); n != 4 {
+	if n := r.settle(work, deliveries.Done, noon()); n != 4 {
 		t.Fatalf("%d of 4 settled in the default partition", n)
 	}
 	r.turn(noon().Add(day)) // too old goes; what is ahead waits for its day
@@ -122,7 +122,7 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	r := newRig(t)
 	r.turn(noon())
 	r.ingest(noon())
-	r.settle(r.claim(), delivery.Done, noon())
+	r.settle(r.claim(), deliveries.Done, noon())
 	open := r.ingest(noon())
 	r.setStatus("paused")
 	late := noon().Add(keep + 2*day)
@@ -152,14 +152,14 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	if string(work[0].Body) != `{}` {
 		t.Errorf("claimed body = %s, want {}", work[0].Body)
 	}
-	if n := r.settle(work, delivery.Done, late); n != 1 {
+	if n := r.settle(work, deliveries.Done, late); n != 1 {
 		t.Fatalf("%d settled, want 1", n)
 	}
 	d, err := r.store.Delivery(t.Context(), r.workspace, r.sub, work[0].DeliveryID)
 	if err != nil {
 		t.Fatalf("Delivery: %v", err)
 	}
-	if d.Status != delivery.Delivered {
+	if d.Status != deliveries.Delivered {
 		t.Errorf("status = %q, want delivered", d.Status)
 	}
 	r.turn(late.Add(21 * day))
@@ -209,7 +209,7 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 			for i := range events {
 				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, in and after the days there are
 				if i%10 == 9 {
-					settled += r.settle(r.claim(), delivery.Done, noon())
+					settled += r.settle(r.claim(), deliveries.Done, noon())
 				}
 			}
 			stop()
@@ -232,7 +232,7 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	today := time.Now().UTC()
-	polltest.Until(t, "there are eleven partitions of attempts", func() bool {
+	testkit.Until(t, "there are eleven partitions of attempts", func() bool {
 		return len(r.days("webhook_attempt")) >= 11
 	})
 	days := r.days("webhook_delivery")

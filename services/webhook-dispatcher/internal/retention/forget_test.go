@@ -9,9 +9,9 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // subscribed is the same house seen by another subscription, of the workspace or of another.
@@ -19,7 +19,7 @@ func (r *rig) subscribed(workspace uuid.UUID) *rig {
 	r.t.Helper()
 	other := *r
 	other.workspace, other.sub = workspace, uuid.Must(uuid.NewV7())
-	if err := r.store.Create(r.t.Context(), subscription.Subscription{
+	if err := r.store.Create(r.t.Context(), subscriptions.Subscription{
 		ID: other.sub, WorkspaceID: workspace, Name: "b", URL: "https://example.com/b", Events: []openapi.EventType{"call.completed"},
 	}, "whsec_b"); err != nil {
 		r.t.Fatal(err)
@@ -39,8 +39,8 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 		first.ingest(now.Add(-time.Duration(n) * day))
 		stranger.ingest(now.Add(-time.Duration(n) * day))
 	}
-	first.settle(first.claim(), delivery.Done, now)
-	stranger.settle(stranger.claim(), delivery.Done, now)
+	first.settle(first.claim(), deliveries.Done, now)
+	stranger.settle(stranger.claim(), deliveries.Done, now)
 	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
 		kept := store.Workspace{ID: first.workspace, Version: 5, Webhooks: true, KeepDays: 3}
 		if _, err := first.store.SetWorkspace(t.Context(), tx, kept); err != nil {
@@ -70,7 +70,7 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 		}
 	}
 	forget(now, 4+7, 7) // the second subscription's are still queued, and need the bodies
-	second.settle(second.claim(), delivery.Done, now)
+	second.settle(second.claim(), deliveries.Done, now)
 	forget(now, 4+4, 4)
 	forget(now.Add(10*day), 0, 0)
 }

@@ -15,13 +15,13 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
@@ -59,7 +59,7 @@ func newRig(t testing.TB) *rig {
 	job := retention.New(st, retention.Config{Keep: keep})
 	r := &rig{t: t, pool: pool, store: st, job: job, workspace: uuid.Must(uuid.NewV7())}
 	r.sub = uuid.Must(uuid.NewV7())
-	err = st.Create(t.Context(), subscription.Subscription{
+	err = st.Create(t.Context(), subscriptions.Subscription{
 		ID: r.sub, WorkspaceID: r.workspace, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"},
 	}, "whsec_a")
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *rig) turn(now time.Time) {
 func (r *rig) ingest(at time.Time) uuid.UUID {
 	r.t.Helper()
 	call := uuid.New()
-	ev := delivery.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
+	ev := deliveries.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
 	for {
 		err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 			_, err := r.store.Ingest(r.t.Context(), tx, ev)
@@ -98,7 +98,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 }
 
 // claim takes everything that is due.
-func (r *rig) claim() []delivery.Work {
+func (r *rig) claim() []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
 		Room: []store.Room{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
@@ -109,11 +109,11 @@ func (r *rig) claim() []delivery.Work {
 }
 
 // settle ends claimed work; the attempts are of that time.
-func (r *rig) settle(work []delivery.Work, outcome delivery.Outcome, at time.Time) (settled int) {
+func (r *rig) settle(work []deliveries.Work, outcome deliveries.Outcome, at time.Time) (settled int) {
 	r.t.Helper()
-	results := make([]delivery.Result, len(work))
+	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
-		results[i] = delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: delivery.Answer{Code: 200, At: at}}
+		results[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: deliveries.Answer{Code: 200, At: at}}
 	}
 	done, err := r.store.Complete(r.t.Context(), results)
 	if err != nil {
@@ -167,7 +167,7 @@ func wantEqual(t testing.TB, what string, got, want []string) {
 
 func (r *rig) setStatus(text string) {
 	r.t.Helper()
-	status := subscription.Status(text)
+	status := subscriptions.Status(text)
 	if _, err := r.store.Change(r.t.Context(), r.workspace, r.sub, store.Change{Status: &status}); err != nil {
 		r.t.Fatalf("Change to %s: %v", text, err)
 	}

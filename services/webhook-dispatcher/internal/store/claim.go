@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
 // Every statement of this file that reads due deliveries begins at a time that the caller remembers.
@@ -213,7 +213,7 @@ type Claim struct {
 
 // Claimed is the result of ClaimDue.
 type Claimed struct {
-	Work []delivery.Work
+	Work []deliveries.Work
 	// Left has the subscriptions whose due deliveries were not all claimed.
 	Left []Left
 }
@@ -261,7 +261,7 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err
 	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return Claimed{}, fmt.Errorf("claim due deliveries: %w", err)
 	}
-	claimed.Work = make([]delivery.Work, len(rows))
+	claimed.Work = make([]deliveries.Work, len(rows))
 	for i, row := range rows {
 		claimed.Work[i] = row.work()
 		// Without a secret the attempt is not sent and fails. A sealing key that was removed must
@@ -293,8 +293,8 @@ type claimedRow struct {
 	Lag            float64
 }
 
-func (r claimedRow) work() delivery.Work {
-	return delivery.Work{
+func (r claimedRow) work() deliveries.Work {
+	return deliveries.Work{
 		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType,
 		CreatedAt: r.CreatedAt, CallID: r.CallID, Attempt: r.Attempt, Lost: r.Lost, Replay: r.Replay, Retry: r.IsRetry,
 		URL: r.URL, Body: r.Body, Traceparent: r.Traceparent, DueAt: r.DueAt,
@@ -373,7 +373,7 @@ WHERE EXISTS (
 // Release puts claimed deliveries back that were not sent. Their attempt is not counted, and they are
 // due at the time at which they were due before. A delivery that another process has claimed
 // meanwhile is not changed.
-func (s *Store) Release(ctx context.Context, work []delivery.Work) error {
+func (s *Store) Release(ctx context.Context, work []deliveries.Work) error {
 	n := len(work)
 	ids, nos, replays, due := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]time.Time, n)
 	for i, w := range work {

@@ -16,11 +16,11 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
@@ -82,7 +82,7 @@ func box(t *testing.T) *seal.Box {
 	return keys
 }
 
-func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []delivery.Work {
+func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []deliveries.Work {
 	t.Helper()
 	claimed, err := st.ClaimDue(t.Context(), claim)
 	if err != nil {
@@ -179,7 +179,7 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 	addQueue(t, r.pool, ws, sub, queueLength())
 	m := newMeteredStore(t, r.pool)
 	version := int64(1)
-	setStatus := func(status subscription.Status) func() {
+	setStatus := func(status subscriptions.Status) func() {
 		return func() {
 			if _, err := m.Change(t.Context(), ws, sub, store.Change{Status: &status}); err != nil {
 				t.Errorf("Change to %s: %v", status, err)
@@ -196,7 +196,7 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 		}
 	}
 	disable := func() {
-		if _, _, err := m.Disable(t.Context(), sub, subscription.FailureRule{}); err != nil {
+		if _, _, err := m.Disable(t.Context(), sub, subscriptions.FailureRule{}); err != nil {
 			t.Errorf("Disable: %v", err)
 		}
 	}
@@ -219,10 +219,10 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 		action func()
 		most   int64
 	}{
-		{name: "pause", action: setStatus(subscription.Paused), most: 60},
+		{name: "pause", action: setStatus(subscriptions.Paused), most: 60},
 		{name: "ingest while paused", action: ingest, most: 100},
 		{name: "claim while paused", action: claims(0), most: 60},
-		{name: "resume", action: setStatus(subscription.Active), most: 60},
+		{name: "resume", action: setStatus(subscriptions.Active), most: 60},
 		{name: "claim after the resumption", action: claims(4), most: 200},
 		{name: "suspend", action: setSuspended(true), most: 60},
 		{name: "claim while suspended", action: claims(0), most: 60},
@@ -255,20 +255,20 @@ func TestStatus_ChangesLockNoDelivery(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `SELECT FROM webhook_queue FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	set := func(status subscription.Status) func() error {
+	set := func(status subscriptions.Status) func() error {
 		return func() error { return r.setStatus(ws, sub, status) }
 	}
 	for _, step := range []struct {
 		name   string
 		action func() error
 	}{
-		{name: "pause", action: set(subscription.Paused)},
-		{name: "resume", action: set(subscription.Active)},
+		{name: "pause", action: set(subscriptions.Paused)},
+		{name: "resume", action: set(subscriptions.Active)},
 		{name: "suspend", action: func() error {
 			return r.store.ApplyWorkspace(t.Context(), store.Workspace{ID: ws, Version: 1, Suspended: true, Webhooks: true})
 		}},
 		{name: "disable", action: func() error {
-			_, disabled, err := r.store.Disable(t.Context(), sub, subscription.FailureRule{})
+			_, disabled, err := r.store.Disable(t.Context(), sub, subscriptions.FailureRule{})
 			wantEqual(t, "disabled", disabled, true)
 			return err
 		}},
@@ -307,7 +307,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 	const batch = 40
 	round := func() (entries int64) {
 		t.Helper()
-		var events []delivery.Event
+		var events []deliveries.Event
 		for range batch {
 			events = append(events, event(ws, uuid.New(), 1, "call.completed"))
 		}
@@ -328,11 +328,11 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 		if len(claimed.Work) != batch {
 			t.Fatalf("claimed deliveries = %d, want %d", len(claimed.Work), batch)
 		}
-		results := make([]delivery.Result, batch)
+		results := make([]deliveries.Result, batch)
 		for i, w := range claimed.Work {
-			results[i] = delivery.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: delivery.Done,
-				Answer: delivery.Answer{Code: 200, At: time.Now()},
+			results[i] = deliveries.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.Done,
+				Answer: deliveries.Answer{Code: 200, At: time.Now()},
 			}
 		}
 		done, err := m.Complete(t.Context(), results)
@@ -370,11 +370,11 @@ func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	if _, err := r.pool.Exec(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.setStatus(ws, sub, subscription.Paused); err != nil {
+	if err := r.setStatus(ws, sub, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, "claimed deliveries while paused", len(r.claimAll(sub)), 0)
-	if err := r.setStatus(ws, sub, subscription.Active); err != nil {
+	if err := r.setStatus(ws, sub, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
 	work := r.claimAll(sub)
@@ -499,7 +499,7 @@ func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	addQueue(t, r.pool, ws, sub, 1)
-	if err := r.setStatus(ws, sub, subscription.Paused); err != nil {
+	if err := r.setStatus(ws, sub, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
 	m := newMeteredStore(t, r.pool)
@@ -508,7 +508,7 @@ func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEqual(t, "due kinds while paused", len(m.poll(begin).Due), 0)
-	if err := r.setStatus(ws, sub, subscription.Active); err != nil {
+	if err := r.setStatus(ws, sub, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
 	resumed := m.poll(begin).Due
@@ -533,7 +533,7 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
 	addQueue(t, r.pool, ws, sub, 30)
 	addQueue(t, r.pool, ws, paused, 30)
-	if err := r.setStatus(ws, paused, subscription.Paused); err != nil {
+	if err := r.setStatus(ws, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
 	rooms := []store.Room{{SubscriptionID: sub}, {SubscriptionID: paused}}
@@ -551,7 +551,7 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 		t.Errorf("oldest due delivery has waited %f s, want at least 3600", got.Oldest)
 	}
 	wantEqual(t, "due deliveries up to a limit", backlog(10).Rows, 10)
-	if err := r.setStatus(ws, paused, subscription.Active); err != nil {
+	if err := r.setStatus(ws, paused, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
 	rooms = rooms[1:]
@@ -582,7 +582,7 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 		t.Fatalf("Release: %v", err)
 	}
 	again := mustClaim(t, m.Store, claimOf(due[0].SubscriptionID, 2))
-	ids := func(work []delivery.Work) (ids []string) {
+	ids := func(work []deliveries.Work) (ids []string) {
 		for _, w := range work {
 			ids = append(ids, w.DeliveryID.String())
 			wantEqual(t, "attempt", w.Attempt, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Completed is what a batch of results did.
@@ -28,24 +28,24 @@ type Completed struct {
 // Standing is the health of one subscription after a batch.
 type Standing struct {
 	SubscriptionID uuid.UUID
-	Health         subscription.Health
+	Health         subscriptions.Health
 	Warned         bool
 }
 
 // Complete writes finished attempts into history in one transaction. A result counts only while its queue row
 // has the same attempt of the same replay, and once. The results are in the order in which the attempts ended.
-func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done Completed, err error) {
+func (s *Store) Complete(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleOpen)
 }
 
 // CompleteAgain is Complete after one that failed. Results that it wrote although its response was lost are
 // left out.
-func (s *Store) CompleteAgain(ctx context.Context, results []delivery.Result) (done Completed, err error) {
+func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleUnwritten)
 }
 
 // complete sends one batch, which is one transaction and one round trip.
-func (s *Store) complete(ctx context.Context, results []delivery.Result, settle string) (done Completed, err error) {
+func (s *Store) complete(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
 	}
@@ -79,7 +79,7 @@ type settledRow struct {
 
 // oncePerAttempt leaves one result for each attempt: the first one, unless it only reports that the process
 // was lost.
-func oncePerAttempt(results []delivery.Result) (kept []delivery.Result) {
+func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 	type attempt struct {
 		id         uuid.UUID
 		no, replay int
@@ -90,14 +90,14 @@ func oncePerAttempt(results []delivery.Result) (kept []delivery.Result) {
 		switch i, known := at[key]; {
 		case !known:
 			at[key], kept = len(kept), append(kept, r)
-		case kept[i].Answer.Failure == delivery.Interrupted:
+		case kept[i].Answer.Failure == deliveries.Interrupted:
 			kept[i] = r
 		}
 	}
 	return kept
 }
 
-func resultArgs(results []delivery.Result) pg.Args {
+func resultArgs(results []deliveries.Result) pg.Args {
 	n := len(results)
 	ids, nos, replays := make([]uuid.UUID, n), make([]int, n), make([]int, n)
 	at, ms, codes := make([]time.Time, n), make([]int64, n), make([]*int, n)
@@ -112,7 +112,7 @@ func resultArgs(results []delivery.Result) pg.Args {
 	return pg.Args{
 		"ids": ids, "nos": nos, "replays": replays, "at": at, "ms": ms, "codes": codes, "errors": errs,
 		"excerpts": excerpts,
-		"reasons":  reasons, "outcomes": outcomes, "delays": delays, "ours": ours, "test": subscription.TestEvent,
+		"reasons":  reasons, "outcomes": outcomes, "delays": delays, "ours": ours, "test": subscriptions.TestEvent,
 		"first": slices.MinFunc(at, time.Time.Compare), "last": slices.MaxFunc(at, time.Time.Compare),
 	}
 }
@@ -223,7 +223,7 @@ type healthRow struct {
 }
 
 func (r healthRow) standing() Standing {
-	return Standing{SubscriptionID: r.SubscriptionID, Warned: r.Warned, Health: subscription.Health{
+	return Standing{SubscriptionID: r.SubscriptionID, Warned: r.Warned, Health: subscriptions.Health{
 		Failures: r.Failures, Exhausted: r.Exhausted, Failing: time.Duration(r.Failing * float64(time.Second)),
 	}}
 }
@@ -241,7 +241,7 @@ const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscriptio
 
 // Disable sets an active subscription to failed if its health still meets the rule. The reason is
 // what operators read; disabled is false when a success or a PATCH came first.
-func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscription.FailureRule) (reason string, disabled bool, err error) {
+func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscriptions.FailureRule) (reason string, disabled bool, err error) {
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		reason, disabled = "", false
@@ -283,7 +283,7 @@ WHERE subscription_id = @id`
 const setFailed = `
 UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`
 
-func describe(a delivery.Answer) *string {
+func describe(a deliveries.Answer) *string {
 	text := string(a.Failure)
 	if a.Code != 0 {
 		text = fmt.Sprintf("%s %d", a.Failure, a.Code)

@@ -7,11 +7,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // While the database is away, results of one delivery may gather: of an attempt whose lease passed and of the next, or of the last attempt
@@ -20,36 +20,36 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
-	done := delivery.Answer{Code: 200, At: time.Now(), Took: time.Millisecond}
-	for name, results := range map[string]func(id uuid.UUID) []delivery.Result{
-		"a late one behind": func(id uuid.UUID) []delivery.Result {
-			return []delivery.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
-				{DeliveryID: id, Attempt: 1, Outcome: delivery.Again, Answer: delivery.Answer{Failure: delivery.Timeout, At: time.Now()}},
+	done := deliveries.Answer{Code: 200, At: time.Now(), Took: time.Millisecond}
+	for name, results := range map[string]func(id uuid.UUID) []deliveries.Result{
+		"a late one behind": func(id uuid.UUID) []deliveries.Result {
+			return []deliveries.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
+				{DeliveryID: id, Attempt: 1, Outcome: deliveries.Again, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}},
 			}
 		},
-		"a late one before": func(id uuid.UUID) []delivery.Result {
-			return []delivery.Result{
-				{DeliveryID: id, Attempt: 1, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Timeout, At: time.Now()}},
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+		"a late one before": func(id uuid.UUID) []deliveries.Result {
+			return []deliveries.Result{
+				{DeliveryID: id, Attempt: 1, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
 			}
 		},
-		"given up for lost": func(id uuid.UUID) []delivery.Result {
-			return []delivery.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Interrupted, At: time.Now()}},
+		"given up for lost": func(id uuid.UUID) []deliveries.Result {
+			return []deliveries.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: time.Now()}},
 			}
 		},
-		"given up for lost too early": func(id uuid.UUID) []delivery.Result {
-			return []delivery.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Interrupted, At: time.Now()}},
-				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+		"given up for lost too early": func(id uuid.UUID) []deliveries.Result {
+			return []deliveries.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
 			}
 		},
 	} {
 		ev := event(ws, uuid.New(), 1, "call.completed")
 		r.ingest(nil, ev)
-		id := delivery.ID(sub, ev.ID)
+		id := deliveries.ID(sub, ev.ID)
 		if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
 			t.Fatal(err)
 		}
@@ -58,14 +58,14 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 			t.Fatalf("%s: Complete: %v", name, err)
 		}
 		wantEqual(t, name+": settled results", settled.Settled, 1)
-		wantEqual(t, name+": status", r.statusOf(ws, sub, ev.ID), delivery.Delivered)
+		wantEqual(t, name+": status", r.statusOf(ws, sub, ev.ID), deliveries.Delivered)
 	}
 	got, err := r.store.Subscription(t.Context(), ws, sub)
 	if err != nil {
 		t.Fatalf("Subscription: %v", err)
 	}
 	wantEqual(t, "consecutive failures", got.ConsecutiveFailures, 0)
-	wantEqual(t, "status", got.Status, subscription.Active)
+	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
 // One failure is counted once: twice in a batch, and in a batch that is written again because nobody knows how its COMMIT ended.
@@ -78,9 +78,9 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 1`); err != nil {
 		t.Fatal(err)
 	}
-	failed := func(ev delivery.Event) delivery.Result {
-		return delivery.Result{DeliveryID: delivery.ID(sub, ev.ID), Attempt: 1, Outcome: delivery.Again, Delay: time.Minute,
-			Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, At: time.Now()}}
+	failed := func(ev deliveries.Event) deliveries.Result {
+		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.Again, Delay: time.Minute,
+			Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, At: time.Now()}}
 	}
 	want := func(what string, done store.Completed, err error, settled, failures int) {
 		t.Helper()
@@ -95,11 +95,11 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 		wantEqual(t, what+": consecutive failures", int(got.ConsecutiveFailures), failures)
 	}
 	one, other := failed(before), failed(after)
-	done, err := r.store.Complete(t.Context(), []delivery.Result{one, one})
+	done, err := r.store.Complete(t.Context(), []deliveries.Result{one, one})
 	want("twice in a batch", done, err, 1, 1)
-	done, err = r.store.CompleteAgain(t.Context(), []delivery.Result{one})
+	done, err = r.store.CompleteAgain(t.Context(), []deliveries.Result{one})
 	want("again", done, err, 0, 1)
-	done, err = r.store.CompleteAgain(t.Context(), []delivery.Result{one, other})
+	done, err = r.store.CompleteAgain(t.Context(), []deliveries.Result{one, other})
 	want("again, with one that had not been written", done, err, 1, 2)
 }
 
@@ -124,9 +124,9 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	}
 	completed := make(chan error, 1)
 	go func() {
-		_, err := r.store.Complete(context.WithoutCancel(t.Context()), []delivery.Result{{
-			DeliveryID: work[0].DeliveryID, Attempt: 1, Outcome: delivery.Done,
-			Answer: delivery.Answer{Code: 200, At: time.Now(), Excerpt: "thank you, Xylophone"},
+		_, err := r.store.Complete(context.WithoutCancel(t.Context()), []deliveries.Result{{
+			DeliveryID: work[0].DeliveryID, Attempt: 1, Outcome: deliveries.Done,
+			Answer: deliveries.Answer{Code: 200, At: time.Now(), Excerpt: "thank you, Xylophone"},
 		}})
 		completed <- err
 	}()
@@ -169,12 +169,12 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	}
 	judged := make(chan judgement, 1)
 	go func() {
-		rule := subscription.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3}
+		rule := subscriptions.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3}
 		_, disabled, err := r.store.Disable(context.WithoutCancel(t.Context()), sub, rule)
 		judged <- judgement{disabled, err}
 	}()
 	r.awaitLocked()
-	done, err := r.store.Complete(t.Context(), []delivery.Result{{DeliveryID: delivery.ID(sub, ev.ID), Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
+	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.Done, Answer: deliveries.Answer{Code: 200, At: time.Now()}}})
 	if err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
@@ -198,5 +198,5 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 func (r *rig) awaitLocked() {
 	r.t.Helper()
 	const locked = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-	polltest.Until(r.t, "a statement waits for a lock", func() bool { return r.count(locked) > 0 })
+	testkit.Until(r.t, "a statement waits for a lock", func() bool { return r.count(locked) > 0 })
 }

@@ -11,7 +11,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
 // Delivery is one row of history as operators see it.
@@ -22,7 +22,7 @@ type Delivery struct {
 	EventType string
 	CallID    *uuid.UUID
 	Sequence  int32
-	Status    delivery.Status
+	Status    deliveries.Status
 	// Attempts are those since the last replay, Replays how often it was replayed.
 	Attempts      int
 	Replays       int
@@ -61,7 +61,7 @@ WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`
 
 // Filter narrows a list of deliveries; what is zero does not.
 type Filter struct {
-	Status    delivery.Status
+	Status    deliveries.Status
 	EventType string
 	CallID    *uuid.UUID
 }
@@ -70,15 +70,15 @@ type Filter struct {
 func (f Filter) where() (conditions string) {
 	switch f.Status {
 	case "":
-	case delivery.Queued:
+	case deliveries.Queued:
 		conditions = ` AND d.status = 'queued' AND NOT sub.held`
-	case delivery.Held:
+	case deliveries.Held:
 		conditions = ` AND d.status = 'queued' AND sub.held`
-	case delivery.Delivered:
+	case deliveries.Delivered:
 		conditions = ` AND d.status = 'delivered'`
-	case delivery.Failed:
+	case deliveries.Failed:
 		conditions = ` AND d.status = 'failed'`
-	case delivery.Skipped:
+	case deliveries.Skipped:
 		conditions = ` AND d.status = 'skipped'`
 	}
 	if f.EventType != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Ingested is what a batch of events came to.
@@ -31,7 +31,7 @@ type Ingested struct {
 // its type now. The delivery is queued for an active subscription and skipped for a paused or failed
 // one. It is skipped if the workspace has lost the webhooks feature. An event that is stored already
 // changes nothing.
-func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
+func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
 		return done, err
 	}
@@ -44,7 +44,7 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event)
 
 // Match is Ingest without the statements that store events and deliveries. It returns them in Insert, and
 // the caller sends them together with COMMIT.
-func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
+func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	subscriptions, err := match(ctx, tx, events)
 	if err != nil {
 		return done, fmt.Errorf("match subscriptions of %d events: %w", len(events), err)
@@ -60,7 +60,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...delivery.Event) 
 			}
 			done.Matched[i]++
 			if !seen[ev.ID] {
-				rows = append(rows, row{id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub})
+				rows = append(rows, row{id: deliveries.ID(sub.ID, ev.ID), event: ev, sub: sub})
 			}
 		}
 		seen[ev.ID] = true
@@ -80,7 +80,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...delivery.Event) 
 type matchRow struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
-	Status      subscription.Status
+	Status      subscriptions.Status
 	Events      []string
 	URL         string
 	// MatchedAt is before the due time of every delivery that is inserted after the match.
@@ -94,7 +94,7 @@ type matchRow struct {
 // change or deletion of a subscription waits until the deliveries are committed. After a DELETE was
 // answered, no delivery of the subscription is inserted. The subscriptions are locked in the order of
 // their ids.
-func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UUID][]*matchRow, error) {
+func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // by workspace
 	var ids []uuid.UUID
 	var types []string
@@ -128,16 +128,16 @@ FOR SHARE OF s`
 
 // EnqueueTest queues one webhook.test for an active subscription. For any other status it returns 409
 // subscription_not_active.
-func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev delivery.Event) error {
+func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev deliveries.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		sub, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
-		if sub.Status != subscription.Active {
-			return subscription.NotActive(sub.Status)
+		if sub.Status != subscriptions.Active {
+			return subscriptions.NotActive(sub.Status)
 		}
-		batch := insert([]row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		batch := insert([]row{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
@@ -145,12 +145,12 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 // row is one delivery that is about to be written.
 type row struct {
 	id    uuid.UUID
-	event *delivery.Event
+	event *deliveries.Event
 	sub   *matchRow
 }
 
 // skips reports whether the delivery is stored as skipped.
-func (r row) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscription.Active }
+func (r row) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
 
 func (r row) erased() bool { return r.event.Erased }
 

@@ -16,11 +16,11 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
@@ -80,14 +80,14 @@ func (c *counted) Read(b []byte) (int, error) {
 
 func (r *rig) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	r.t.Helper()
-	sub := subscription.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Name: "a", URL: "https://example.com/", Events: events}
+	sub := subscriptions.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Name: "a", URL: "https://example.com/", Events: events}
 	if err := r.store.Create(r.t.Context(), sub, "whsec_"+sub.ID.String()); err != nil {
 		r.t.Fatal(err)
 	}
 	return sub.ID
 }
 
-func (r *rig) setStatus(workspace, id uuid.UUID, status subscription.Status) error {
+func (r *rig) setStatus(workspace, id uuid.UUID, status subscriptions.Status) error {
 	_, err := r.store.Change(context.WithoutCancel(r.t.Context()), workspace, id, store.Change{Status: &status})
 	return err
 }
@@ -104,7 +104,7 @@ func (r *rig) suspend(workspace uuid.UUID) {
 }
 
 // ingest stores events in one transaction; before runs ahead of COMMIT.
-func (r *rig) ingest(before func(), events ...delivery.Event) (done store.Ingested) {
+func (r *rig) ingest(before func(), events ...deliveries.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
 		var claim pgx.Batch // as the inbox's, with BEGIN
@@ -132,8 +132,8 @@ func (r *rig) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func event(workspace, call uuid.UUID, sequence int32, kind string) delivery.Event {
-	return delivery.Event{
+func event(workspace, call uuid.UUID, sequence int32, kind string) deliveries.Event {
+	return deliveries.Event{
 		ID: uuid.NewSHA1(call, []byte(kind)), WorkspaceID: workspace, CallID: &call, Type: kind, Sequence: sequence,
 		Body: fmt.Appendf(nil, `{"call":%q,"type":%q}`, call, kind), CreatedAt: time.Unix(1780574400, 0).UTC(), Traceparent: "00-" + call.String(),
 	}
@@ -148,14 +148,14 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 	paused, failed := r.subscribe(busy, "call.completed"), r.subscribe(busy, "call.ringing")
 	held := r.subscribe(still, "call.completed")
 	r.subscribe(silent, "call.failed")
-	if err := r.setStatus(busy, paused, subscription.Paused); err != nil {
+	if err := r.setStatus(busy, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'x' WHERE id = $1`, failed); err != nil {
 		t.Fatal(err)
 	}
 	r.suspend(still)
-	batch := func() (events []delivery.Event) {
+	batch := func() (events []deliveries.Event) {
 		for range 20 {
 			call := uuid.New()
 			events = append(events, event(busy, call, 1, "call.ringing"), event(busy, call, 2, "call.completed"),
@@ -217,7 +217,7 @@ func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 func TestIngest_AChangeOfTheSubscriptionWaitsForTheBatch(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *rig, ws, sub uuid.UUID) error{
-		"pause": func(r *rig, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscription.Paused) },
+		"pause": func(r *rig, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscriptions.Paused) },
 		"delete": func(r *rig, ws, sub uuid.UUID) error {
 			return r.store.Delete(context.WithoutCancel(r.t.Context()), ws, sub)
 		},

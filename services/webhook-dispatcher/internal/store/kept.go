@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
 // histories are the tables that lie in days (UTC).
@@ -119,7 +119,7 @@ WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body
 func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
 		"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs,
-		"removed": delivery.RemovedMembers, "nulled": delivery.NulledMembers,
+		"removed": deliveries.RemovedMembers, "nulled": deliveries.NulledMembers,
 	}
 	found, err := pg.Many[idRow](ctx, tx, deliveriesOfCall, args)
 	if err != nil {

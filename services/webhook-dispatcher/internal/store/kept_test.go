@@ -8,7 +8,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row for every one.
@@ -16,20 +16,20 @@ func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	var last uuid.UUID
-	for range subscription.MaxKept {
+	for range subscriptions.MaxKept {
 		last = r.subscribe(ws, "call.completed")
-		if err := r.setStatus(ws, last, subscription.Paused); err != nil {
+		if err := r.setStatus(ws, last, subscriptions.Paused); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := subscription.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: ws, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"}}
+	one := subscriptions.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: ws, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"}}
 	err := r.store.Create(t.Context(), one, "whsec_x")
 	var fault *apierr.Error
 	if !errors.As(err, &fault) {
-		t.Fatalf("Create of one more than %d = %v, want an apierr.Error", subscription.MaxKept, err)
+		t.Fatalf("Create of one more than %d = %v, want an apierr.Error", subscriptions.MaxKept, err)
 	}
 	wantEqual(t, "code", fault.Code, "subscription_limit_reached")
-	if err := r.setStatus(ws, last, subscription.Active); err != nil {
+	if err := r.setStatus(ws, last, subscriptions.Active); err != nil {
 		t.Errorf("resume at the limit: %v", err)
 	}
 	if err := r.store.Delete(t.Context(), ws, last); err != nil {

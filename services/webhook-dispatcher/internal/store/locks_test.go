@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // repeatUntil repeats the action until ctx ends. A deadlock is an error of the test.
@@ -52,7 +52,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		return func() { repeatUntil(ctx, t, action) }
 	}
 	ingest := repeat(func() error {
-		var events []delivery.Event
+		var events []deliveries.Event
 		for range 10 {
 			call := uuid.New()
 			events = append(events, event(ws, call, 1, "call.ringing"), event(ws, call, 2, "call.completed"))
@@ -71,14 +71,14 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		if err != nil || len(claimed.Work) == 0 {
 			return err
 		}
-		results := make([]delivery.Result, len(claimed.Work))
+		results := make([]deliveries.Result, len(claimed.Work))
 		for i, w := range claimed.Work {
-			results[i] = delivery.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: delivery.Over,
-				Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, At: time.Now()},
+			results[i] = deliveries.Result{
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.Over,
+				Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, At: time.Now()},
 			}
 			if rand.IntN(3) == 0 {
-				results[i].Outcome = delivery.Again
+				results[i].Outcome = deliveries.Again
 			}
 		}
 		rand.Shuffle(len(results), func(i, j int) { results[i], results[j] = results[j], results[i] })
@@ -87,15 +87,15 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	})
 	change := repeat(func() error {
 		sub := subs[rand.IntN(len(subs))]
-		status := []subscription.Status{subscription.Paused, subscription.Active}[rand.IntN(2)]
+		status := []subscriptions.Status{subscriptions.Paused, subscriptions.Active}[rand.IntN(2)]
 		_, err := st.Change(ctx, ws, sub, store.Change{Status: &status})
 		if err == nil {
-			_, _, err = st.Disable(ctx, sub, subscription.FailureRule{})
+			_, _, err = st.Disable(ctx, sub, subscriptions.FailureRule{})
 		}
 		return err
 	})
 	replay := repeat(func() error {
-		_, err := st.Replay(ctx, ws, subs[rand.IntN(len(subs))], store.Replay{Status: delivery.Failed, Limit: 50})
+		_, err := st.Replay(ctx, ws, subs[rand.IntN(len(subs))], store.Replay{Status: deliveries.Failed, Limit: 50})
 		return err
 	})
 	var version int64

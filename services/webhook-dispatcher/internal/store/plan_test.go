@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -46,9 +46,9 @@ func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var results []delivery.Result
+		var results []deliveries.Result
 		for found.Next() {
-			one := delivery.Result{Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}
+			one := deliveries.Result{Attempt: 1, Outcome: deliveries.Done, Answer: deliveries.Answer{Code: 200, At: time.Now()}}
 			if err := found.Scan(&one.DeliveryID); err != nil {
 				t.Fatal(err)
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -118,7 +118,7 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 		t.Fatal(err)
 	}
 	sub := r.subscribe(ws, "call.completed")
-	var open delivery.Event
+	var open deliveries.Event
 	for range 20 {
 		open = event(ws, uuid.New(), 1, "call.completed")
 		open.CreatedAt = day.Add(time.Hour)
@@ -148,7 +148,7 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 	if events := r.count(`SELECT count(*) FROM webhook_event`); events != 1 {
 		t.Errorf("events left = %d, want the one of the open delivery", events)
 	}
-	if got := r.statusOf(ws, sub, open.ID); got != delivery.Queued {
+	if got := r.statusOf(ws, sub, open.ID); got != deliveries.Queued {
 		t.Errorf("open delivery after its day was dropped = %q, want queued", got)
 	}
 

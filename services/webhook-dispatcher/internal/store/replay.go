@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Replay says which ended deliveries of a subscription go out again: one, a call's, or all that failed or were skipped since a time.
@@ -19,7 +19,7 @@ type Replay struct {
 	// DeliveryID or CallID, when not zero, name them; else Status is Failed or Skipped, and those that ended at Since or later.
 	DeliveryID uuid.UUID
 	CallID     uuid.UUID
-	Status     delivery.Status
+	Status     deliveries.Status
 	Since      time.Time
 	// Before leaves out what ended at this time or later; zero leaves out nothing. A request that is repeated with its Before
 	// replays nothing a second time.
@@ -52,8 +52,8 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 		if err != nil {
 			return err
 		}
-		if sub.Status != subscription.Active {
-			return subscription.NotReplayable(sub.Status)
+		if sub.Status != subscriptions.Active {
+			return subscriptions.NotReplayable(sub.Status)
 		}
 		if _, err := tx.Exec(ctx, byIndex); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (r Replay) choice() string {
 		return chooseOne
 	case r.CallID != uuid.Nil:
 		return chooseCall
-	case r.Status == delivery.Skipped:
+	case r.Status == deliveries.Skipped:
 		return chooseSkipped
 	default:
 		return chooseFailed

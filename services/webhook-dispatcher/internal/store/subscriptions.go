@@ -13,12 +13,12 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 // Create stores an active subscription with its secret. The sixth active one of a workspace is refused, and the one beyond
 // subscription.MaxKept (409 subscription_limit_reached), however many are created at the same time.
-func (s *Store) Create(ctx context.Context, sub subscription.Subscription, secret string) error {
+func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secret string) error {
 	sealed, last4, err := s.sealSecret(sub.ID, secret)
 	if err != nil {
 		return err
@@ -28,8 +28,8 @@ func (s *Store) Create(ctx context.Context, sub subscription.Subscription, secre
 		if err != nil {
 			return err
 		}
-		if kept >= subscription.MaxKept {
-			return subscription.TooMany()
+		if kept >= subscriptions.MaxKept {
+			return subscriptions.TooMany()
 		}
 		if _, err := tx.Exec(ctx, insertSubscription, pgx.NamedArgs{
 			"id": sub.ID, "workspace_id": sub.WorkspaceID, "name": sub.Name, "url": sub.URL, "description": sub.Description,
@@ -58,8 +58,8 @@ func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept 
 	if err := tx.QueryRow(ctx, countSubscriptions, pgx.NamedArgs{"workspace_id": workspaceID}).Scan(&active, &kept); err != nil {
 		return 0, fmt.Errorf("count subscriptions of workspace %s: %w", workspaceID, err)
 	}
-	if active >= subscription.MaxActive {
-		return kept, subscription.LimitReached()
+	if active >= subscriptions.MaxActive {
+		return kept, subscriptions.LimitReached()
 	}
 	return kept, nil
 }
@@ -77,8 +77,8 @@ FROM webhook_subscription s
 JOIN webhook_health h ON h.subscription_id = s.id`
 
 // Subscription is one subscription of the workspace, or pg.ErrNotFound.
-func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscription.Subscription, error) {
-	return pg.One[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID,
+func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscriptions.Subscription, error) {
+	return pg.One[subscriptions.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID,
 		"id": id})
 }
 
@@ -86,13 +86,13 @@ const subscriptionByID = selectSubscription + `
 WHERE s.workspace_id = @workspace_id AND s.id = @id AND s.deleted_at IS NULL`
 
 // Subscriptions lists the workspace's subscriptions, newest first, one more than the page holds.
-func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req page.Request) ([]subscription.Subscription, error) {
+func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req page.Request) ([]subscriptions.Subscription, error) {
 	if req.After != uuid.Nil {
 		if _, err := s.Subscription(ctx, workspaceID, req.After); err != nil {
 			return nil, unknownCursor(err)
 		}
 	}
-	return pg.Many[subscription.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
+	return pg.Many[subscriptions.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
 		"workspace_id": workspaceID, "below": req.Below(), "rows": req.Rows(),
 	})
 }
@@ -106,13 +106,13 @@ LIMIT @rows`
 type Change struct {
 	URL    *string
 	Events []openapi.EventType
-	Status *subscription.Status
+	Status *subscriptions.Status
 }
 
 // Change applies a PATCH in one transaction. Claims read the status, so a pause and a resumption
 // change no delivery. A resumption checks the limit of active subscriptions and clears the counters
 // and the flag.
-func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscription.Subscription, err error) {
+func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscriptions.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		before, err := pg.One[statusRow](ctx, tx, lockSubscription, key)
@@ -123,7 +123,7 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 		if change.Status != nil {
 			after = *change.Status
 		}
-		resumes := after == subscription.Active && before.Status != subscription.Active
+		resumes := after == subscriptions.Active && before.Status != subscriptions.Active
 		if resumes {
 			if _, err := roomForActive(ctx, tx, workspaceID); err != nil {
 				return err
@@ -139,13 +139,13 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 				return fmt.Errorf("clear counters of subscription %s: %w", id, err)
 			}
 		}
-		changed, err = pg.One[subscription.Subscription](ctx, tx, subscriptionByID, key)
+		changed, err = pg.One[subscriptions.Subscription](ctx, tx, subscriptionByID, key)
 		return err
 	})
 	return changed, err
 }
 
-type statusRow struct{ Status subscription.Status }
+type statusRow struct{ Status subscriptions.Status }
 
 const lockSubscription = `
 SELECT status FROM webhook_subscription WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
 func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
@@ -27,16 +27,16 @@ func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
 }
 
 // claimAll claims every due delivery of the subscription.
-func (r *rig) claimAll(sub uuid.UUID) []delivery.Work {
+func (r *rig) claimAll(sub uuid.UUID) []deliveries.Work {
 	r.t.Helper()
 	room := []store.Room{{SubscriptionID: sub, Total: 100, Retries: 100}}
 	return mustClaim(r.t, r.store, store.Claim{Room: room, Lease: time.Minute, Attempts: 5})
 }
 
 // statusOf returns the status of the delivery of an event, as operators see it.
-func (r *rig) statusOf(workspace, sub, event uuid.UUID) delivery.Status {
+func (r *rig) statusOf(workspace, sub, event uuid.UUID) deliveries.Status {
 	r.t.Helper()
-	row, err := r.store.Delivery(r.t.Context(), workspace, sub, delivery.ID(sub, event))
+	row, err := r.store.Delivery(r.t.Context(), workspace, sub, deliveries.ID(sub, event))
 	if err != nil {
 		r.t.Fatalf("read delivery of event %s: %v", event, err)
 	}
@@ -50,27 +50,27 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
 	before := event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, before)
-	if err := r.setStatus(ws, paused, subscription.Paused); err != nil {
+	if err := r.setStatus(ws, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
 
 	r.setWorkspace(store.Workspace{ID: ws, Version: 2, Webhooks: false})
-	if got := r.statusOf(ws, sub, before.ID); got != delivery.Held {
+	if got := r.statusOf(ws, sub, before.ID); got != deliveries.Held {
 		t.Errorf("queued delivery after the feature was lost = %q, want held", got)
 	}
 	during := event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, during)
-	if got := r.statusOf(ws, sub, during.ID); got != delivery.Skipped {
+	if got := r.statusOf(ws, sub, during.ID); got != deliveries.Skipped {
 		t.Errorf("delivery of an event ingested without the feature = %q, want skipped", got)
 	}
-	replayed, err := r.store.Replay(t.Context(), ws, sub, store.Replay{Status: delivery.Skipped, Limit: 10})
+	replayed, err := r.store.Replay(t.Context(), ws, sub, store.Replay{Status: deliveries.Skipped, Limit: 10})
 	if err != nil {
 		t.Fatalf("Replay without the feature: %v", err)
 	}
 	if replayed.Count != 1 {
 		t.Errorf("replayed = %d, want 1", replayed.Count)
 	}
-	if got := r.statusOf(ws, sub, during.ID); got != delivery.Held {
+	if got := r.statusOf(ws, sub, during.ID); got != deliveries.Held {
 		t.Errorf("delivery replayed without the feature = %q, want held", got)
 	}
 	if work := r.claimAll(sub); len(work) != 0 {
@@ -81,7 +81,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	if work := r.claimAll(sub); len(work) != 2 {
 		t.Errorf("claimed %d deliveries after the feature returned, want 2", len(work))
 	}
-	if got := r.statusOf(ws, paused, before.ID); got != delivery.Held {
+	if got := r.statusOf(ws, paused, before.ID); got != deliveries.Held {
 		t.Errorf("delivery of a paused subscription after the feature returned = %q, want held", got)
 	}
 }
@@ -91,13 +91,13 @@ func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
 	tests := []struct {
 		name                string
 		suspended, webhooks bool
-		wantQueued          delivery.Status // of a delivery that was queued before
-		wantNew             delivery.Status // of an event that is ingested then
+		wantQueued          deliveries.Status // of a delivery that was queued before
+		wantNew             deliveries.Status // of an event that is ingested then
 	}{
-		{name: "active with the feature", webhooks: true, wantQueued: delivery.Queued, wantNew: delivery.Queued},
-		{name: "suspended", suspended: true, webhooks: true, wantQueued: delivery.Held, wantNew: delivery.Held},
-		{name: "without the feature", wantQueued: delivery.Held, wantNew: delivery.Skipped},
-		{name: "suspended without the feature", suspended: true, wantQueued: delivery.Held, wantNew: delivery.Skipped},
+		{name: "active with the feature", webhooks: true, wantQueued: deliveries.Queued, wantNew: deliveries.Queued},
+		{name: "suspended", suspended: true, webhooks: true, wantQueued: deliveries.Held, wantNew: deliveries.Held},
+		{name: "without the feature", wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
+		{name: "suspended without the feature", suspended: true, wantQueued: deliveries.Held, wantNew: deliveries.Skipped},
 	}
 	r := newRig(t)
 	for _, tt := range tests {

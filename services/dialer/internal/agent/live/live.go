@@ -16,9 +16,8 @@ import (
 	"net/http"
 	"time"
 
-	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
 // Config is the configuration of the operator's own models, for agents without a base_url.
@@ -35,7 +34,7 @@ var ErrUnconfigured = errors.New("no key for the agent's model")
 // Opener opens sessions.
 type Opener struct {
 	cfg   Config
-	guard *guard.Guard
+	guard *ssrf.Guard
 	log   *slog.Logger
 	// own connects to the operator's URL, guarded to the URLs of workspaces.
 	own, guarded *http.Client
@@ -43,11 +42,11 @@ type Opener struct {
 
 // New returns an opener. Connections to the base_url of an agent go through the guard. Connections
 // to cfg.URL do not. If roots is nil, the system's certificate authorities are trusted.
-func New(cfg Config, g *guard.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
+func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
 	return &Opener{
 		cfg: cfg, guard: g, log: log,
-		own:     socket.NewClient(guard.Unguarded(5*time.Second), roots),
-		guarded: socket.NewClient(g.Dialing(5*time.Second), roots),
+		own:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
+		guarded: agent.NewClient(g.Dialing(5*time.Second), roots),
 	}
 }
 
@@ -60,7 +59,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	}
 	o.log.InfoContext(ctx, "experimental agent kind used", "kind", agent.Live, "call_id", spec.CallID,
 		"agent_id", spec.AgentID)
-	sock, err := socket.Dial(ctx, client, address, http.Header{"Authorization": {"Bearer " + key}}, appendAudio)
+	sock, err := agent.Dial(ctx, client, address, http.Header{"Authorization": {"Bearer " + key}}, appendAudio)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string
 	client, url, key = o.own, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {
 		client, key = o.guarded, spec.Key
-		if url, err = guard.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable); err != nil {
+		if url, err = ssrf.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable); err != nil {
 			return nil, "", "", fmt.Errorf("the agent's base_url %w", err)
 		}
 	}

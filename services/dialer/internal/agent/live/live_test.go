@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
-	"ringfence.dev/services/dialer/internal/agent/live/livetest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
 const disclosure = "Hello, you are talking to an AI assistant."
@@ -28,16 +28,16 @@ var (
 	voice = bytes.Repeat([]byte{0x20, 0x30, 0xa0, 0xb0}, agent.FrameBytes/4)
 )
 
-func serve(t *testing.T, opts livetest.Options) *livetest.Server {
+func serve(t *testing.T, opts modeltest.LiveOptions) *modeltest.LiveServer {
 	t.Helper()
-	server := livetest.New(opts)
+	server := modeltest.NewLive(opts)
 	t.Cleanup(server.Close)
 	return server
 }
 
-func opener(server *livetest.Server, log *slog.Logger) *live.Opener {
+func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 	cfg := live.Config{URL: server.URL, Key: "operator", Model: "gpt-live-1", BackendModel: "gpt-6-luna"}
-	return live.New(cfg, guard.New(nil), nil, log)
+	return live.New(cfg, ssrf.New(nil), nil, log)
 }
 
 // line is the telephone's side of a session. It sends the person's audio twenty times as fast as a
@@ -54,7 +54,7 @@ type line struct {
 	changed chan struct{} // closed and replaced by each event
 }
 
-func call(t *testing.T, server *livetest.Server, spec agent.Spec) *line {
+func call(t *testing.T, server *modeltest.LiveServer, spec agent.Spec) *line {
 	t.Helper()
 	spec.Settings.Kind = agent.Live
 	session, err := opener(server, slog.New(slog.DiscardHandler)).Open(t.Context(), spec)
@@ -113,7 +113,7 @@ func (l *line) speak(frames int) {
 // wait returns the first event that matches. It fails a test that hangs.
 func (l *line) wait(what string, match func(agent.Event) bool) agent.Event {
 	l.t.Helper()
-	hang := time.After(polltest.Timeout)
+	hang := time.After(testkit.Timeout)
 	for {
 		l.mu.Lock()
 		changed := l.changed
@@ -159,9 +159,9 @@ func kind(k agent.Kind) func(agent.Event) bool {
 }
 
 // received returns the nth event of a type that the server received. It waits for it.
-func received(t *testing.T, server *livetest.Server, kind string, n int) map[string]any {
+func received(t *testing.T, server *modeltest.LiveServer, kind string, n int) map[string]any {
 	t.Helper()
-	polltest.Until(t, fmt.Sprintf("the server has received %d events %s", n, kind), func() bool {
+	testkit.Until(t, fmt.Sprintf("the server has received %d events %s", n, kind), func() bool {
 		return len(server.Received(kind)) >= n
 	})
 	found := server.Received(kind)[n-1]
@@ -172,7 +172,7 @@ func received(t *testing.T, server *livetest.Server, kind string, n int) map[str
 	return event
 }
 
-func refusals(t *testing.T, server *livetest.Server) {
+func refusals(t *testing.T, server *modeltest.LiveServer) {
 	t.Helper()
 	for _, fault := range server.Sent("error") {
 		t.Errorf("the server refused an event: %s", fault)
@@ -181,7 +181,7 @@ func refusals(t *testing.T, server *livetest.Server) {
 
 func TestOpen_ConfiguresTheSession(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{Key: "operator"})
+	server := serve(t, modeltest.LiveOptions{Key: "operator"})
 	call(t, server, agent.Spec{Settings: agent.Settings{
 		Instructions: "Sell tea.", Voice: "marin", Language: "de", Transfers: map[string]string{"desk": "+41440000000"},
 	}})
@@ -221,11 +221,11 @@ func TestOpen_Fails(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		opts livetest.Options
+		opts modeltest.LiveOptions
 		want string
 	}{
-		{name: "refused session", opts: livetest.Options{Refuse: "model_not_found"}, want: "model_not_found"},
-		{name: "wrong key", opts: livetest.Options{Key: "another"}, want: "401"},
+		{name: "refused session", opts: modeltest.LiveOptions{Refuse: "model_not_found"}, want: "model_not_found"},
+		{name: "wrong key", opts: modeltest.LiveOptions{Key: "another"}, want: "401"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestOpen_Fails(t *testing.T) {
 	}
 	t.Run("private address of a workspace", func(t *testing.T) {
 		t.Parallel()
-		server := serve(t, livetest.Options{})
+		server := serve(t, modeltest.LiveOptions{})
 		spec := agent.Spec{Key: "k", Settings: agent.Settings{BaseURL: "wss" + strings.TrimPrefix(server.URL, "ws")}}
 		if _, err := opener(server, slog.New(slog.DiscardHandler)).Open(t.Context(), spec); err == nil {
 			t.Error("Open = nil, want an error: the guard forbids this address")
@@ -250,7 +250,7 @@ func TestOpen_Fails(t *testing.T) {
 	})
 	t.Run("no key", func(t *testing.T) {
 		t.Parallel()
-		o := live.New(live.Config{URL: "wss://live.example"}, guard.New(nil), nil, slog.New(slog.DiscardHandler))
+		o := live.New(live.Config{URL: "wss://live.example"}, ssrf.New(nil), nil, slog.New(slog.DiscardHandler))
 		if _, err := o.Open(t.Context(), agent.Spec{}); !errors.Is(err, live.ErrUnconfigured) {
 			t.Errorf("Open = %v, want ErrUnconfigured", err)
 		}
@@ -260,7 +260,7 @@ func TestOpen_Fails(t *testing.T) {
 func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	session, err := opener(server, slog.New(slog.NewJSONHandler(&out, nil))).Open(t.Context(), agent.Spec{})
 	if err != nil {
 		t.Fatalf("Open: %v", err)
@@ -275,7 +275,7 @@ func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 // reaches the model after the disclosure.
 func TestConversation_DisclosureAndGreeting(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Greeting: "This is Ida from the tea shop."}})
 	l.Begin()
 	l.wait("greeting", said(agent.RoleAgent, "This is Ida from the tea shop."))
@@ -316,7 +316,7 @@ func TestConversation_DisclosureAndGreeting(t *testing.T) {
 
 func TestConversation_NoticeIsReportedAfterTheDisclosure(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
 	l.Begin()
 	noticed := l.wait("notice", kind(agent.Noticed))
@@ -329,7 +329,7 @@ func TestConversation_NoticeIsReportedAfterTheDisclosure(t *testing.T) {
 // A notice that the model did not speak is not reported, and the call does not go on without it.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{Unspoken: 2})
+	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
 	l.Begin()
 	failed := l.wait("failure", kind(agent.Failed))
@@ -345,7 +345,7 @@ func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 
 func TestConversation_DisclosureIsRequestedAgain(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{Unspoken: 1})
+	server := serve(t, modeltest.LiveOptions{Unspoken: 1})
 	l := call(t, server, agent.Spec{})
 	l.Begin()
 	l.wait("disclosure", said(agent.RoleAgent, disclosure))
@@ -356,13 +356,13 @@ func TestConversation_DisclosureIsRequestedAgain(t *testing.T) {
 // items without the silence between them.
 func TestConversation_AudioBothWays(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{
+	server := serve(t, modeltest.LiveOptions{
 		Hears: func(int) string { return "Who is there?" },
-		Reply: func(heard string) livetest.Reply {
+		Reply: func(heard string) modeltest.LiveReply {
 			if heard == "Who is there?" {
-				return livetest.Reply{Text: "The tea shop."}
+				return modeltest.LiveReply{Text: "The tea shop."}
 			}
-			return livetest.Reply{}
+			return modeltest.LiveReply{}
 		},
 	})
 	l := call(t, server, agent.Spec{})
@@ -409,11 +409,11 @@ func TestConversation_ToolCalls(t *testing.T) {
 			if tt.result != "" {
 				result = tt.result
 			}
-			server := serve(t, livetest.Options{Reply: func(heard string) livetest.Reply {
+			server := serve(t, modeltest.LiveOptions{Reply: func(heard string) modeltest.LiveReply {
 				if heard == result {
-					return livetest.Reply{Text: "That is noted."}
+					return modeltest.LiveReply{Text: "That is noted."}
 				}
-				return livetest.Reply{Text: "One moment.", Tool: tt.tool, Args: tt.args}
+				return modeltest.LiveReply{Text: "One moment.", Tool: tt.tool, Args: tt.args}
 			}})
 			l := call(t, server, agent.Spec{Settings: agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}})
 			l.Begin()
@@ -437,8 +437,8 @@ func TestConversation_ToolCalls(t *testing.T) {
 
 func TestConversation_EndCallNeedsNoAnswer(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{Reply: func(string) livetest.Reply {
-		return livetest.Reply{Text: "Goodbye.", Tool: agent.ToolEndCall, Args: `{"outcome":"interested"}`}
+	server := serve(t, modeltest.LiveOptions{Reply: func(string) modeltest.LiveReply {
+		return modeltest.LiveReply{Text: "Goodbye.", Tool: agent.ToolEndCall, Args: `{"outcome":"interested"}`}
 	}})
 	l := call(t, server, agent.Spec{})
 	l.Begin()
@@ -459,13 +459,13 @@ func TestConversation_EndCallNeedsNoAnswer(t *testing.T) {
 func TestConversation_Interruption(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("word ", 200))
-	server := serve(t, livetest.Options{
+	server := serve(t, modeltest.LiveOptions{
 		Hears: func(int) string { return "Stop." },
-		Reply: func(heard string) livetest.Reply {
+		Reply: func(heard string) modeltest.LiveReply {
 			if heard == "Stop." {
-				return livetest.Reply{Text: "Sorry."}
+				return modeltest.LiveReply{Text: "Sorry."}
 			}
-			return livetest.Reply{Text: long}
+			return modeltest.LiveReply{Text: long}
 		},
 	})
 	l := call(t, server, agent.Spec{})
@@ -485,7 +485,7 @@ func TestConversation_Interruption(t *testing.T) {
 
 func TestSay_IsKeptAndEndsTheTurn(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "test"}}})
 	l.Begin()
 	l.wait("first words", said(agent.RoleAgent, "Good day."))
@@ -509,11 +509,11 @@ func TestSay_IsKeptAndEndsTheTurn(t *testing.T) {
 
 func TestHearDigit_TellsTheModel(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{Reply: func(heard string) livetest.Reply {
+	server := serve(t, modeltest.LiveOptions{Reply: func(heard string) modeltest.LiveReply {
 		if strings.Contains(heard, "key 5") {
-			return livetest.Reply{Text: "You pressed five."}
+			return modeltest.LiveReply{Text: "You pressed five."}
 		}
-		return livetest.Reply{}
+		return modeltest.LiveReply{}
 	}})
 	l := call(t, server, agent.Spec{})
 	l.Begin()
@@ -526,29 +526,29 @@ func TestConversation_End(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		end  func(*livetest.Server, *line)
+		end  func(*modeltest.LiveServer, *line)
 		want agent.Kind
 		err  string
 	}{
-		{name: "the dialer closes", end: func(_ *livetest.Server, l *line) { l.Close() }, want: agent.Closed},
+		{name: "the dialer closes", end: func(_ *modeltest.LiveServer, l *line) { l.Close() }, want: agent.Closed},
 		{
-			name: "session limit", end: func(s *livetest.Server, _ *line) { s.End("expired") }, want: agent.Failed,
+			name: "session limit", end: func(s *modeltest.LiveServer, _ *line) { s.End("expired") }, want: agent.Failed,
 			err: `"expired"`,
 		},
 		{
-			name: "content filter", end: func(s *livetest.Server, _ *line) { s.End("content") }, want: agent.Failed,
+			name: "content filter", end: func(s *modeltest.LiveServer, _ *line) { s.End("content") }, want: agent.Failed,
 			err: `"content"`,
 		},
-		{name: "lost connection", end: func(s *livetest.Server, _ *line) { s.Cut() }, want: agent.Failed, err: "lost"},
+		{name: "lost connection", end: func(s *modeltest.LiveServer, _ *line) { s.Cut() }, want: agent.Failed, err: "lost"},
 		{
-			name: "message that is no JSON", end: func(s *livetest.Server, _ *line) { s.Inject([]byte("{")) },
+			name: "message that is no JSON", end: func(s *modeltest.LiveServer, _ *line) { s.Inject([]byte("{")) },
 			want: agent.Failed, err: "read the agent's event",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			server := serve(t, livetest.Options{})
+			server := serve(t, modeltest.LiveOptions{})
 			l := call(t, server, agent.Spec{})
 			l.Begin()
 			l.wait("first words", said(agent.RoleAgent, disclosure))
@@ -573,7 +573,7 @@ func TestConversation_End(t *testing.T) {
 // Errors that belong to no command of ours, such as those of moderation, do not end the session.
 func TestConversation_GoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Greeting: "Welcome."}})
 	l.Begin()
 	server.Fail("output_moderated")
@@ -583,7 +583,7 @@ func TestConversation_GoesOnAfterAnError(t *testing.T) {
 
 func TestMethods_DoNothingOutsideTheCall(t *testing.T) {
 	t.Parallel()
-	server := serve(t, livetest.Options{})
+	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{})
 	l.Say("Too early.")
 	l.HearDigit('1')

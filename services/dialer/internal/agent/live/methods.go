@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // Begin has the model say the disclosure and then the greeting. Without a greeting the model begins
@@ -18,12 +17,12 @@ func (s *session) Begin() {
 	}
 	s.begun = true
 	s.sock.Flow()
-	if text, inLanguage := prompt.FirstWords(s.spec); text != "" {
+	if text, inLanguage := agent.FirstWords(s.spec); text != "" {
 		s.waiting = append(s.waiting, &sentence{text: text, inLanguage: inLanguage, first: true})
 	}
-	if greeting := prompt.Greeting(s.spec); greeting != "" {
+	if greeting := agent.Greeting(s.spec); greeting != "" {
 		s.opening = appendEvent{Type: "session.commentary.append",
-			Content: prompt.SayExactly(greeting, true, s.spec.Settings)}
+			Content: agent.SayExactly(greeting, true, s.spec.Settings)}
 	} else {
 		s.opening = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
 	}

@@ -13,9 +13,7 @@ import (
 	"unicode"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
-	"ringfence.dev/services/dialer/internal/agent/socket"
-	"ringfence.dev/services/dialer/internal/detect"
+	"ringfence.dev/services/dialer/internal/amd"
 )
 
 // Durations of the model's audio. The session measures time by the audio that arrives.
@@ -85,7 +83,7 @@ func letters(text string) (n int) {
 // methods of agent.Session.
 type session struct {
 	spec   agent.Spec
-	sock   *socket.Socket
+	sock   *agent.Socket
 	events chan agent.Event
 	over   chan struct{} // closed by Close
 
@@ -108,7 +106,7 @@ type session struct {
 	called   map[string]bool
 }
 
-func newSession(spec agent.Spec, sock *socket.Socket) *session {
+func newSession(spec agent.Spec, sock *agent.Socket) *session {
 	return &session{
 		spec: spec, sock: sock, events: make(chan agent.Event, 16), over: make(chan struct{}),
 		calls: map[string]string{}, called: map[string]bool{},
@@ -259,7 +257,7 @@ func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
 // loud reports whether there is sound in any 20 ms of the audio.
 func loud(audio []byte) bool {
 	for frame := range slices.Chunk(audio, agent.FrameBytes) {
-		if detect.Level(frame) >= loudLevel {
+		if amd.Level(frame) >= loudLevel {
 			return true
 		}
 	}
@@ -367,7 +365,7 @@ func (s *session) ask() {
 func (s *session) request(u *sentence) {
 	u.started, u.letters, u.silent = false, 0, 0
 	u.tries++
-	for _, part := range split(prompt.SayExactly(u.text, u.inLanguage, s.spec.Settings)) {
+	for _, part := range split(agent.SayExactly(u.text, u.inLanguage, s.spec.Settings)) {
 		u.id = s.append("session.commentary.append", part)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // The events of the Live protocol that the session uses. Unknown events and members are ignored.
@@ -27,11 +26,11 @@ type audioConfig struct {
 }
 
 type backendConfig struct {
-	Model             string        `json:"model"`
-	Instructions      string        `json:"instructions"`
-	Tools             []prompt.Tool `json:"tools"`
-	ToolChoice        string        `json:"tool_choice"`
-	ParallelToolCalls bool          `json:"parallel_tool_calls"`
+	Model             string       `json:"model"`
+	Instructions      string       `json:"instructions"`
+	Tools             []agent.Tool `json:"tools"`
+	ToolChoice        string       `json:"tool_choice"`
+	ParallelToolCalls bool         `json:"parallel_tool_calls"`
 }
 
 type delegationConfig struct {
@@ -61,12 +60,12 @@ const (
 
 // newSessionConfig returns the configuration of a session in PCMU, as the telephone's audio is.
 func newSessionConfig(spec agent.Spec, model, backend string) sessionConfig {
-	instructions := prompt.Instructions(spec)
+	instructions := agent.Instructions(spec)
 	cfg := sessionConfig{
 		Model: model, Instructions: instructions + voiceRules,
 		Audio: audioConfig{Format: audioFormat{Type: "audio/pcmu", Rate: agent.BytesPerSecond}},
 		Delegation: delegationConfig{Type: "responses", Responses: backendConfig{
-			Model: backend, Instructions: instructions + backendRules, Tools: prompt.Tools(spec), ToolChoice: "auto",
+			Model: backend, Instructions: instructions + backendRules, Tools: agent.Tools(spec), ToolChoice: "auto",
 		}},
 	}
 	if spec.Settings.Voice != "" {

@@ -13,10 +13,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/signature"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
 // Headers of the request that opens the socket, besides the signature.
@@ -31,13 +30,13 @@ var ErrUnsigned = errors.New("the agent has no secret to sign with")
 // Opener opens sessions.
 type Opener struct {
 	client *http.Client
-	guard  *guard.Guard
+	guard  *ssrf.Guard
 	now    func() time.Time
 }
 
 // New makes an opener whose connections go through the guard. roots nil are the system's.
-func New(g *guard.Guard, roots *x509.CertPool) *Opener {
-	return &Opener{client: socket.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
+func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
+	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
 // Signed is what X-Service-Signature signs of the request that opens a call's socket, in place of a webhook's body.
@@ -45,7 +44,7 @@ func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String()
 
 // Open connects to the agent's media URL. The agent hears of the call with Begin.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
-	url, err := guard.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
+	url, err := ssrf.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
 	if err != nil {
 		return nil, fmt.Errorf("the agent's media_url %w", err)
 	}
@@ -58,7 +57,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 		"User-Agent":     {userAgent},
 	}
 	s := newSession(spec)
-	sock, err := socket.Dial(ctx, o.client, url, header, s.encode)
+	sock, err := agent.Dial(ctx, o.client, url, header, s.encode)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/signature"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/mediaws"
-	"ringfence.dev/services/dialer/internal/bridge"
+	"ringfence.dev/services/dialer/internal/conversation"
 )
 
 // bot is a customer's agent: one connection, and what it heard.
@@ -58,7 +58,7 @@ func newBot(t *testing.T) *bot {
 	return b
 }
 
-func local() *guard.Guard { return guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
+func local() *ssrf.Guard { return ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
 
 var spec = agent.Spec{
 	CallID: uuid.MustParse("01990000-0000-7000-8000-000000000001"), AgentID: uuid.MustParse("01990000-0000-7000-8000-000000000002"),
@@ -69,7 +69,7 @@ func (b *bot) open() agent.Session {
 	b.t.Helper()
 	mine := spec
 	mine.Settings.MediaURL, mine.Notice = b.url, b.notice
-	ctx, cancel := context.WithTimeout(b.t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(b.t.Context(), testkit.Timeout)
 	s, err := mediaws.New(local(), b.roots).Open(ctx, mine)
 	cancel()
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *bot) open() agent.Session {
 // next is the next message of an event; others are passed over.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(b.t.Context(), testkit.Timeout)
 	defer cancel()
 	for {
 		_, text, err := b.ws.Read(ctx)
@@ -114,7 +114,7 @@ func (b *bot) play(length time.Duration) {
 
 func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
 	t.Helper()
-	limit := time.After(polltest.Timeout)
+	limit := time.After(testkit.Timeout)
 	for {
 		select {
 		case e, open := <-s.Events():
@@ -169,7 +169,7 @@ func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
 	} {
 		mine := spec
 		mine.Settings.MediaURL = url
-		if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); err == nil {
+		if _, err := mediaws.New(ssrf.New(nil), nil).Open(t.Context(), mine); err == nil {
 			t.Error("Open = nil, want an error")
 		} else if !strings.Contains(err.Error(), "media_url") {
 			t.Errorf(`Open: err = %q, want it to contain "media_url"`, err.Error())
@@ -177,7 +177,7 @@ func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
 	}
 	mine := spec
 	mine.Key, mine.Settings.MediaURL = "", "wss://agents.example/"
-	if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); !errors.Is(err, mediaws.ErrUnsigned) {
+	if _, err := mediaws.New(ssrf.New(nil), nil).Open(t.Context(), mine); !errors.Is(err, mediaws.ErrUnsigned) {
 		t.Errorf("without a secret: %v", err)
 	}
 	b := newBot(t)
@@ -333,8 +333,8 @@ func TestMark_WithALine(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
-	c := bridge.New(s, bridge.Settings{}, nil, nil, nil)
-	over := make(chan bridge.Result, 1)
+	c := conversation.New(s, conversation.Settings{}, nil, nil, nil)
+	over := make(chan conversation.Result, 1)
 	go func() { over <- c.Run(t.Context()) }()
 	b.next("start")
 	b.play(100 * time.Millisecond)
@@ -412,7 +412,7 @@ func TestSession_Ends(t *testing.T) {
 			s.Begin()
 			b.next("start")
 			go test.do(b)
-			limit := time.After(polltest.Timeout)
+			limit := time.After(testkit.Timeout)
 			for {
 				select {
 				case e := <-s.Events():

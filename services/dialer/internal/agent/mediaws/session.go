@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
 const (
@@ -37,7 +36,7 @@ var (
 type session struct {
 	spec    agent.Spec
 	stream  string
-	sock    *socket.Socket
+	sock    *agent.Socket
 	events  chan agent.Event
 	over    chan struct{}
 	counter atomic.Int64
@@ -175,7 +174,7 @@ func (s *session) run() {
 	s.mu.Lock()
 	last := agent.Event{Kind: agent.Closed, Dropped: s.sock.Dropped()}
 	ours := s.ended
-	if !ours && !s.gone && (errors.Is(err, socket.ErrLost) || !errors.Is(err, socket.ErrClosed)) {
+	if !ours && !s.gone && (errors.Is(err, agent.ErrLost) || !errors.Is(err, agent.ErrClosed)) {
 		last.Kind, last.Err = agent.Failed, fmt.Errorf("%w: %w", agent.ErrBroken, err)
 	}
 	item := s.item

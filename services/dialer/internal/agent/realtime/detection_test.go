@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
 func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
@@ -58,7 +58,7 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			server := serve(t, realtimetest.Options{Key: "operator"})
+			server := serve(t, modeltest.RealtimeOptions{Key: "operator"})
 			l := open(t, server, tt.settings)
 			l.Begin()
 			l.wait(agent.TurnDone, 1)

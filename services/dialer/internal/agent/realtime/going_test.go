@@ -13,23 +13,23 @@ import (
 
 	"github.com/coder/websocket"
 
-	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 )
 
 func TestTool_ItsResultIsAnswered(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{Reply: func(heard, asked string, _ int) realtimetest.Reply {
+	l := speaking(t, modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 		switch {
 		case strings.Contains(heard, "never"):
-			return realtimetest.Reply{Tool: agent.ToolOptOut, Args: `{"quote":"never again"}`}
+			return modeltest.RealtimeReply{Tool: agent.ToolOptOut, Args: `{"quote":"never again"}`}
 		case strings.Contains(heard, "noted"):
-			return realtimetest.Reply{Text: "It is noted. Goodbye.", Tool: agent.ToolEndCall}
+			return modeltest.RealtimeReply{Text: "It is noted. Goodbye.", Tool: agent.ToolEndCall}
 		}
-		return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+		return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
 	}})
 	l.server.Speak("Call me never again.")
 	call := l.wait(agent.ToolCall, 1)
@@ -69,7 +69,7 @@ func mustJSON(t *testing.T, value any) []byte {
 // What is asked for while the model answers the person is asked for again when that is over.
 func TestSay_WaitsForTheModel(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{Pace: 5 * time.Millisecond, Chunk: 800})
+	l := speaking(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
 	l.server.Speak("Tell me all about tea.")
 	l.Say("Goodbye now.")
 	l.wait(agent.TurnDone, 4)
@@ -87,7 +87,7 @@ func TestSay_WaitsForTheModel(t *testing.T) {
 // A machine may want its message before the person was told anything: first the disclosure, then the message, which alone is marked, and no greeting.
 func TestSay_BehindTheDisclosure(t *testing.T) {
 	t.Parallel()
-	l := open(t, serve(t, realtimetest.Options{Pace: 5 * time.Millisecond, Chunk: 800}), agent.Settings{Greeting: "This is Ida."})
+	l := open(t, serve(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800}), agent.Settings{Greeting: "This is Ida."})
 	l.Begin()
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
@@ -112,7 +112,7 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 
 func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	l.server.Speak("My name is Ada.")
 	l.wait(agent.TurnDone, 3)
 	l.server.Cut()
@@ -130,11 +130,11 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 		t.Error("the new session answers nobody")
 	}
 	before := l.server.Frames()
-	polltest.Until(t, "the server receives audio", func() bool {
+	testkit.Until(t, "the server receives audio", func() bool {
 		l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
 		return l.server.Frames() > before
 	})
-	polltest.Until(t, "the server has four items", func() bool {
+	testkit.Until(t, "the server has four items", func() bool {
 		return len(l.server.Received("conversation.item.create")) >= 4
 	})
 	l.server.Speak("Are you there?")
@@ -154,7 +154,7 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 
 func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
 	t.Parallel()
-	l := open(t, serve(t, realtimetest.Options{Pace: 3 * time.Millisecond, Chunk: 160}), agent.Settings{})
+	l := open(t, serve(t, modeltest.RealtimeOptions{Pace: 3 * time.Millisecond, Chunk: 160}), agent.Settings{})
 	l.Begin()
 	first := l.wait(agent.Audio, 2)
 	l.server.Cut()
@@ -177,20 +177,20 @@ func TestFails(t *testing.T) {
 	t.Parallel()
 	t.Run("when the model cannot be had again", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, realtimetest.Options{})
+		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Refuse(1)
 		l.server.Cut()
 		l.wait(agent.Failed, 1)
 	})
 	t.Run("when the model fails to answer twice", func(t *testing.T) {
 		t.Parallel()
-		l := open(t, serve(t, realtimetest.Options{Reply: func(string, string, int) realtimetest.Reply { return realtimetest.Reply{Status: "failed"} }}), agent.Settings{})
+		l := open(t, serve(t, modeltest.RealtimeOptions{Reply: func(string, string, int) modeltest.RealtimeReply { return modeltest.RealtimeReply{Status: "failed"} }}), agent.Settings{})
 		l.Begin()
 		l.wait(agent.Failed, 1)
 	})
 	t.Run("when the model calls tools without end", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, realtimetest.Options{})
+		l := speaking(t, modeltest.RealtimeOptions{})
 		for i := range 101 {
 			l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c` + strconv.Itoa(i) + `","name":"opt_out","arguments":"{}"}`))
 		}
@@ -201,15 +201,15 @@ func TestFails(t *testing.T) {
 	})
 	t.Run("when what comes is no JSON", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, realtimetest.Options{})
+		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":`))
 		l.wait(agent.Failed, 1)
 	})
 	t.Run("when messages are huge, twice", func(t *testing.T) {
 		t.Parallel()
-		l := speaking(t, realtimetest.Options{})
+		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
-		polltest.Until(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
+		testkit.Until(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
 		got(t, l.server, "conversation.item.create", 2)
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
 		l.wait(agent.Failed, 1)
@@ -218,7 +218,7 @@ func TestFails(t *testing.T) {
 
 func TestUnknownEventsAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	for _, odd := range []string{`{}`, `{"type":"from.the.future","delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
 		`{"type":"error","error":{"code":"odd","event_id":"nobody's"}}`, `{"type":"response.output_audio_transcript.done","transcript":""}`,
 		`{"type":"response.function_call_arguments.done","name":"x","arguments":"no"}`} {
@@ -233,7 +233,7 @@ func TestUnknownEventsAreLeftAlone(t *testing.T) {
 
 func TestClose_EndsTheSession(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	l.Close()
 	l.Close()
 	l.wait(agent.Closed, 1)
@@ -273,7 +273,7 @@ func stuck(t *testing.T) string {
 
 func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 	t.Parallel()
-	s, err := realtime.New(realtime.Config{URL: stuck(t), Key: "k"}, guard.New(nil), nil).Open(t.Context(), agent.Spec{})
+	s, err := realtime.New(realtime.Config{URL: stuck(t), Key: "k"}, ssrf.New(nil), nil).Open(t.Context(), agent.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,13 +298,13 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 // What was on its way when the person interrupted is not played.
 func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Said)[1].Item
 	before := len(l.all(agent.Audio))
 	l.Interrupted(greeting, 0)
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"` + greeting + `","delta":"//8="}`))
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"another","delta":"//8="}`))
-	polltest.Until(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
+	testkit.Until(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
 	if last := l.all(agent.Audio)[before]; last.Item != "another" {
 		t.Errorf("%d bytes of %s were played", len(last.Audio), last.Item)
 	}
@@ -312,7 +312,7 @@ func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
 
 func TestTool_OneAnswerForAllResults(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	for _, id := range []string{"c1", "c2"} {
 		l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out","arguments":"{}"}`))
 	}

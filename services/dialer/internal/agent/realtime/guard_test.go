@@ -5,7 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
@@ -15,7 +15,7 @@ func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(operators.Close)
-	o := New(Config{URL: operators.URL, Key: "operator"}, guard.New(nil), nil)
+	o := New(Config{URL: operators.URL, Key: "operator"}, ssrf.New(nil), nil)
 
 	resp, err := o.client(agent.Spec{}).Get(operators.URL)
 	if err != nil {
@@ -28,7 +28,7 @@ func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	if resp, err = o.client(spec).Get(operators.URL); err == nil {
 		_ = resp.Body.Close()
 	}
-	if !guard.Refused(err) {
+	if !ssrf.Refused(err) {
 		t.Errorf("GET for a workspace = %v, want a refusal of the guard", err)
 	}
 }

@@ -7,39 +7,39 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/bridge"
+	"ringfence.dev/services/dialer/internal/conversation"
 )
 
 // TestConversation is the whole of it but the telephone: voice is found in the audio, interrupts what the agent says, which is told what really left, asks not to be
 // called again, and is told goodbye before the call ends.
 func TestConversation(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{
+	server := serve(t, modeltest.RealtimeOptions{
 		Hears: func(int) string { return "Never call me again." },
-		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 			switch {
 			case heard == "Never call me again.":
-				return realtimetest.Reply{Tool: agent.ToolOptOut, Args: `{"quote":"never call me again"}`}
+				return modeltest.RealtimeReply{Tool: agent.ToolOptOut, Args: `{"quote":"never call me again"}`}
 			case strings.Contains(heard, "noted"):
-				return realtimetest.Reply{Text: "It is noted, goodbye.", Length: 700 * time.Millisecond, Tool: agent.ToolEndCall, Args: `{"outcome":"opted_out"}`}
+				return modeltest.RealtimeReply{Text: "It is noted, goodbye.", Length: 700 * time.Millisecond, Tool: agent.ToolEndCall, Args: `{"outcome":"opted_out"}`}
 			}
-			return realtimetest.Reply{Text: realtimetest.Quoted(asked, ""), Length: 2 * time.Second}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, ""), Length: 2 * time.Second}
 		},
 	})
 	settings := agent.Settings{Greeting: "Good day, I call about tea and many other things that you may like."}
-	s, err := realtime.New(realtime.Config{URL: server.URL, Key: "k", Model: "m", TranscriptionModel: "t"}, guard.New(nil), nil).Open(t.Context(), agent.Spec{Settings: settings})
+	s, err := realtime.New(realtime.Config{URL: server.URL, Key: "k", Model: "m", TranscriptionModel: "t"}, ssrf.New(nil), nil).Open(t.Context(), agent.Spec{Settings: settings})
 	if err != nil {
 		t.Fatal(err)
 	}
 	optedOut := make(chan string, 1)
-	c := bridge.New(s, bridge.Settings{Agent: settings}, nil, nil, func(words string, _ time.Time) { optedOut <- words })
+	c := conversation.New(s, conversation.Settings{Agent: settings}, nil, nil, func(words string, _ time.Time) { optedOut <- words })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	over := make(chan bridge.Result, 1)
+	over := make(chan conversation.Result, 1)
 	go func() { over <- c.Run(ctx) }()
 
 	quiet, voice, frame := bytes.Repeat([]byte{0xff}, 160), bytes.Repeat([]byte{0x10, 0x90}, 80), make([]byte, 160)
@@ -64,7 +64,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, server *realtimetest.Server, result bridge.Result, words string, played int) {
+func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.Result, words string, played int) {
 	t.Helper()
 	switch {
 	case result.Cause != "normal_clearing":

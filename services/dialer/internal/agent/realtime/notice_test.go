@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
 // recorded is a line whose call is recorded.
-func recorded(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
+func recorded(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
 	settings.Kind = agent.Realtime
 	spec := agent.Spec{Settings: settings, Now: time.Now()}
 	spec.Notice, spec.NoticeKnown = settings.NoticeText()
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	s, err := opener(server).Open(ctx, spec)
 	cancel()
 	if err != nil {
@@ -36,12 +36,12 @@ func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
 		"alone":                 {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
 	} {
 		failed := false
-		server := serve(t, realtimetest.Options{Reply: func(_, asked string, n int) realtimetest.Reply {
+		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {
 			if n == 1 && name == "alone" {
 				failed = true
-				return realtimetest.Reply{Status: "failed"}
+				return modeltest.RealtimeReply{Status: "failed"}
 			}
-			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
 		}})
 		l := recorded(t, server, row.settings)
 		l.Begin()
@@ -72,7 +72,7 @@ func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
 
 func TestNotice_NobodyIsToldOfARecordingThatIsNone(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{})
 	l.Begin()
 	l.wait(agent.TurnDone, 2)

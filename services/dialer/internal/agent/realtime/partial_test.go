@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
 // TestWords_OfAnItemThatTheModelDoesNotComplete covers the end of the call while the model is still
 // sending an item. The text that has arrived must not be lost: a part of it was played.
 func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{})
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
@@ -34,7 +34,7 @@ func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
 	}
 	select {
 	case <-l.ended:
-	case <-time.After(polltest.Timeout):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("the session did not close its events")
 	}
 }
@@ -43,7 +43,7 @@ func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
 // the item that ends it.
 func TestDisclosure_IsMarked(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Greeting: "Good day."})
 	l.Begin()
 	disclosed := l.wait(agent.Disclosed, 1)

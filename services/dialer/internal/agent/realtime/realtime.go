@@ -12,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/ssrf"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
 // Config is the realtime part of the environment: the operator's own model, for agents that name no other.
@@ -33,7 +32,7 @@ var ErrUnconfigured = errors.New("no key for the agent's model")
 // Opener opens sessions.
 type Opener struct {
 	cfg   Config
-	guard *guard.Guard
+	guard *ssrf.Guard
 	// own connects to the operator's URL, guarded to the URLs of workspaces.
 	own, guarded *http.Client
 	// renew is after what time a session is opened anew.
@@ -42,14 +41,14 @@ type Opener struct {
 
 // New returns an Opener. Connections to the base_url of an agent go through the guard. Connections to the
 // operator's own URL do not. If roots is nil, the system's root certificates are used.
-func New(cfg Config, g *guard.Guard, roots *x509.CertPool) *Opener {
+func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	if cfg.AuthHeader == "" {
 		cfg.AuthHeader = "Authorization"
 	}
 	return &Opener{
 		cfg: cfg, guard: g, renew: renewAfter,
-		own:     socket.NewClient(guard.Unguarded(5*time.Second), roots),
-		guarded: socket.NewClient(g.Dialing(5*time.Second), roots),
+		own:     agent.NewClient(ssrf.Unguarded(5*time.Second), roots),
+		guarded: agent.NewClient(g.Dialing(5*time.Second), roots),
 	}
 }
 
@@ -59,8 +58,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*socket.Socket, error) {
-		return socket.Dial(ctx, o.client(spec), address, header, appendAudio)
+	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*agent.Socket, error) {
+		return agent.Dial(ctx, o.client(spec), address, header, appendAudio)
 	})
 	s.renewAfter = o.renew
 	if err := s.connect(ctx); err != nil {
@@ -83,7 +82,7 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {
-		checked, err := guard.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable)
+		checked, err := ssrf.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable)
 		if err != nil {
 			return "", nil, fmt.Errorf("the agent's base_url %w", err)
 		}

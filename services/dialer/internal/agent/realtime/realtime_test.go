@@ -11,38 +11,38 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 )
 
 // line is a session and what it did so far.
 type line struct {
 	agent.Session
 	t      *testing.T
-	server *realtimetest.Server
+	server *modeltest.RealtimeServer
 	mu     sync.Mutex
 	events []agent.Event
 	more   chan struct{}
 	ended  chan struct{}
 }
 
-func serve(t *testing.T, opts realtimetest.Options) *realtimetest.Server {
+func serve(t *testing.T, opts modeltest.RealtimeOptions) *modeltest.RealtimeServer {
 	t.Helper()
-	server := realtimetest.New(opts)
+	server := modeltest.NewRealtime(opts)
 	t.Cleanup(server.Close)
 	return server
 }
 
-func opener(server *realtimetest.Server) *realtime.Opener {
-	return realtime.New(realtime.Config{URL: server.URL, Key: "operator", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"}, guard.New(nil), nil)
+func opener(server *modeltest.RealtimeServer) *realtime.Opener {
+	return realtime.New(realtime.Config{URL: server.URL, Key: "operator", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"}, ssrf.New(nil), nil)
 }
 
-func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
+func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	s, err := opener(server).Open(ctx, agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
 	cancel() // the session outlives it
 	if err != nil {
@@ -52,7 +52,7 @@ func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *l
 }
 
 // listen takes what a session does.
-func listen(t *testing.T, server *realtimetest.Server, s agent.Session) *line {
+func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *line {
 	t.Helper()
 	l := &line{Session: s, t: t, server: server, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go func() {
@@ -86,7 +86,7 @@ func (l *line) all(kind agent.Kind) (found []agent.Event) {
 // wait until there are n events of a kind; the last of them.
 func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	l.t.Helper()
-	deadline := time.After(polltest.Timeout)
+	deadline := time.After(testkit.Timeout)
 	for {
 		if found := l.all(kind); len(found) >= n {
 			return found[n-1]
@@ -107,10 +107,10 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 }
 
 // got waits until the server has received n events of a type; the last of them.
-func got(t *testing.T, server *realtimetest.Server, kind string, n int) map[string]any {
+func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map[string]any {
 	t.Helper()
 	var found []json.RawMessage
-	polltest.NoError(t, func() error {
+	testkit.NoError(t, func() error {
 		if found = server.Received(kind); len(found) < n {
 			return fmt.Errorf("events of type %s = %d, want %d", kind, len(found), n)
 		}
@@ -141,7 +141,7 @@ func dig(from any, path ...string) any {
 
 func TestOpen_TellsTheModelWhatItIsToBe(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{Key: "operator"})
+	server := serve(t, modeltest.RealtimeOptions{Key: "operator"})
 	settings := agent.Settings{Instructions: "Sell tea to {{name}}.", Voice: "marin", Language: "de-CH", Transfers: map[string]string{"desk": "+41440000000"}}
 	l := open(t, server, settings)
 	update := got(t, server, "session.update", 1)
@@ -175,7 +175,7 @@ func TestOpen_Fails(t *testing.T) {
 	t.Parallel()
 	t.Run("when the key is wrong", func(t *testing.T) {
 		t.Parallel()
-		server := serve(t, realtimetest.Options{Key: "another"})
+		server := serve(t, modeltest.RealtimeOptions{Key: "another"})
 		if _, err := opener(server).Open(t.Context(), agent.Spec{}); err == nil {
 			t.Error("Open = nil, want an error")
 		} else if strings.Contains(err.Error(), "operator") {
@@ -184,7 +184,7 @@ func TestOpen_Fails(t *testing.T) {
 	})
 	t.Run("when the model never confirms", func(t *testing.T) {
 		t.Parallel()
-		server := serve(t, realtimetest.Options{})
+		server := serve(t, modeltest.RealtimeOptions{})
 		server.Mute()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -194,23 +194,23 @@ func TestOpen_Fails(t *testing.T) {
 	})
 	t.Run("when nobody gave a key", func(t *testing.T) {
 		t.Parallel()
-		o := realtime.New(realtime.Config{URL: "ws://127.0.0.1:1"}, guard.New(nil), nil)
+		o := realtime.New(realtime.Config{URL: "ws://127.0.0.1:1"}, ssrf.New(nil), nil)
 		if _, err := o.Open(t.Context(), agent.Spec{}); !errors.Is(err, realtime.ErrUnconfigured) {
 			t.Errorf("Open = %v, want %v", err, realtime.ErrUnconfigured)
 		}
 	})
 	t.Run("when the model refuses its settings", func(t *testing.T) {
 		t.Parallel()
-		server := serve(t, realtimetest.Options{})
+		server := serve(t, modeltest.RealtimeOptions{})
 		server.Mute()
-		ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 		defer cancel()
 		opened := make(chan error, 1)
 		go func() {
 			_, err := opener(server).Open(ctx, agent.Spec{})
 			opened <- err
 		}()
-		polltest.Until(t, "the session is connected", func() bool { return server.Connections() > 0 })
+		testkit.Until(t, "the session is connected", func() bool { return server.Connections() > 0 })
 		server.Inject(
 			[]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
 		err := <-opened
@@ -229,7 +229,7 @@ func TestOpen_Fails(t *testing.T) {
 // An agent's own base_url is the customer's: guarded, over TLS alone, and with the customer's key.
 func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	for _, base := range []string{server.URL, "wss://127.0.0.1:1/v1", "wss://10.0.0.1/v1", "wss://169.254.169.254", "https://models.example/v1", "wss://u:p@models.example"} {
 		if _, err := opener(server).Open(t.Context(), agent.Spec{Key: "own",
 			Settings: agent.Settings{BaseURL: base}}); err == nil {
@@ -248,7 +248,7 @@ func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
 
 func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Language: "de", Greeting: "Hier ist {{who}}."})
 	l.Begin()
 	l.Begin()
@@ -284,7 +284,7 @@ func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 
 func TestBegin_WithoutADisclosure(t *testing.T) {
 	t.Parallel()
-	server := serve(t, realtimetest.Options{})
+	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})
 	l.Begin()
 	if said := l.wait(agent.Said, 1); said.Text != "Good day." {
@@ -301,11 +301,11 @@ func TestBegin_WithoutADisclosure(t *testing.T) {
 func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"failed", "completed"} { // a model may end it well and have said nothing
-		server := serve(t, realtimetest.Options{Reply: func(_, asked string, n int) realtimetest.Reply {
+		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {
 			if n == 1 {
-				return realtimetest.Reply{Status: status}
+				return modeltest.RealtimeReply{Status: status}
 			}
-			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
 		}})
 		l := open(t, server, agent.Settings{})
 		l.Begin()
@@ -320,7 +320,7 @@ func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
 }
 
 // speaking is a line whose disclosure and greeting are over.
-func speaking(t *testing.T, opts realtimetest.Options) *line {
+func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	t.Helper()
 	l := open(t, serve(t, opts), agent.Settings{})
 	l.Begin()
@@ -330,7 +330,7 @@ func speaking(t *testing.T, opts realtimetest.Options) *line {
 
 func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
 	t.Parallel()
-	l := speaking(t, realtimetest.Options{})
+	l := speaking(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Said)[1].Item
 	length := 0
 	for _, e := range l.all(agent.Audio) {

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/polltest"
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
 // The model ends a session after an hour. It is opened anew before, as often as need be, and that is no loss.
@@ -18,9 +18,9 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 	} else if renewAfter <= agent.Longest {
 		t.Errorf("renewAfter = %v, want more than %v", renewAfter, agent.Longest)
 	}
-	server := realtimetest.New(realtimetest.Options{})
+	server := modeltest.NewRealtime(modeltest.RealtimeOptions{})
 	t.Cleanup(server.Close)
-	o := New(Config{URL: server.URL, Key: "k", Model: "m"}, guard.New(nil), nil)
+	o := New(Config{URL: server.URL, Key: "k", Model: "m"}, ssrf.New(nil), nil)
 	o.renew = 200 * time.Millisecond
 	s, err := o.Open(t.Context(), agent.Spec{})
 	if err != nil {
@@ -34,11 +34,11 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 		}
 		ended <- last
 	}()
-	polltest.Until(t, "the session is renewed and has the transcript", func() bool {
+	testkit.Until(t, "the session is renewed and has the transcript", func() bool {
 		return len(server.Received("conversation.item.create")) >= 2
 	})
 	server.Cut() // the session reconnects after one lost connection
-	polltest.Until(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
+	testkit.Until(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
 	s.Close()
 	last := <-ended
 	if last.Kind != agent.Closed {

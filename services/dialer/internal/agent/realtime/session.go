@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
-	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
 const (
@@ -54,12 +52,12 @@ type session struct {
 	spec          agent.Spec
 	transcription string
 	renewAfter    time.Duration
-	dial          func(context.Context) (*socket.Socket, error)
+	dial          func(context.Context) (*agent.Socket, error)
 	events        chan agent.Event
 	over          chan struct{} // closed by Close
 
 	mu     sync.Mutex
-	sock   *socket.Socket
+	sock   *agent.Socket
 	ended  bool
 	begun  bool
 	opened bool // the disclosure was said, or there is none: what the person says is answered
@@ -89,13 +87,13 @@ type session struct {
 	dropped  int64
 }
 
-func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*socket.Socket, error)) *session {
+func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*agent.Socket, error)) *session {
 	s := &session{
 		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
 		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
 		partial: map[string]string{},
 	}
-	text, _ := prompt.FirstWords(spec)
+	text, _ := agent.FirstWords(spec)
 	s.opened = text == ""
 	return s
 }
@@ -103,8 +101,8 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 // settings are the session's, as they are sent at its beginning.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
-		Type: "realtime", OutputModalities: []string{modality}, Instructions: prompt.Instructions(s.spec),
-		Tools: prompt.Tools(s.spec), ToolChoice: "auto",
+		Type: "realtime", OutputModalities: []string{modality}, Instructions: agent.Instructions(s.spec),
+		Tools: agent.Tools(s.spec), ToolChoice: "auto",
 		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
 	}
 	return out
@@ -307,7 +305,7 @@ func (s *session) emit(e agent.Event) {
 	}
 }
 
-func send(sock *socket.Socket, e clientEvent) {
+func send(sock *agent.Socket, e clientEvent) {
 	if message, err := json.Marshal(e); err == nil && sock != nil { // strings and numbers: it cannot fail
 		sock.Send(message)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // asked is the key under which a response carries the id of what asked for it.
@@ -15,12 +14,12 @@ const asked = "asked"
 
 // exactly has the model speak a sentence and call no tool.
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
-	return responseSettings{Instructions: prompt.SayExactly(text, inLanguage, s), ToolChoice: "none"}
+	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
 // disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
 func (s *session) disclosure() response {
-	text, inLanguage := prompt.FirstWords(s.spec)
+	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, first: true}
 }
@@ -34,11 +33,11 @@ func (s *session) Begin() {
 	}
 	s.begun = true
 	s.sock.Flow()
-	if text, _ := prompt.FirstWords(s.spec); text != "" {
+	if text, _ := agent.FirstWords(s.spec); text != "" {
 		s.waiting = append(s.waiting, s.disclosure())
 	}
 	greeting := response{moot: true}
-	if text := prompt.Greeting(s.spec); text != "" {
+	if text := agent.Greeting(s.spec); text != "" {
 		settings := exactly(text, true, s.spec.Settings)
 		greeting.settings = &settings
 	}

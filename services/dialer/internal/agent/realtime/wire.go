@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"ringfence.dev/services/dialer/internal/agent"
-	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
@@ -71,7 +70,7 @@ type sessionSettings struct {
 	OutputModalities []string      `json:"output_modalities,omitempty"`
 	Instructions     string        `json:"instructions,omitempty"`
 	Audio            audioSettings `json:"audio"`
-	Tools            []prompt.Tool `json:"tools,omitempty"`
+	Tools            []agent.Tool  `json:"tools,omitempty"`
 	ToolChoice       string        `json:"tool_choice,omitempty"`
 }
 

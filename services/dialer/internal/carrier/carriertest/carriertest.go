@@ -24,7 +24,7 @@ type T interface {
 type Network struct {
 	// Carrier is the carrier. Its Events are what it published, or, without a feed, what it applied
 	// to calls.
-	Carrier carrier.Feed
+	Carrier carrier.EventStream
 	// HasFeed: the carrier stores its events itself, so the rules of a feed apply.
 	HasFeed bool
 	// Talks answers soon, talks, and hangs up. Busy is busy. Rings rings soon, and for as long as the suite lasts. Slow does nothing at all for as
@@ -36,7 +36,7 @@ type Network struct {
 	// SilentUndialed does not ring. It is empty for a carrier that stores a call before it dials.
 	Silent, SilentUndialed string
 	// Another is the same trunk in another process of ours.
-	Another func() carrier.Feed
+	Another func() carrier.EventStream
 	// Dials counts how often the far end rang, or was busy, for a call: from its own records, not from the carrier's news.
 	Dials func(callID uuid.UUID) int
 	// Call has somebody call us.
@@ -124,13 +124,13 @@ func dial(t T, n *Network, to string) dialed {
 // reader reads the feed from its beginning, keeps what it read, and holds it to the rules of the feed.
 type reader struct {
 	t     T
-	trunk carrier.Feed
+	trunk carrier.EventStream
 	feed  string
 	place int64
 	all   []carrier.Event
 }
 
-func read(t T, trunk carrier.Feed) *reader { return &reader{t: t, trunk: trunk} }
+func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
 // more reads one batch, waiting for it as long.
 func (r *reader) more(wait time.Duration) int {
@@ -194,7 +194,7 @@ func count(news []carrier.Event, kind carrier.Kind) (times int) {
 
 func kinds(news []carrier.Event) (all []carrier.Kind) {
 	for _, one := range news {
-		if one.Kind != carrier.Said {
+		if one.Kind != carrier.Utterance {
 			all = append(all, one.Kind)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func hangupRules() []Rule {
 	return []Rule{
 		{"a call that nobody dialled is unknown", unknown},
-		{"a call is hung up before it rings", func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Taken) }},
+		{"a call is hung up before it rings", func(t T, n *Network) { hungUp(t, n, n.Slow, carrier.Accepted) }},
 		{"a call is hung up while it rings", func(t T, n *Network) { hungUp(t, n, n.Rings, carrier.Ringing) }},
 		{"a call is hung up after the answer", func(t T, n *Network) { hungUp(t, n, n.Stays, carrier.Answered) }},
 		{"a call that ended by itself stays as it ended", endedBefore},

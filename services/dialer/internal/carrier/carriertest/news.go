@@ -116,9 +116,9 @@ func newsOfMany(t T, n *Network) {
 		news := r.of(o.CallID)
 		sane(t, o, news)
 		got := slices.DeleteFunc(kinds(news), func(k carrier.Kind) bool { return k == carrier.Ringing })
-		want := []carrier.Kind{carrier.Taken, carrier.Answered, carrier.Ended}
+		want := []carrier.Kind{carrier.Accepted, carrier.Answered, carrier.Ended}
 		if o.To == n.Busy {
-			want = []carrier.Kind{carrier.Taken, carrier.Ended}
+			want = []carrier.Kind{carrier.Accepted, carrier.Ended}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("news of %s = %v", o.To, kinds(news))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
@@ -19,15 +19,15 @@ func wholeCall(t T, n *Network) {
 	r.until(o.CallID, carrier.Ended)
 	r.rest()
 	news := r.of(o.CallID)
-	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Answered, carrier.Ended}) {
+	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
 		t.Fatalf("news = %v", got)
 	}
 	sane(t, o, news)
-	if count(news, carrier.Said) == 0 {
+	if count(news, carrier.Utterance) == 0 {
 		t.Errorf("nothing of what was said is told")
 	}
 	end := news[len(news)-1]
-	if end.Cause != call.NormalClearing || end.ByUs {
+	if end.Cause != callstate.NormalClearing || end.ByUs {
 		t.Errorf("ended with %q, by us: %v", end.Cause, end.ByUs)
 	}
 	agrees(t, n, o.CallID, news)
@@ -37,7 +37,7 @@ func wholeCall(t T, n *Network) {
 func busyCall(t T, n *Network) {
 	o := dial(t, n, n.Busy)
 	news := read(t, n.Carrier).until(o.CallID, carrier.Ended)
-	if end := news[len(news)-1]; count(news, carrier.Answered) != 0 || end.Cause != call.UserBusy || end.ByUs {
+	if end := news[len(news)-1]; count(news, carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
 		t.Errorf("news = %v, %+v", kinds(news), end)
 	}
 	sane(t, o, news)
@@ -62,7 +62,7 @@ func sane(t T, o dialed, news []carrier.Event) {
 		if (one.Kind == carrier.Ended) != (one.Cause != "") {
 			t.Errorf("%s has the cause %q", one.Kind, one.Cause)
 		}
-		if (one.Kind == carrier.Said) != (one.Text != "") {
+		if (one.Kind == carrier.Utterance) != (one.Text != "") {
 			t.Errorf("%s has the text %q", one.Kind, one.Text)
 		}
 	}
@@ -156,8 +156,8 @@ func refusal(t T, n *Network) {
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("originate: %v, want a refusal", err)
 	}
-	if refused.Cause == "" || refused.Unsent {
-		t.Errorf("refused with %q, unsent: %v", refused.Cause, refused.Unsent)
+	if refused.Cause == "" || refused.NotSent {
+		t.Errorf("refused with %q, unsent: %v", refused.Cause, refused.NotSent)
 	}
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
 		t.Errorf("find: %v, want ErrUnknownCall", err)
@@ -181,7 +181,7 @@ func away(t T, n *Network) {
 	}
 	o := order(n.Talks)
 	var refused *carrier.Refused
-	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.Unsent || refused.Cause == "" {
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.NotSent || refused.Cause == "" {
 		t.Errorf("originate: %v, want a refusal, unsent, with a cause", err)
 	}
 	_, found := n.Carrier.Find(t.Context(), taken.CallID)
@@ -275,7 +275,7 @@ func nobodyKnows(t T, err error) {
 func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
-	r.until(o.CallID, carrier.Taken)
+	r.until(o.CallID, carrier.Accepted)
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); err != nil {
 		t.Errorf("find: %v", err)
 	}

@@ -1,0 +1,92 @@
+package stack
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Account is who runs Postgres, which refuses to run as root.
+type Account struct {
+	Name string
+	// Credential is nil when it is the user we are.
+	Credential *syscall.Credential
+}
+
+// ChooseAccount is ourselves, or for root the user postgres, else nobody.
+func ChooseAccount() (Account, error) {
+	if os.Geteuid() != 0 {
+		return Account{}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+		gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+		if errUID != nil || errGID != nil {
+			continue
+		}
+		return Account{Name: name, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+	}
+	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has neither a user postgres nor nobody: run as an ordinary user, or set POSTGRES_URL")
+}
+
+// reaches says whether the account may walk into the directory.
+func (a Account) reaches(dir string) bool {
+	if a.Credential == nil {
+		return true
+	}
+	cmd := exec.Command("/bin/sh", "-c", `cd -- "$1"`, "sh", dir)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = a.attributes()
+	return cmd.Run() == nil
+}
+
+// own hands a file or directory to the account.
+func (a Account) own(path string) error {
+	if a.Credential == nil {
+		return nil
+	}
+	if err := os.Chown(path, int(a.Credential.Uid), int(a.Credential.Gid)); err != nil {
+		return fmt.Errorf("hand %s to %s: %w", path, a.Name, err)
+	}
+	return nil
+}
+
+// Place is where the account's data and downloads of this home lie: in the home where the account can reach it, else in
+// /var/tmp under a name made from the home. The place itself belongs to us and is walkable, nothing more.
+func (a Account) Place(home string) (string, error) {
+	if a.reaches(home) {
+		return home, nil
+	}
+	sum := sha256.Sum256([]byte(home))
+	place := filepath.Join("/var/tmp", "ringfence-"+hex.EncodeToString(sum[:6]))
+	if err := os.Mkdir(place, 0o711); err != nil && !os.IsExist(err) {
+		return "", fmt.Errorf("make database directory: %w", err)
+	}
+	info, err := os.Lstat(place)
+	if err != nil {
+		return "", fmt.Errorf("look at %s: %w", place, err)
+	}
+	// Anybody may make names in /var/tmp: a place that somebody else prepared is not ours.
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(owner.Uid) != os.Geteuid() {
+		return "", fmt.Errorf("%s exists and belongs to somebody else: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)
+	}
+	if err := os.Chmod(place, 0o711); err != nil { // the umask may have taken the walk bit
+		return "", fmt.Errorf("open %s to %s: %w", place, a.Name, err)
+	}
+	return place, nil
+}
+
+func (a Account) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: a.Credential}
+}

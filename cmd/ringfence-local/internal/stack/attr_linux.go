@@ -1,0 +1,17 @@
+package stack
+
+import (
+	"os"
+	"syscall"
+)
+
+func attributes(spec Spec) *syscall.SysProcAttr {
+	death := spec.DeathSignal
+	if death == 0 {
+		death = syscall.SIGKILL
+	}
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, Credential: spec.Credential}
+}
+
+// onMainThread says whether the caller runs on the thread that is as old as the process.
+func onMainThread() bool { return syscall.Gettid() == os.Getpid() }

@@ -1,0 +1,81 @@
+// Package authority owns the certificate authority of one local stack: the webhook dispatcher trusts it, so that
+// endpoints on this machine can be real HTTPS. It signs nothing itself; `ringfence demo` does.
+
+package stack
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The files under the home; whoever signs for a local endpoint reads both.
+const (
+	CertFile = "ca.pem"
+	KeyFile  = "ca-key.pem"
+)
+
+// years it is good for; one that ends within a month is made anew.
+const years = 10
+
+// Ensure makes the authority unless a whole and current one is there, and returns the certificate's path.
+func Ensure(dir string) (string, error) {
+	certPath, keyPath := filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile)
+	if good(certPath, keyPath) {
+		return certPath, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", fmt.Errorf("make authority key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return "", fmt.Errorf("make authority serial: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "Ringfence local stack"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return "", fmt.Errorf("sign authority: %w", err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return "", fmt.Errorf("render authority key: %w", err)
+	}
+	// The key first: a certificate without its key would look whole to nobody.
+	if err := WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600); err != nil {
+		return "", err
+	}
+	return certPath, WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+}
+
+// good says whether both halves are there, belong together and last.
+func good(certPath, keyPath string) bool {
+	certPEM, errCert := os.ReadFile(certPath)
+	keyPEM, errKey := os.ReadFile(keyPath)
+	certBlock, _ := pem.Decode(certPEM)
+	keyBlock, _ := pem.Decode(keyPEM)
+	if errCert != nil || errKey != nil || certBlock == nil || keyBlock == nil {
+		return false
+	}
+	cert, errCert := x509.ParseCertificate(certBlock.Bytes)
+	key, errKey := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if errCert != nil || errKey != nil {
+		return false
+	}
+	private, ok := key.(*ecdsa.PrivateKey)
+	return ok && private.PublicKey.Equal(cert.PublicKey) && time.Now().AddDate(0, 1, 0).Before(cert.NotAfter)
+}

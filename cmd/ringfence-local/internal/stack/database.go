@@ -1,0 +1,226 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+)
+
+// database is the one in our private Postgres.
+const database = "ringfence"
+
+// startPostgres brings up the private Postgres, unless POSTGRES_URL names another.
+func (s *stack) startPostgres(ctx context.Context) error {
+	if s.postgresURL = os.Getenv("POSTGRES_URL"); s.postgresURL != "" {
+		if there, err := url.Parse(s.postgresURL); err != nil || there.Host == "" {
+			return errPostgresURL
+		}
+		s.Console.Say("using the Postgres of POSTGRES_URL")
+		return nil
+	}
+	server, err := newPostgres(ctx, s.Home.Dir, "", s.Console.Say)
+	if err != nil {
+		return err
+	}
+	server.Port, server.Password, server.Durable = s.state.Ports["postgres"], s.state.PostgresPassword, true
+	server.Connections = 100 + 100*s.replicas
+	switch aside, err := server.Settle(ctx, s.Home.Dir); {
+	case err != nil:
+		return err
+	case aside != "":
+		s.Console.Say("the database of a home that was removed is set aside in %s", aside)
+	}
+	s.Console.Say("starting Postgres %d from %s", server.Binaries.Major, server.Binaries.Dir)
+	if err := server.Init(ctx, s.Starter); err != nil {
+		return err
+	}
+	if err := s.keep(ctx, server.Spec()); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := server.Await(ready, database); err != nil {
+		return fmt.Errorf("%w; what it said stands above", err)
+	}
+	s.postgresURL = server.URL(database)
+	return nil
+}
+
+// newPostgres finds account, place and binaries of a private Postgres; port and password are the caller's. Downloads are kept with
+// the home; data is the parent of the cluster, or empty: beside the downloads.
+func newPostgres(ctx context.Context, home, data string, note func(string, ...any)) (*Server, error) {
+	account, err := ChooseAccount()
+	if err != nil {
+		return nil, err
+	}
+	place, err := account.Place(home)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckRoom(place); err != nil {
+		return nil, err
+	}
+	if data == "" {
+		data = place
+	}
+	data = filepath.Join(data, "postgres")
+	source := Source{Account: account, Downloads: place, Note: note}
+	if made, err := os.ReadFile(filepath.Join(data, "PG_VERSION")); err == nil {
+		source.Major, _ = strconv.Atoi(strings.TrimSpace(string(made)))
+	}
+	binaries, err := source.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Binaries: binaries, Account: account, Data: data}, nil
+}
+
+// startBroker brings up a broker as a child, the embedded one or, with RINGFENCE_BROKER=apache, Apache Kafka, unless KAFKA_BROKERS names others.
+func (s *stack) startBroker(ctx context.Context) error {
+	if s.brokers = os.Getenv("KAFKA_BROKERS"); s.brokers != "" {
+		s.Console.Say("using the Kafka of KAFKA_BROKERS")
+		return nil
+	}
+	s.brokers = loopback(s.state.Ports["kafka"])
+	at := func(dir string) []string {
+		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(everybody, "kafka", s.brokers)}
+	}
+	spec := Spec{Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil), Args: append([]string{"broker"}, at("broker")...)}
+	switch chosen := os.Getenv("RINGFENCE_BROKER"); chosen {
+	case "", "embedded":
+	case "apache":
+		spec.Path, spec.Args = filepath.Join(s.Bin, "ringfence-kafka"), append([]string{"run"}, at("apachekafka")...)
+		if _, err := os.Stat(spec.Path); err != nil {
+			return fmt.Errorf("RINGFENCE_BROKER is apache and %s is not there: run `make kafka-fetch`", spec.Path)
+		}
+		s.Console.Say("starting Apache Kafka, which takes some seconds")
+	default:
+		return fmt.Errorf("RINGFENCE_BROKER is %q: set it to embedded or apache", chosen)
+	}
+	return s.keep(ctx, spec)
+}
+
+// provision makes the schemas with their roles and the topics, side by side.
+func (s *stack) provision(ctx context.Context) error {
+	var schemas, topics error
+	var both sync.WaitGroup
+	both.Go(func() {
+		for _, name := range serviceNames() {
+			owner, app := s.state.Schema(schema(name))
+			if schemas = pg.Provision(ctx, s.postgresURL, schema(name), owner, app); schemas != nil {
+				return
+			}
+		}
+	})
+	both.Go(func() { topics = s.ensureTopics(ctx) })
+	both.Wait()
+	if schemas != nil {
+		return fmt.Errorf("%w (with POSTGRES_URL it must name a superuser)", schemas)
+	}
+	if topics != nil {
+		return topics
+	}
+	return s.state.Save()
+}
+
+// ensureTopics waits until a broker answers and makes what is missing of the catalogue.
+func (s *stack) ensureTopics(ctx context.Context) error {
+	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
+	if os.Getenv("KAFKA_BROKERS") == "" {
+		patience, remedy = comeUp, "the machine is too busy to start it, or what it says above tells why"
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	brokers := strings.Split(s.brokers, ",")
+	for !answers(ctx, brokers) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no Kafka broker answers at %s after %s: %s", s.brokers, patience, remedy)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	cfg, err := brokerConfig(brokers)
+	if err != nil {
+		return err
+	}
+	client, err := kafka.NewClient(cfg, "ringfence-local", nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		err := kafka.EnsureTopics(ctx, client, kafka.Catalogue())
+		var fault *kafka.TopicsError
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &fault) || ctx.Err() != nil {
+			return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
+		}
+		select { // a broker listens before it is ready
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// brokerConfig is how these brokers are spoken to: those of KAFKA_BROKERS as the services do, by the same variables, ours in the clear.
+func brokerConfig(brokers []string) (kafka.Config, error) {
+	if os.Getenv("KAFKA_BROKERS") == "" {
+		return kafka.Config{Brokers: brokers}, nil
+	}
+	cfg, err := env.ParseAs[kafka.Config]()
+	if err != nil {
+		return kafka.Config{}, fmt.Errorf("read the settings of Kafka: %w", err)
+	}
+	return cfg, nil
+}
+
+func answers(ctx context.Context, addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(address string) bool {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
+
+// schemaURLs are the variables that connect to the same database as the two roles of a service's schema. RINGFENCE_POOLER is the address of a pooler in transaction
+// mode in front of it.
+func (s *stack) schemaURLs(name string) (map[string]string, error) {
+	base, err := url.Parse(s.postgresURL)
+	if err != nil || base.Host == "" {
+		return nil, errPostgresURL
+	}
+	ownerPassword, appPassword := s.state.Schema(schema(name))
+	as := func(role, password, host string) string {
+		u := *base
+		u.Host = host
+		u.User = url.UserPassword(role, password)
+		return u.String()
+	}
+	direct := detour(name, "postgres", base.Host)
+	app, owner := pg.AppRole(schema(name)), pg.OwnerRole(schema(name))
+	urls := map[string]string{"POSTGRES_URL": as(app, appPassword, direct), "POSTGRES_MIGRATE_URL": as(owner, ownerPassword, direct)}
+	if pooler := os.Getenv("RINGFENCE_POOLER"); pooler != "" {
+		urls["POSTGRES_URL"], urls["POSTGRES_DIRECT_URL"] = as(app, appPassword, pooler), urls["POSTGRES_URL"]
+	}
+	return urls, nil
+}

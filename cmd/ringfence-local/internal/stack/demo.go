@@ -1,0 +1,391 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The demo workspace's parts are found again by these, so that a kill between two steps makes nothing twice
+// but a key that nobody knows.
+const (
+	demoName      = "Demo"
+	demoAgent     = "Ada"
+	demoNumber    = "+15005550100"
+	demoCredit    = "1000"
+	demoReference = "demo-credit"
+)
+
+// operator speaks to the admin API.
+type operator struct {
+	base, token string
+	client      *http.Client
+}
+
+// operator returns a client of the admin API.
+func (s *stack) operator() operator {
+	return operator{
+		base: s.adminURL(), token: s.state.AdminToken,
+		client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: nil}},
+	}
+}
+
+// demoWorkspace creates the demo workspace, or the parts of it that an earlier run did not create. It saves what was
+// created after each step.
+func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
+	op := s.operator()
+	defer op.client.CloseIdleConnections()
+	demo := &s.state.Demo
+	if demo.WorkspaceID != "" {
+		status, _, err := op.do(ctx, http.MethodGet, "/admin/v1/workspaces/"+demo.WorkspaceID, nil)
+		if err != nil {
+			return *demo, err
+		}
+		if status == http.StatusNotFound { // another database than last time
+			*demo = Demo{}
+		}
+	}
+	if demo.WorkspaceID == "" {
+		s.Console.Say("making the demo workspace")
+	}
+	path := func() string { return "/admin/v1/workspaces/" + demo.WorkspaceID }
+	for _, step := range []struct {
+		made *string
+		make func() (string, error)
+	}{
+		{&demo.WorkspaceID, func() (string, error) {
+			return op.ensure(ctx, "/admin/v1/workspaces", "name", demoName, map[string]any{
+				"plan": "growth", "currency": "USD",
+				"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
+			})
+		}},
+		{&demo.AgentID, func() (string, error) {
+			if err := op.topUp(ctx, path()); err != nil {
+				return "", err
+			}
+			return op.ensure(ctx, path()+"/agents", "name", demoAgent, nil)
+		}},
+		{&demo.WriteKey, func() (string, error) {
+			// demo.json does not contain the number, so it is added with the first key. A real trunk must not show it.
+			if os.Getenv("CARRIER") == "sip" {
+				return op.key(ctx, path(), "write")
+			}
+			if _, err := op.ensure(ctx, path()+"/numbers", "phone_e164", demoNumber, map[string]any{"agent_id": demo.AgentID}); err != nil {
+				return "", err
+			}
+			return op.key(ctx, path(), "write")
+		}},
+		{&demo.ReadKey, func() (string, error) { return op.key(ctx, path(), "read") }},
+	} {
+		if *step.made != "" {
+			continue
+		}
+		value, err := step.make()
+		if err != nil {
+			return *demo, fmt.Errorf("make demo workspace: %w", err)
+		}
+		*step.made = value
+		if err := s.state.Save(); err != nil {
+			return *demo, err
+		}
+	}
+	return *demo, nil
+}
+
+// removeInventedNumber deletes the number that an earlier run with the simulator gave to the demo agent. It runs before
+// a dialer with SIP trunks starts, because no phone may show that number. The URL is the dialer's database.
+func removeInventedNumber(ctx context.Context, databaseURL string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return fmt.Errorf("remove the invented number of the demo agent: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass('dialer.numbers') IS NOT NULL").Scan(&exists)
+	if err == nil && exists {
+		_, err = conn.Exec(ctx, "DELETE FROM dialer.numbers WHERE phone_e164 = $1", demoNumber)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the invented number of the demo agent: %w", err)
+	}
+	return nil
+}
+
+// ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.
+//
+// A POST that was answered 503 can have stored the item (contract.md 7.3). ensure therefore looks for the item again
+// before it repeats the POST.
+func (op operator) ensure(
+	ctx context.Context, collection, field, value string, rest map[string]any,
+) (id string, err error) {
+	body := map[string]any{field: value}
+	maps.Copy(body, rest)
+	for try := 1; ; try++ {
+		if id, err = op.find(ctx, collection, field, value); err != nil || id != "" {
+			return id, err
+		}
+		status, answer, err := op.send(ctx, http.MethodPost, collection, body, 1)
+		if err == nil && status == http.StatusCreated {
+			var made struct {
+				ID string `json:"id"`
+			}
+			err := json.Unmarshal(answer, &made)
+			return made.ID, err
+		}
+		if err == nil && (status != http.StatusServiceUnavailable || try == maxTries) {
+			err = fmt.Errorf("POST %s: %d %s", collection, status, bytes.TrimSpace(answer))
+			return "", err
+		}
+		if err != nil && try == maxTries {
+			return "", err
+		}
+		if err := pause(ctx); err != nil {
+			return "", err
+		}
+	}
+}
+
+// find returns the id of the item of a collection whose field has the value, or "".
+func (op operator) find(ctx context.Context, collection, field, value string) (id string, err error) {
+	after := ""
+	for {
+		var page struct {
+			Data    []map[string]any `json:"data"`
+			HasMore bool             `json:"has_more"`
+		}
+		if err := op.into(ctx, http.MethodGet, collection+"?limit=100"+after, nil, &page, http.StatusOK); err != nil {
+			return "", err
+		}
+		for _, item := range page.Data {
+			if item[field] == value {
+				return fmt.Sprint(item["id"]), nil
+			}
+		}
+		if !page.HasMore || len(page.Data) == 0 {
+			return "", nil
+		}
+		after = "&starting_after=" + fmt.Sprint(page.Data[len(page.Data)-1]["id"])
+	}
+}
+
+func (op operator) topUp(ctx context.Context, workspace string) error {
+	return op.into(ctx, http.MethodPost, workspace+"/wallet/transactions",
+		map[string]any{"type": "top_up", "amount": demoCredit, "reference": demoReference}, nil, http.StatusCreated, http.StatusOK)
+}
+
+func (op operator) key(ctx context.Context, workspace, access string) (string, error) {
+	var made struct {
+		Key string `json:"key"`
+	}
+	err := op.into(ctx, http.MethodPost, workspace+"/api-keys", map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
+	return made.Key, err
+}
+
+// into demands one of the statuses and decodes the answer.
+func (op operator) into(ctx context.Context, method, path string, body, into any, want ...int) error {
+	status, answer, err := op.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(want, status) {
+		return fmt.Errorf("%s %s: %d %s", method, path, status, bytes.TrimSpace(answer))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// unknownAgent is in the dialer's response if it has not stored the agent yet: POST of the agent was answered 503,
+// and the event arrives later.
+const unknownAgent = `"code":"invalid_agent"`
+
+// maxTries is how often a request is sent while the gateway does not respond or responds with 503: a service may be
+// restarting. breath is the pause between two tries.
+const (
+	maxTries = 20
+	breath   = 250 * time.Millisecond
+)
+
+// do sends a request at most maxTries times.
+func (op operator) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
+	return op.send(ctx, method, path, body, maxTries)
+}
+
+// send repeats a request, at most tries times, while the gateway does not respond or responds with 503. While the
+// dialer does not know the agent, it repeats the request for as long as a start may take.
+func (op operator) send(
+	ctx context.Context, method, path string, body any, tries int,
+) (status int, answer []byte, err error) {
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, fmt.Errorf("render body: %w", err)
+	}
+	for try := 1; ; try++ {
+		status, answer, err = op.once(ctx, method, path, payload)
+		most := 0
+		switch {
+		case err != nil || status == http.StatusServiceUnavailable:
+			most = tries
+		case bytes.Contains(answer, []byte(unknownAgent)):
+			most = int(comeUp / breath)
+		}
+		if try >= most || ctx.Err() != nil {
+			return status, answer, err
+		}
+		if err := pause(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(breath):
+		return nil
+	}
+}
+
+func (op operator) once(ctx context.Context, method, path string, payload []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, op.base+path, bytes.NewReader(payload))
+	if err != nil {
+		return 0, nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+op.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := op.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, answer, err
+}
+
+// demoJSON is .ringfence/demo.json (contract.md §8).
+type demoJSON struct {
+	BaseURL     string `json:"base_url"`
+	AdminURL    string `json:"admin_url"`
+	AdminToken  string `json:"admin_token"`
+	SimURL      string `json:"sim_url"`
+	WorkspaceID string `json:"workspace_id"`
+	AgentID     string `json:"agent_id"`
+	WriteKey    string `json:"write_key"`
+	ReadKey     string `json:"read_key"`
+}
+
+func (s *stack) demoFile() string { return s.Home.Path("demo.json") }
+func (s *stack) baseURL() string  { return "http://" + loopback(basePort()) }
+func (s *stack) adminURL() string { return "http://" + loopback(adminPort()) }
+func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrier]) }
+
+// writeDemo tells other programs that everything is ready and where.
+func (s *stack) writeDemo(demo Demo) error {
+	data, err := json.MarshalIndent(demoJSON{
+		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
+		WorkspaceID: demo.WorkspaceID, AgentID: demo.AgentID, WriteKey: demo.WriteKey, ReadKey: demo.ReadKey,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("render demo.json: %w", err)
+	}
+	return WriteFile(s.demoFile(), append(data, '\n'), 0o600)
+}
+
+// greet shows how to place the first call, ready to be copied.
+func (s *stack) greet(ctx context.Context, demo Demo, took time.Duration) {
+	file := s.demoFile()
+	if here, err := os.Getwd(); err == nil {
+		if near, err := filepath.Rel(here, file); err == nil && !strings.HasPrefix(near, "..") {
+			file = near
+		}
+	}
+	if os.Getenv("CARRIER") == "sip" {
+		s.Console.Say(sipGreeting, took.Seconds(), s.sipAddresses(ctx), s.baseURL(), demo.WriteKey, demo.AgentID, file,
+			s.baseURL())
+		return
+	}
+	s.Console.Say(`
+Ringfence is ready (%.1f s). Place the first call:
+
+  curl -s %s/v1/calls \
+    -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \
+    -d '{"agent_id":"%s","to":"+14155550101"}'
+
+Read the call:
+
+  curl -s %s/v1/calls -H 'Authorization: Bearer %s'
+
+Or let `+"`make demo`"+` do both in another terminal and receive the signed webhook. %s has all addresses and keys.
+The API reference is at %[5]s/docs, the documentation at %[5]s/docs/guides.
+Log lines follow. LOG_LEVEL=info also shows every request. Ctrl-C stops; the next start continues with this data.
+`, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file)
+}
+
+// sipProcess is where a dialer process listens, as GET /admin/v1/dialer shows it.
+type sipProcess struct {
+	SIP *struct{ UDP, TCP, TLS, Advertised, RTP string }
+}
+
+// String is one line about the process.
+func (p sipProcess) String() string {
+	listens := ""
+	for _, one := range [][2]string{{"UDP", p.SIP.UDP}, {"TCP", p.SIP.TCP}, {"TLS", p.SIP.TLS}} {
+		if one[1] != "" {
+			listens += " " + one[0] + " " + one[1]
+		}
+	}
+	return fmt.Sprintf("SIP:%s. Trunks reach it at %s. Audio: %s.", listens, p.SIP.Advertised, p.SIP.RTP)
+}
+
+// sipAddresses returns a line for each dialer process that has reported where it listens.
+func (s *stack) sipAddresses(ctx context.Context) string {
+	op := s.operator()
+	defer op.client.CloseIdleConnections()
+	var dialer struct{ Replicas []sipProcess }
+	if err := op.into(ctx, http.MethodGet, "/admin/v1/dialer", nil, &dialer, http.StatusOK); err != nil {
+		return "The SIP addresses are in the log of the dialer: " + err.Error()
+	}
+	var lines []string
+	for _, one := range dialer.Replicas {
+		if one.SIP != nil {
+			lines = append(lines, one.String())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sipGreeting is printed if calls go over SIP trunks.
+const sipGreeting = `
+Ringfence is ready (%.1f s). Calls go over SIP trunks (CARRIER=sip) and stay queued until a trunk can take them.
+%s
+List the trunks, or add one and test it without a call:
+
+  ringfence trunks list
+  ringfence trunks add --help
+  ringfence trunks check --help
+
+Call your own phone:
+
+  curl -s %s/v1/calls \
+    -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \
+    -d '{"agent_id":"%s","to":"+<your number>"}'
+
+Everything else is in %s. The API reference is at %s/docs.
+LOG_LEVEL=info shows every request. Ctrl-C stops; the next start continues here.
+`

@@ -1,0 +1,142 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// oldest is the first major version whose SQL the services use.
+const oldest = 15
+
+// Binaries is one installation of the server.
+type Binaries struct {
+	Dir   string
+	Major int
+}
+
+func (b Binaries) path(name string) string { return filepath.Join(b.Dir, name) }
+
+// Source says where binaries may come from.
+type Source struct {
+	Account Account
+	// Downloads is where fetched binaries are kept.
+	Downloads string
+	// Major, unless zero, is the only version that will do: the one that made the data.
+	Major int
+	// Note tells the person who waits.
+	Note func(format string, args ...any)
+}
+
+// Find takes what is on the machine, else installs it with the package manager, else downloads it. Its
+// error is one line with the remedy.
+func (s Source) Find(ctx context.Context) (Binaries, error) {
+	if dir := os.Getenv("PG_BINDIR"); dir != "" {
+		if major, ok := s.try(ctx, dir); !ok || major < oldest {
+			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, and no Postgres %d or newer runs from there: set it to the directory of initdb and postgres, or unset it", dir, oldest)
+		}
+	}
+	if b, ok := s.onMachine(ctx); ok {
+		return b, nil
+	}
+	if s.Major != 0 {
+		return Binaries{}, fmt.Errorf("the database here was made by Postgres %d, which is not on this machine any more: install it, set PG_BINDIR to its bin directory, or remove the database to begin anew", s.Major)
+	}
+	installing := s.install(ctx)
+	if b, ok := s.onMachine(ctx); ok {
+		return b, nil
+	}
+	downloading := s.download(ctx)
+	if b, ok := s.onMachine(ctx); ok {
+		return b, nil
+	}
+	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to a server of yours",
+		oldest, installing, downloading, remedy())
+}
+
+func remedy() string {
+	if runtime.GOOS == "darwin" {
+		return "run `brew install postgresql@17`"
+	}
+	return "run `sudo apt-get install postgresql` (or your system's package)"
+}
+
+// onMachine looks in every place, in order, and takes the first good one.
+func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
+	for _, dir := range s.places(ctx) {
+		major, ok := s.try(ctx, dir)
+		if ok && major >= oldest && (s.Major == 0 || s.Major == major) {
+			return Binaries{Dir: dir, Major: major}, true
+		}
+	}
+	return Binaries{}, false
+}
+
+func (s Source) places(ctx context.Context) []string {
+	var dirs []string
+	if dir := os.Getenv("PG_BINDIR"); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/usr/libexec/postgresql*",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+		filepath.Join(s.Downloads, "postgres-*", "bin"),
+	} {
+		dirs = append(dirs, highestFirst(pattern)...)
+	}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(real))
+		}
+	}
+	return dirs
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// highestFirst sorts by the version in the path, so that 9 does not come after 16.
+func highestFirst(pattern string) []string {
+	found, _ := filepath.Glob(pattern)
+	before, _, _ := strings.Cut(pattern, "*")
+	version := func(path string) int {
+		n, _ := strconv.Atoi(digits.FindString(strings.TrimPrefix(path, before)))
+		return n
+	}
+	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
+	return found
+}
+
+var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// try runs the server's --version as the account that will run it: it proves that the account reaches the
+// binary and that its libraries are there.
+func (s Source) try(ctx context.Context, dir string) (major int, ok bool) {
+	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
+		return 0, false
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = s.Account.attributes()
+	out, err := cmd.Output()
+	match := printedVersion.FindSubmatch(out)
+	if err != nil || match == nil {
+		return 0, false
+	}
+	major, err = strconv.Atoi(string(match[1]))
+	return major, err == nil
+}

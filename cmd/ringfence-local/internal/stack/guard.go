@@ -1,0 +1,100 @@
+package stack
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A request's size: at least key, version and correlation id, at most what no client of ours comes near.
+const (
+	leastFrame = 8
+	mostFrame  = 100 << 20
+	headBytes  = 8 // size, key, version
+)
+
+var errNotKafka = errors.New("not a Kafka request: connection dropped")
+
+// guard drops a connection whose next frame kfake cannot bear: an unknown key is a nil dereference
+// in it, and a size is believed and allocated. Clients are told to come to the advertised address; empty: to the listener's.
+func guard(ln net.Listener, advertised string) net.Listener { return guarded{ln, advertised} }
+
+type guarded struct {
+	net.Listener
+	advertised string
+}
+
+// address is a TCP one in words.
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+// Addr is what kfake tells its clients.
+func (g guarded) Addr() net.Addr {
+	if g.advertised == "" {
+		return g.Listener.Addr()
+	}
+	return address(g.advertised)
+}
+
+func (g guarded) Accept() (net.Conn, error) {
+	conn, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &watched{Conn: conn}, nil
+}
+
+// watched reads each frame's head whole before it hands a byte on. Only one goroutine reads a
+// connection.
+type watched struct {
+	net.Conn
+	head [headBytes]byte
+	// ready is what of head waits to be handed on; body is what of the frame is still to come.
+	ready []byte
+	body  uint32
+}
+
+func (w *watched) Read(into []byte) (int, error) {
+	if len(into) == 0 {
+		return 0, nil
+	}
+	if len(w.ready) == 0 && w.body == 0 {
+		if err := w.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(w.ready) > 0 {
+		n := copy(into, w.ready)
+		w.ready = w.ready[n:]
+		return n, nil
+	}
+	if uint64(len(into)) > uint64(w.body) {
+		into = into[:w.body]
+	}
+	n, err := w.Conn.Read(into)
+	w.body -= uint32(n)
+	return n, err
+}
+
+// next reads and judges the head of a frame.
+func (w *watched) next() error {
+	for have := 0; have < headBytes; {
+		n, err := w.Conn.Read(w.head[have:])
+		have += n
+		if err != nil && have < headBytes {
+			return err
+		}
+	}
+	size := binary.BigEndian.Uint32(w.head[:])
+	key := int16(binary.BigEndian.Uint16(w.head[4:]))
+	if size < leastFrame || size > mostFrame || kmsg.RequestForKey(key) == nil {
+		_ = w.Close()
+		return errNotKafka
+	}
+	w.ready, w.body = w.head[:], size-(headBytes-4)
+	return nil
+}

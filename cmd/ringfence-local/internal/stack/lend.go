@@ -1,0 +1,143 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// testURL is the variable that tests read.
+const testURL = "RINGFENCE_TEST_POSTGRES"
+
+// WithPostgres runs a command with a temporary Postgres server and returns the command's error. If the environment
+// already names a server, the command uses that server, unless durable is true.
+//
+// The data directory is in memory where the system has room for it, and on disk if durable is true.
+func WithPostgres(ctx, hurry context.Context, command []string, durable bool) error {
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return fmt.Errorf("with-postgres takes a command: ringfence-local with-postgres -- go test ./...")
+	}
+	if os.Getenv(testURL) != "" && !durable {
+		return follow(ctx, hurry, command, os.Getenv(testURL))
+	}
+	sweep()
+	dir, err := os.MkdirTemp(lentParent(durable), fmt.Sprintf("%s%d-", lentPrefix, os.Getpid()))
+	if err != nil {
+		return fmt.Errorf("make a directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // the account that runs Postgres must reach it
+		return fmt.Errorf("open a directory: %w", err)
+	}
+	console := Plain(os.Stderr)
+	home, err := MakeHome()
+	if err != nil {
+		return err
+	}
+	server, err := newPostgres(ctx, home, dir, console.Say)
+	if err != nil {
+		return err
+	}
+	fresh, err := Load(dir)
+	if err != nil {
+		return err
+	}
+	if server.Port, err = Free(); err != nil {
+		return err
+	}
+	server.Password, server.Durable, server.Connections = fresh.PostgresPassword, durable, 400
+	starter := NewStarter()
+	defer starter.Close()
+	if err := server.Init(ctx, starter); err != nil {
+		return err
+	}
+	child, err := NewSupervisor(starter, console, filepath.Join(dir, childrenFile)).Keep(ctx, server.Spec())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		patience, cancel := context.WithTimeout(hurry, 10*time.Second)
+		defer cancel()
+		child.Stop(patience)
+	}()
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := server.Await(ready, database); err != nil {
+		return err
+	}
+	return follow(ctx, hurry, command, server.URL(database))
+}
+
+// follow runs the command with our own input and output. It sits in our process group, so a Ctrl-C reaches it from the
+// terminal; a signal sent to us alone is handed on.
+func follow(ctx, hurry context.Context, command []string, url string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), testURL+"="+url)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run %s: %w", command[0], err)
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for _, step := range []struct {
+			when <-chan struct{}
+			send syscall.Signal
+		}{{ctx.Done(), syscall.SIGTERM}, {hurry.Done(), syscall.SIGKILL}} {
+			select {
+			case <-step.when:
+				_ = cmd.Process.Signal(step.send)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return cmd.Wait()
+}
+
+const (
+	lentPrefix = "ringfence-lent-"
+	// sharedMemory is a file system in memory on Linux.
+	sharedMemory = "/dev/shm"
+	// minSharedMemory is the free space, in bytes, that a data directory in sharedMemory needs. `make test` uses less
+	// than a tenth of it.
+	minSharedMemory = 4 << 30
+)
+
+// lentParent returns the directory that a data directory is created in. Tests clone a database of 8 MB each, which
+// costs several times as much on a disk as in memory.
+func lentParent(durable bool) string {
+	if !durable && FreeSpace(sharedMemory) >= minSharedMemory {
+		return sharedMemory
+	}
+	return os.TempDir()
+}
+
+// sweep removes the data directories of runs that were killed. A directory's name contains the process id of its run.
+func sweep() {
+	var left []string
+	for _, parent := range []string{os.TempDir(), sharedMemory} {
+		found, _ := filepath.Glob(filepath.Join(parent, lentPrefix+"*"))
+		left = append(left, found...)
+	}
+	for _, dir := range left {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), lentPrefix), "-")
+		pid, err := strconv.Atoi(number)
+		if _, alive := Identify("", pid); err != nil || alive {
+			continue
+		}
+		for _, orphan := range Orphans(filepath.Join(dir, childrenFile)) {
+			_ = End(orphan, syscall.SIGINT, 5*time.Second)
+		}
+		_ = os.RemoveAll(dir)
+	}
+}

@@ -1,0 +1,21 @@
+package stack
+
+import (
+	"os"
+	"testing"
+)
+
+func TestLentParent_DurableDataIsOnDisk(t *testing.T) {
+	if got, want := lentParent(true), os.TempDir(); got != want {
+		t.Errorf("lentParent(durable) = %s, want %s", got, want)
+	}
+}
+
+func TestLentParent_TestDataIsInMemoryIfThereIsRoom(t *testing.T) {
+	if FreeSpace(sharedMemory) < minSharedMemory {
+		t.Skipf("%s has less than %d bytes of free space", sharedMemory, minSharedMemory)
+	}
+	if got := lentParent(false); got != sharedMemory {
+		t.Errorf("lentParent(not durable) = %s, want %s", got, sharedMemory)
+	}
+}

@@ -1,0 +1,129 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The two doors a person knows; everything else is chosen once and kept.
+const (
+	usualBase  = 8080
+	usualAdmin = 8081
+)
+
+func basePort() int  { return given("RINGFENCE_PORT", usualBase) }
+func adminPort() int { return given("RINGFENCE_ADMIN_PORT", usualAdmin) }
+
+func given(variable string, usual int) int {
+	if p, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return p
+	}
+	return usual
+}
+
+// detour is where asker reaches peer: at the address that RINGFENCE_DETOURS names ("dialer>postgres=127.0.0.1:7001,everybody>kafka=…"), where a test can
+// cut the line, or straight.
+func detour(asker, peer, straight string) string {
+	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
+		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
+			return address
+		}
+	}
+	return straight
+}
+
+// everybody asks Kafka at one address: the broker tells it to them.
+const everybody = "everybody"
+
+// httpPort names the port of a replica behind a balancer.
+func httpPort(listener string, replica int) string {
+	return fmt.Sprintf("%s http %d", listener, replica)
+}
+
+func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
+
+// claim keeps a port of an earlier run from other stacks that start meanwhile.
+func (s *stack) claim(p int) bool {
+	if slices.Contains(s.claimed, p) {
+		return true
+	}
+	if !Claim(p) {
+		return false
+	}
+	s.claimed = append(s.claimed, p)
+	return true
+}
+
+// settlePorts makes sure that every port is free before anything starts. Those that demo.json tells stay as they are or fail with
+// the remedy; the inner ones move when somebody else took theirs.
+func (s *stack) settlePorts(ctx context.Context) error {
+	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT", "RINGFENCE_SIM_PORT"} {
+		if text := os.Getenv(variable); text != "" {
+			if p, err := strconv.Atoi(text); err != nil || p < 1 || p > 65535 {
+				return fmt.Errorf("%s is %q: set it to a port from 1 to 65535", variable, text)
+			}
+		}
+	}
+	if basePort() == adminPort() {
+		return fmt.Errorf("RINGFENCE_PORT and RINGFENCE_ADMIN_PORT are both %d: set one to another port", basePort())
+	}
+	used := []int{basePort(), adminPort()}
+	for _, p := range s.state.Ports {
+		used = append(used, p)
+	}
+	settle := func(name string) error {
+		p := s.state.Ports[name]
+		if p != 0 && s.claim(p) && IsFree(p) {
+			return nil
+		}
+		p, err := Free(used...)
+		if err != nil {
+			return err
+		}
+		s.state.Ports[name] = p
+		used, s.claimed = append(used, p), append(s.claimed, p)
+		return nil
+	}
+	if sim := given("RINGFENCE_SIM_PORT", s.state.Ports[carrier]); sim != 0 {
+		s.state.Ports[carrier] = sim
+	} else if err := settle(carrier); err != nil {
+		return err
+	}
+	for _, door := range []struct {
+		port           int
+		what, variable string
+	}{
+		{basePort(), "the public API", "RINGFENCE_PORT"},
+		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
+		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
+	} {
+		if !Frees(ctx, door.port) {
+			return fmt.Errorf("port %d, for %s, is taken by %s: stop it, or set %s to another port", door.port, door.what, Holder(door.port), door.variable)
+		}
+	}
+	names := []string{"postgres", "kafka"}
+	for _, name := range serviceNames() {
+		names = append(names, name)
+		for replica := range s.replicas {
+			names = append(names, privatePort(name, replica+1))
+		}
+	}
+	for listener := range listeners() {
+		for replica := range s.replicas {
+			if s.replicas > 1 {
+				names = append(names, httpPort(listener, replica+1))
+			}
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway }) // its door is the base port
+	for _, name := range names {
+		if err := settle(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

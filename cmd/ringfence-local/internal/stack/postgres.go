@@ -1,0 +1,258 @@
+// Package postgres owns a private Postgres: where its binaries come from, which account runs it,
+// where its data lies, and its start over whatever a killed run left behind. It knows no schema.
+
+package stack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Superuser is the role initdb makes.
+const Superuser = "ringfence"
+
+// Server is one private Postgres.
+type Server struct {
+	Binaries Binaries
+	Account  Account
+	// Data is the cluster's directory.
+	Data     string
+	Port     int
+	Password string
+	// Durable keeps fsync on; tests turn it off.
+	Durable bool
+	// Connections bounds them; zero: 200.
+	Connections int
+}
+
+// Init makes the cluster unless it is there. It is made beside its place and renamed, so that a half-made
+// one is no obstacle.
+func (s *Server) Init(ctx context.Context, starter *Starter) error {
+	if _, err := os.Stat(filepath.Join(s.Data, "PG_VERSION")); err == nil {
+		return nil
+	}
+	half := s.Data + ".half"
+	secret := half + ".secret"
+	if err := errors.Join(os.RemoveAll(half), os.RemoveAll(s.Data)); err != nil {
+		return fmt.Errorf("clear %s: %w", half, err)
+	}
+	defer os.Remove(secret)
+	if err := os.WriteFile(secret, []byte(s.Password), 0o600); err != nil {
+		return fmt.Errorf("write password for initdb: %w", err)
+	}
+	if err := os.Mkdir(half, 0o700); err != nil {
+		return fmt.Errorf("make database directory: %w", err)
+	}
+	if err := errors.Join(s.Account.own(half), s.Account.own(secret)); err != nil {
+		return err
+	}
+	args := []string{"-D", half, "-U", Superuser, "--pwfile=" + secret, "--auth=scram-sha-256", "--encoding=UTF8", "--lc-messages=C"}
+	if !s.Durable {
+		args = append(args, "--no-sync")
+	}
+	// The locale decides what lower case is beyond ASCII; the first one that this machine has will do.
+	var said bytes.Buffer
+	var err error
+	for _, locale := range []string{"C.UTF-8", "en_US.UTF-8", "C"} {
+		said.Reset()
+		err = starter.Run(ctx, Spec{
+			Name: "initdb", Path: s.Binaries.path("initdb"), Args: append([]string{"--locale=" + locale}, args...),
+			Env: environment(), Dir: filepath.Dir(s.Data), Credential: s.Account.Credential,
+		}, &said)
+		if err == nil || !strings.Contains(said.String(), "locale") {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, lastLine(said.String()))
+	}
+	if err := s.sign(half); err != nil {
+		return err
+	}
+	if err := os.Rename(half, s.Data); err != nil {
+		return fmt.Errorf("put database in place: %w", err)
+	}
+	return nil
+}
+
+// Spec is how the server runs as a child. It is stopped fast: open transactions are rolled back.
+func (s *Server) Spec() Spec {
+	settings := map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"port":                    strconv.Itoa(s.Port),
+		"unix_socket_directories": "", // paths over 104 bytes fail, and nobody needs one
+		"max_connections":         strconv.Itoa(max(s.Connections, 200)),
+		"fsync":                   onOff(s.Durable),
+		"full_page_writes":        onOff(s.Durable),
+		"synchronous_commit":      onOff(s.Durable),
+		"timezone":                "UTC",
+		"log_timezone":            "UTC",
+		"logging_collector":       "off",
+		"log_destination":         "stderr",
+		"log_line_prefix":         "",
+		"log_min_messages":        "fatal", // a refused statement is the asker's to log
+		"max_wal_size":            "256MB",
+	}
+	args := []string{"-D", s.Data}
+	for name, value := range settings {
+		args = append(args, "-c", name+"="+value)
+	}
+	return Spec{
+		Name: "postgres", Path: s.Binaries.path("postgres"), Args: args, Env: environment(), Dir: s.Data,
+		Credential: s.Account.Credential, StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGINT,
+		Mute: passing, Before: func(ctx context.Context) error { return s.clear(ctx) },
+	}
+}
+
+// passing is what a server says to those who come while it starts, recovers or ends; they come again.
+var passing = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
+
+// URL connects as the superuser.
+func (s *Server) URL(database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(Superuser, s.Password),
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)), Path: database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Await waits until the server takes connections and makes sure of the database.
+func (s *Server) Await(ctx context.Context, database string) error {
+	var last error
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		last = s.ensure(try, database)
+		cancel()
+		if last == nil {
+			return nil
+		}
+		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" { // invalid_password: waiting does not help
+			return s.locked()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("postgres takes no connections: %w", last)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) ensure(ctx context.Context, database string) error {
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var there bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, database).Scan(&there); err != nil {
+		return fmt.Errorf("look for database %s: %w", database, err)
+	}
+	if there {
+		return nil
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{database}.Sanitize())
+	return err
+}
+
+// clear ends what a killed run left behind: a postmaster of ours, or the orphaned backends of a dead one,
+// and the pid file whose number may belong to somebody else by now.
+func (s *Server) clear(ctx context.Context) error {
+	pidFile := filepath.Join(s.Data, "postmaster.pid")
+	content, err := os.ReadFile(pidFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read postmaster.pid: %w", err)
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	pid, _ := strconv.Atoi(strings.TrimSpace(first))
+	for _, id := range inside(s.Data, pid) {
+		// Asked with SIGINT a postmaster shuts down fast; a backend only cancels its statement and is killed after the patience.
+		patience := 10 * time.Second
+		if id.PID != pid {
+			patience = 500 * time.Millisecond
+		}
+		if err := End(id, syscall.SIGINT, patience); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := os.Remove(pidFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove stale postmaster.pid: %w", err)
+	}
+	return nil
+}
+
+// inside lists the Postgres processes that work in the data directory, the postmaster first. Where the system does not
+// tell a process's directory, the pid file's number counts when a postgres bears it.
+func inside(data string, postmaster int) []Identity {
+	var found []Identity
+	add := func(pid int) {
+		if id, ok := Identify("postgres", pid); ok && Named(pid, "postgres", "postmaster") {
+			found = append(found, id)
+		}
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	if len(links) == 0 && postmaster > 1 {
+		add(postmaster)
+		return found
+	}
+	if real, err := filepath.EvalSymlinks(data); err == nil {
+		data = real
+	}
+	var rest []int
+	for _, link := range links {
+		if at, err := os.Readlink(link); err != nil || at != data {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if pid == postmaster {
+			add(pid)
+		} else {
+			rest = append(rest, pid)
+		}
+	}
+	for _, pid := range rest {
+		add(pid)
+	}
+	return found
+}
+
+// environment keeps the PG* and LC_* variables of the person at the keyboard away from the server.
+func environment() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for _, line := range lines {
+		if strings.Contains(line, "error:") || strings.Contains(line, "FATAL:") {
+			return line
+		}
+	}
+	return lines[len(lines)-1]
+}

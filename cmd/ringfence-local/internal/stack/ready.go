@@ -1,0 +1,95 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// tooOften is how many times a process may end before everything is ready; then it will not come up.
+const tooOften = 4
+
+// awaitReady waits for every replica's own probe and then for the gateway's, which speaks for the whole.
+func (s *stack) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, comeUp)
+	defer cancel()
+	probes := map[string]string{}
+	for _, svc := range services() {
+		for replica := 1; replica <= s.replicas; replica++ {
+			probes[fmt.Sprintf("%s (%d)", svc.name, replica)] = "http://" + loopback(s.state.Ports[privatePort(svc.name, replica)]) + "/readyz"
+		}
+	}
+	probes["simcarrier"] = s.simURL() + "/healthz"
+	probes["calls end to end"] = s.baseURL() + "/readyz"
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil}}
+	defer client.CloseIdleConnections()
+	told := time.Now()
+	for len(probes) > 0 {
+		said := ""
+		for name, probe := range probes {
+			ok, answer := ask(ctx, client, probe)
+			if ok {
+				delete(probes, name)
+			} else if name == "calls end to end" {
+				said = answer
+			}
+		}
+		if len(probes) == 0 {
+			return nil
+		}
+		if time.Since(told) > 5*time.Second {
+			told = time.Now()
+			s.Console.Say("waiting for %s", names(probes))
+		}
+		if name := s.dying(); name != "" {
+			if full := CheckRoom(s.Home.Dir); full != nil {
+				return full
+			}
+			return fmt.Errorf("%s does not stay up: what it said stands above", name)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not ready after %s: %s %s", comeUp, names(probes), said)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func ask(ctx context.Context, client *http.Client, url string) (ok bool, answer string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	return resp.StatusCode == http.StatusOK, strings.TrimSpace(string(body))
+}
+
+func (s *stack) dying() string {
+	for _, rank := range s.ranks {
+		for _, child := range rank {
+			if child.Exits() >= tooOften {
+				return child.Name()
+			}
+		}
+	}
+	return ""
+}
+
+func names(probes map[string]string) string {
+	var all []string
+	for name := range probes {
+		all = append(all, strings.TrimSuffix(name, " (1)"))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,281 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// carrier is the simulated one's binary and name.
+const carrier = "simcarrier"
+
+// service is what the stack must know of one of the six.
+type service struct {
+	name string
+	// askers may ask it questions 2 to 5; the gateway forwards to all.
+	askers []string
+	// asks are the environment variables of the peers it asks, with the peer's name.
+	asks map[string]string
+}
+
+// services in the order in which they start; the gateway comes last and is stopped first.
+func services() []service {
+	return []service{
+		{name: "contacts-compliance", askers: []string{"calls", "dialer"}},
+		{name: "billing-wallet", askers: []string{"calls"}},
+		{name: "dialer", askers: []string{"calls"}, asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrier}},
+		{name: "calls", asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
+		{name: dispatcher},
+		{name: gateway, asks: map[string]string{
+			"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer",
+			"WALLET_URL": "billing-wallet", "WEBHOOKS_URL": dispatcher,
+		}},
+	}
+}
+
+const (
+	gateway    = "gateway"
+	dispatcher = "webhook-dispatcher"
+	contacts   = "contacts-compliance"
+	dialer     = "dialer"
+)
+
+func serviceNames() []string {
+	var names []string
+	for _, svc := range services() {
+		names = append(names, svc.name)
+	}
+	return names
+}
+
+// schema is the service's, as a Postgres name.
+func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// startServices starts the carrier, then the services behind the gateway, then the dialer, then the
+// gateway. They are stopped in reverse. The services that the dialer needs are therefore there while its
+// last calls end.
+func (s *stack) startServices(ctx context.Context) error {
+	s.Console.Say("starting the simulated carrier and %d services", len(services())*s.replicas)
+	err := s.keep(ctx, Spec{
+		Name: carrier, Path: filepath.Join(s.Bin, carrier), Dir: s.Home.Dir,
+		Env: s.environment(map[string]string{
+			"SIMCARRIER_ADDR": loopback(s.state.Ports[carrier]),
+			"SIMCARRIER_DIR":  s.Home.Path(carrier),
+		}),
+	})
+	if err != nil {
+		return err
+	}
+	var behind, dialers, front []Spec
+	for _, svc := range services() {
+		for replica := 1; replica <= s.replicas; replica++ {
+			spec, err := s.spec(svc, replica)
+			if err != nil {
+				return err
+			}
+			switch svc.name {
+			case gateway:
+				front = append(front, spec)
+			case dialer:
+				spec.Drain = s.drain()
+				dialers = append(dialers, spec)
+			default:
+				behind = append(behind, spec)
+			}
+		}
+	}
+	if err := s.state.Save(); err != nil { // signing keys were made
+		return err
+	}
+	if err := s.startBalancers(ctx); err != nil {
+		return err
+	}
+	for _, rank := range [][]Spec{behind, dialers, front} {
+		if err := s.keep(ctx, rank...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spec is one replica of a service with its whole environment.
+func (s *stack) spec(svc service, replica int) (Spec, error) {
+	seed, _, err := s.state.SigningKey(svc.name)
+	if err != nil {
+		return Spec{}, err
+	}
+	var trusted []string
+	for _, asker := range append([]string{gateway}, svc.askers...) {
+		_, public, err := s.state.SigningKey(asker)
+		if err != nil {
+			return Spec{}, err
+		}
+		trusted = append(trusted, asker+"="+public)
+	}
+	urls, err := s.schemaURLs(svc.name)
+	if err != nil {
+		return Spec{}, err
+	}
+	set := map[string]string{
+		"HTTP_ADDR":         s.replicaAddr(svc.name, replica),
+		"PRIVATE_ADDR":      loopback(s.state.Ports[privatePort(svc.name, replica)]),
+		"KAFKA_BROKERS":     detour(everybody, "kafka", s.brokers),
+		"KAFKA_INSTANCE_ID": fmt.Sprintf("%s-%d", svc.name, replica),
+		"SIGNING_KEY":       seed,
+		"TRUSTED_KEYS":      strings.Join(trusted, ","),
+	}
+	maps.Copy(set, urls)
+	for variable, peer := range svc.asks {
+		set[variable] = "http://" + detour(svc.name, peer, loopback(s.state.Ports[peer]))
+	}
+	switch svc.name {
+	case gateway:
+		set["ADMIN_ADDR"] = s.replicaAddr(admin, replica)
+		set["API_KEY_PEPPER"] = s.state.Pepper
+		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
+		set["READY_URLS"] = s.readyURLs()
+	case contacts:
+		set["CONSENT_KEYS"] = cmp.Or(os.Getenv("CONSENT_KEYS"), "local="+s.state.ConsentKey)
+		set["CONSENT_HEAD_LOG"] = s.Home.Path("consent-heads.log")
+	case dialer:
+		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
+		set["DRAIN_LIMIT"] = cmp.Or(os.Getenv("DRAIN_LIMIT"), defaultDrain.String())
+		for _, variable := range []string{"SIP_UDP_ADDR", "SIP_TCP_ADDR", "SIP_TLS_ADDR"} {
+			if address := os.Getenv(variable); replica > 1 && address != "" {
+				set[variable] = portAfter(address, replica-1)
+			}
+		}
+	case dispatcher:
+		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
+		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile
+		set["WEBHOOK_ALLOW_NETWORKS"] = "127.0.0.0/8,::1/128"
+	}
+	if os.Getenv("RECORDINGS_S3_URL") == "" && (svc.name == dialer || svc.name == "calls") {
+		set["RECORDINGS_LINK_KEYS"] = s.state.LinkKey
+		set["RECORDINGS_LINK_URL"] = s.baseURL()
+		set["RECORDINGS_DIR"] = s.Home.Path("recordings")
+	}
+	name := svc.name
+	if replica > 1 {
+		name = fmt.Sprintf("%s-%d", svc.name, replica)
+	}
+	return Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
+}
+
+// portAfter returns the address with a port that is n higher: each replica has its own SIP address.
+// Port 0, for any free port, remains.
+func portAfter(address string, n int) string {
+	host, text, err := net.SplitHostPort(address)
+	port, fault := strconv.Atoi(text)
+	if err != nil || fault != nil || port == 0 {
+		return address
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port+n))
+}
+
+// admin is the name of the gateway's listener for operators.
+const admin = "admin"
+
+// listeners are the names of all HTTP listeners, with the service of each.
+func listeners() map[string]string {
+	all := map[string]string{admin: gateway}
+	for _, name := range serviceNames() {
+		all[name] = name
+	}
+	return all
+}
+
+// listenerPort returns the port at which clients reach a listener.
+func (s *stack) listenerPort(name string) int {
+	switch name {
+	case gateway:
+		return basePort()
+	case admin:
+		return adminPort()
+	}
+	return s.state.Ports[name]
+}
+
+// replicaAddr returns where a replica opens a listener. Several replicas have a port each, behind a balancer.
+func (s *stack) replicaAddr(name string, replica int) string {
+	if s.replicas == 1 {
+		return loopback(s.listenerPort(name))
+	}
+	return loopback(s.state.Ports[httpPort(name, replica)])
+}
+
+// startBalancers opens the ports of all listeners if there are several replicas. down stops the
+// balancers.
+func (s *stack) startBalancers(ctx context.Context) error {
+	if s.replicas == 1 {
+		return nil
+	}
+	for listener, service := range listeners() {
+		var replicas []Replica
+		for replica := 1; replica <= s.replicas; replica++ {
+			replicas = append(replicas, Replica{
+				Addr:  s.replicaAddr(listener, replica),
+				Probe: "http://" + loopback(s.state.Ports[privatePort(service, replica)]) + "/readyz",
+			})
+		}
+		b, err := Listen(ctx, loopback(s.listenerPort(listener)), replicas)
+		if err != nil {
+			return err
+		}
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		s.stopBalancers = append(s.stopBalancers, stop)
+		go b.Run(running)
+	}
+	return nil
+}
+
+// routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at
+// the gateway, and every successful request at the services behind it, because the gateway logs
+// those requests too.
+func routine(name string) *regexp.Regexp {
+	if os.Getenv("LOG_LEVEL") != "" {
+		return nil
+	}
+	if name == gateway {
+		return regexp.MustCompile(`^\S+ INFO +request method=(GET|HEAD) route=\S+ status=[23]`)
+	}
+	return regexp.MustCompile(`^\S+ INFO +request method=\S+ route=\S+ status=[23]`)
+}
+
+// readyURLs are the private probes of the five behind the gateway, every replica under its service's name.
+func (s *stack) readyURLs() string {
+	var urls []string
+	for _, svc := range services() {
+		for replica := 1; replica <= s.replicas && svc.name != gateway; replica++ {
+			urls = append(urls, svc.name+"=http://"+loopback(s.state.Ports[privatePort(svc.name, replica)])+"/readyz")
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// environment is ours, inherited, with the given variables on top. The two that point at a Postgres and a Kafka of the
+// person's own are not handed on as they are: a superuser's URL is no service's business.
+func (s *stack) environment(set map[string]string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, ours := set[name]
+		return ours || name == "POSTGRES_URL" || name == "POSTGRES_MIGRATE_URL" || name == "KAFKA_BROKERS"
+	})
+	if os.Getenv("LOG_FORMAT") == "" {
+		env = append(env, "LOG_FORMAT=text")
+	}
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,224 @@
+// Package stack owns the order in which the whole of Ringfence comes up on one machine and goes
+// down again: Postgres and broker, then the simulated carrier and the six services, then the demo
+// workspace (contract.md §8). What each part is, its own package knows.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Options say where everything is.
+type Options struct {
+	Home *Home
+	// Bin holds the service binaries and simcarrier; Self is the program that runs the broker.
+	Bin, Self string
+	Console   *Console
+	Starter   *Starter
+}
+
+const (
+	// comeUp bounds the wait for every service's readiness.
+	comeUp = 2 * time.Minute
+	// stopTimeout is what the services get to end by themselves: their own budget is 20 s.
+	stopTimeout = 25 * time.Second
+	// defaultDrain is how long the dialer lets calls over trunks go on.
+	defaultDrain = 30 * time.Second
+)
+
+// stack is one run.
+type stack struct {
+	Options
+	state    *State
+	replicas int
+	procs    *Supervisor
+	// began in order; it is stopped from the last to the first, one rank after the other.
+	ranks [][]*Child
+
+	stopBalancers []context.CancelFunc
+
+	claimed     []int // ports
+	postgresURL string
+	brokers     string
+	caFile      string
+}
+
+// Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
+// everything in order. When hurry ends, the dialer hangs up its calls and everything else is killed; when
+// kill ends, the dialer is killed as well. An error of the start is returned after everything was stopped.
+func Up(ctx, hurry, kill context.Context, opts Options) error {
+	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
+	defer s.down(hurry, kill)
+	err := s.up(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// childrenFile records the living children, so that the next start finds what a killed run left.
+const childrenFile = "children.json"
+
+func (s *stack) up(ctx context.Context) error {
+	began := time.Now()
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	if err := s.startPostgres(ctx); err != nil {
+		return err
+	}
+	if err := s.startBroker(ctx); err != nil {
+		return err
+	}
+	if err := s.provision(ctx); err != nil {
+		return err
+	}
+	if os.Getenv("CARRIER") == "sip" {
+		urls, err := s.schemaURLs(dialer)
+		if err != nil {
+			return err
+		}
+		if err := removeInventedNumber(ctx, urls["POSTGRES_MIGRATE_URL"]); err != nil {
+			return err
+		}
+	}
+	if err := s.startServices(ctx); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	demo, err := s.demoWorkspace(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.writeDemo(demo); err != nil {
+		return err
+	}
+	s.greet(ctx, demo, time.Since(began))
+	return nil
+}
+
+// prepare ends orphans, reads the state and settles every port before anything is started.
+func (s *stack) prepare(ctx context.Context) error {
+	var err error
+	if text := os.Getenv("RINGFENCE_REPLICAS"); text != "" {
+		s.replicas, err = strconv.Atoi(text)
+		if err != nil || s.replicas < 1 || s.replicas > 9 {
+			return fmt.Errorf("RINGFENCE_REPLICAS is %q: set it to a number from 1 to 9", text)
+		}
+	}
+	if text := os.Getenv("RINGFENCE_RESTART_PAUSE"); text != "" {
+		if s.procs.Longest, err = time.ParseDuration(text); err != nil || s.procs.Longest <= 0 {
+			return fmt.Errorf("RINGFENCE_RESTART_PAUSE is %q: set it to a duration, as 500ms", text)
+		}
+	}
+	if err := s.binariesThere(); err != nil {
+		return err
+	}
+	for _, orphan := range Orphans(s.Home.Path(childrenFile)) {
+		s.Console.Say("ending %s (pid %d), left by a run that was killed", orphan.Name, orphan.PID)
+		ask := syscall.SIGKILL
+		if orphan.Name == "postgres" {
+			ask = syscall.SIGINT
+		}
+		if err := End(orphan, ask, 10*time.Second); err != nil {
+			return err
+		}
+	}
+	// demo.json stands for a stack that is ready; what an earlier run wrote would say so too soon.
+	if err := os.Remove(s.demoFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove old demo.json: %w", err)
+	}
+	if s.state, err = Load(s.Home.Dir); err != nil {
+		return err
+	}
+	if err := s.settlePorts(ctx); err != nil {
+		return err
+	}
+	if s.caFile, err = Ensure(s.Home.Dir); err != nil {
+		return err
+	}
+	return s.state.Save()
+}
+
+func (s *stack) binariesThere() error {
+	for _, name := range append(serviceNames(), carrier) {
+		if _, err := os.Stat(filepath.Join(s.Bin, name)); err != nil {
+			return fmt.Errorf("%s is not in %s: run `make build`", name, s.Bin)
+		}
+	}
+	return nil
+}
+
+// keep starts children as one rank.
+func (s *stack) keep(ctx context.Context, specs ...Spec) error {
+	rank := make([]*Child, 0, len(specs))
+	defer func() { s.ranks = append(s.ranks, rank) }()
+	for _, spec := range specs {
+		child, err := s.procs.Keep(ctx, spec)
+		if err != nil {
+			return err
+		}
+		rank = append(rank, child)
+	}
+	return nil
+}
+
+// down stops rank by rank, the last started first: services, carrier, broker, Postgres.
+func (s *stack) down(hurry, kill context.Context) {
+	if len(s.ranks) == 0 {
+		return
+	}
+	s.Console.Say("stopping; calls over trunks may take %s to end; Ctrl-C again to hang up and kill", s.drain())
+	defer func() { s.Console.Say("stopped; %s keeps everything for the next start", s.Home.Dir) }()
+	defer func() {
+		for _, stop := range s.stopBalancers {
+			stop()
+		}
+	}()
+	for i := len(s.ranks) - 1; i >= 0; i-- {
+		gone := make(chan struct{})
+		for _, child := range s.ranks[i] {
+			go func() {
+				stopChild(hurry, kill, child)
+				gone <- struct{}{}
+			}()
+		}
+		for range s.ranks[i] {
+			<-gone
+		}
+	}
+}
+
+// stopChild stops a child and kills it when hurry ends. A child that drains is asked to hurry instead, so
+// that no phone stays connected.
+func stopChild(hurry, kill context.Context, child *Child) {
+	limit := stopTimeout
+	if child.Drain() > 0 {
+		defer context.AfterFunc(hurry, child.Hurry)()
+		hurry, limit = kill, limit+child.Drain()
+	}
+	patience, cancel := context.WithTimeout(hurry, limit)
+	defer cancel()
+	child.Stop(patience)
+}
+
+// drain returns how long the dialer lets calls go on after it was asked to stop. The dialer reports a
+// DRAIN_LIMIT that is not a duration.
+func (s *stack) drain() time.Duration {
+	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
+		return limit
+	}
+	return defaultDrain
+}

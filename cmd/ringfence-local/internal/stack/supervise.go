@@ -1,0 +1,213 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The pause before a dead child is started again doubles from the first to the longest; a child that lived for
+// settled starts over at the first.
+const (
+	firstPause   = 200 * time.Millisecond
+	longestPause = 5 * time.Second
+	settled      = 10 * time.Second
+)
+
+// Supervisor keeps children alive and their record true.
+type Supervisor struct {
+	// Longest is the pause before a child that dies again and again; 5 s unless it is changed before the first Keep.
+	Longest time.Duration
+
+	starter *Starter
+	console *Console
+	record  string
+
+	mu   sync.Mutex
+	live []Identity
+}
+
+// NewSupervisor keeps its record of living children in the named file.
+func NewSupervisor(starter *Starter, console *Console, record string) *Supervisor {
+	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: record}
+}
+
+// Child is one process that is kept alive until it is stopped.
+type Child struct {
+	spec   Spec
+	owner  *Supervisor
+	cancel context.CancelFunc
+	// quit ends the wait of an asked-for stop; over is closed when the child is gone for good.
+	quit chan struct{}
+	over chan struct{}
+	once sync.Once
+
+	mu    sync.Mutex
+	pid   int
+	exits int
+}
+
+// Keep starts the child, and again whenever it ends by itself, until Stop. The first start's fault is
+// returned; later ones are said and tried again.
+func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
+	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), over: make(chan struct{})}
+	out := s.console.Writer(spec.Name, spec.Mute)
+	start := func() (*running, error) {
+		if spec.Before != nil {
+			if err := spec.Before(alive); err != nil {
+				return nil, err
+			}
+		}
+		r, err := s.starter.run(spec, out)
+		if err == nil {
+			s.born(c, r.cmd.Process.Pid)
+		}
+		return r, err
+	}
+	first, err := start()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	go c.keep(alive, first, start)
+	return c, nil
+}
+
+func (c *Child) keep(ctx context.Context, r *running, start func() (*running, error)) {
+	defer close(c.over)
+	pause := firstPause
+	for {
+		began := time.Now()
+		if r != nil {
+			stopped := c.await(ctx, r)
+			c.owner.died(c, r.cmd.Process.Pid)
+			if stopped {
+				return
+			}
+			if time.Since(began) > settled {
+				pause = firstPause
+			}
+			c.owner.console.Say("%s ended by itself (%s); starting it again", c.spec.Name, reason(r.err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, c.owner.Longest)
+		var err error
+		if r, err = start(); err != nil {
+			c.owner.console.Say("%s did not start: %v", c.spec.Name, err)
+		}
+	}
+}
+
+// await reports true when the child ended because it was asked to.
+func (c *Child) await(ctx context.Context, r *running) bool {
+	select {
+	case <-r.done:
+		return ctx.Err() != nil
+	case <-ctx.Done():
+	}
+	ask := c.spec.StopSignal
+	if ask == 0 {
+		ask = syscall.SIGTERM
+	}
+	_ = r.cmd.Process.Signal(ask)
+	select {
+	case <-r.done:
+	case <-c.quit:
+		killGroup(r.cmd.Process.Pid)
+		<-r.done
+	}
+	return true
+}
+
+// Stop asks the child to end and waits; when ctx ends first it is killed. A second call waits as well.
+func (c *Child) Stop(ctx context.Context) {
+	c.cancel()
+	select {
+	case <-c.over:
+	case <-ctx.Done():
+		c.once.Do(func() { close(c.quit) })
+		<-c.over
+	}
+}
+
+// Drain returns the Drain of the child's Spec.
+func (c *Child) Drain() time.Duration { return c.spec.Drain }
+
+// Hurry sends SIGINT to a child that Stop asks to end with SIGTERM. The child must count both as stop
+// signals. A second SIGTERM would be lost if the child had not yet received the first one, because a
+// pending signal is delivered once.
+func (c *Child) Hurry() {
+	if pid := c.PID(); pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGINT)
+	}
+}
+
+// Exits counts how often it ended by itself.
+func (c *Child) Exits() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exits
+}
+
+// PID is the living process, or zero between two lives.
+func (c *Child) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid
+}
+
+func (s *Supervisor) born(c *Child, pid int) {
+	c.mu.Lock()
+	c.pid = pid
+	c.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := Identify(c.spec.Name, pid)
+	if !ok {
+		return // gone already: there is nothing to find later
+	}
+	s.live = append(s.live, id)
+	if err := writeRecord(s.record, s.live); err != nil {
+		s.console.Say("the record of running processes could not be written (%v); a killed run may leave %s behind", err, c.spec.Name)
+	}
+}
+
+func (s *Supervisor) died(c *Child, pid int) {
+	c.mu.Lock()
+	c.pid = 0
+	c.exits++
+	c.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = slices.DeleteFunc(s.live, func(id Identity) bool { return id.PID == pid })
+	if err := writeRecord(s.record, s.live); err != nil {
+		s.console.Say("the record of running processes could not be written: %v", err)
+	}
+}
+
+func reason(err error) string {
+	var exit *exec.ExitError
+	if err == nil {
+		return "exit 0"
+	}
+	if errors.As(err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return "signal: " + status.Signal().String()
+		}
+		return fmt.Sprintf("exit %d", exit.ExitCode())
+	}
+	return err.Error()
+}
+
+// Name is the prefix of its lines.
+func (c *Child) Name() string { return c.spec.Name }

@@ -1,0 +1,137 @@
+// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `service` runs a command of a service's
+// binary beside the running stack. The other two are its parts, for tests: `broker` is the embedded Kafka, `with-postgres` lends a
+// throw-away database to a command. Production never runs this.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"ringfence.dev/cmd/ringfence-local/internal/stack"
+)
+
+// commands are the command line.
+type commands struct {
+	Up struct {
+	} `cmd:"" default:"1" help:"Run everything in the foreground until Ctrl-C or SIGTERM (the default)."`
+	Broker struct {
+		Dir       string `required:"" help:"Where the records are kept."`
+		Port      int    `required:"" help:"The port on 127.0.0.1."`
+		Advertise string `help:"Where clients are told to come, host:port; empty: to that port."`
+	} `cmd:"" help:"Run the embedded Kafka alone."`
+	Service struct {
+		Name    string   `arg:"" help:"The service."`
+		Command []string `arg:"" passthrough:"" help:"What its binary is to do: replay, migrate, verify, …"`
+	} `cmd:"" help:"Run a command of a service's binary with the environment that the service has in the running stack."`
+	WithPostgres struct {
+		Durable bool     `help:"Let commits reach the disk."`
+		Command []string `arg:"" passthrough:"" help:"The command, after --."`
+	} `cmd:"" help:"Run a command with RINGFENCE_TEST_POSTGRES naming a throw-away Postgres."`
+}
+
+func main() {
+	var line commands
+	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(),
+		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, RINGFENCE_BROKER, POSTGRES_URL and KAFKA_BROKERS change what it does."))
+	ctx, hurry, kill := signals()
+	command, _, _ := strings.Cut(parsed.Command(), " ")
+	var err error
+	switch command {
+	case "broker":
+		err = stack.Run(ctx, stack.Config{Dir: line.Broker.Dir, Port: line.Broker.Port, Advertise: line.Broker.Advertise})
+	case "service":
+		err = service(ctx, line.Service.Name, line.Service.Command)
+	case "with-postgres":
+		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
+	default:
+		err = up(ctx, hurry, kill)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && (command == "with-postgres" || command == "service") {
+		os.Exit(max(exit.ExitCode(), 1))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ringfence-local:", strings.Join(strings.Fields(explain(err).Error()), " ")) // one line, whatever it is
+		os.Exit(1)
+	}
+}
+
+func up(ctx, hurry, kill context.Context) error {
+	home, err := stack.OpenHome()
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	self, bin, err := programs()
+	if err != nil {
+		return err
+	}
+	return stack.Up(ctx, hurry, kill, stack.Options{
+		Home: home, Bin: bin, Self: self, Console: stack.NewConsole(os.Stdout), Starter: stack.NewStarter(),
+	})
+}
+
+// service runs a command of one of the six beside the stack that runs on the home.
+func service(ctx context.Context, name string, command []string) error {
+	home, err := stack.FindHome()
+	if err != nil {
+		return err
+	}
+	_, bin, err := programs()
+	if err != nil {
+		return err
+	}
+	return stack.Command(ctx, stack.Options{Home: &stack.Home{Dir: home}, Bin: bin}, name, command...)
+}
+
+// programs finds this program and the services, which lie beside the name it was called by: that may be a link among
+// other builds of theirs.
+func programs() (self, bin string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", fmt.Errorf("find this program: %w", err)
+	}
+	bin = filepath.Dir(self)
+	if called := os.Args[0]; strings.ContainsRune(called, filepath.Separator) {
+		if bin, err = filepath.Abs(filepath.Dir(called)); err != nil {
+			return "", "", fmt.Errorf("find the services: %w", err)
+		}
+	}
+	return self, bin, nil
+}
+
+// signals returns three contexts: the first signal ends ctx, the second hurry and the third kill.
+func signals() (ctx, hurry, kill context.Context) {
+	ctx, stopped := context.WithCancel(context.Background())
+	hurry, hurried := context.WithCancel(context.Background())
+	kill, killed := context.WithCancel(context.Background())
+	came := make(chan os.Signal, 4)
+	signal.Notify(came, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for _, end := range []context.CancelFunc{stopped, hurried, killed} {
+			<-came
+			end()
+		}
+	}()
+	return ctx, hurry, kill
+}
+
+// explain adds the remedy where the system's own words have none.
+func explain(err error) error {
+	switch {
+	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // it has one
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: set RINGFENCE_HOME to a directory that you may write", err)
+	}
+	return err
+}

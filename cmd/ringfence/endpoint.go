@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"ringfence.dev/examples/receivers/go/webhook"
+)
+
+const (
+	loopback = "127.0.0.1"
+	maxBody  = 1 << 20
+)
+
+// arrival is one webhook as it came in.
+type arrival struct {
+	Type       string `json:"type"`
+	Data       call   `json:"data"`
+	deliveryID string
+	attempt    string
+	body       []byte
+	// fault is why the signature is not good; nil when it is.
+	fault error
+}
+
+// endpoint is a local HTTPS receiver with a certificate of the stack's own authority.
+type endpoint struct {
+	url      string
+	arrivals chan arrival
+	server   *http.Server
+	listener net.Listener
+	secret   string
+	armed    chan struct{}
+}
+
+// openEndpoint listens on this machine; port 0 takes any. Requests wait until arm has told the secret.
+func openEndpoint(home string, port int) (*endpoint, error) {
+	cert, err := issue(home)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("port %d is taken: choose another with --port", port)
+	case err != nil:
+		return nil, fmt.Errorf("listen on port %d: %w: choose another with --port", port, err)
+	}
+	e := &endpoint{
+		url: "https://" + listener.Addr().String() + "/webhooks", arrivals: make(chan arrival, 256), armed: make(chan struct{}), listener: listener,
+	}
+	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	secured := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	go func() { _ = e.server.Serve(secured) }()
+	return e, nil
+}
+
+// arm tells the secret; it is called once.
+func (e *endpoint) arm(secret string) {
+	e.secret = secret
+	close(e.armed)
+}
+
+func (e *endpoint) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if e.server.Shutdown(ctx) != nil {
+		_ = e.server.Close()
+	}
+}
+
+// ServeHTTP answers 200 to what is signed well and 400 to everything else.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	select {
+	case <-e.armed:
+	case <-r.Context().Done():
+		return
+	}
+	got := arrival{
+		body: body, deliveryID: r.Header.Get("X-Service-Delivery-Id"), attempt: r.Header.Get("X-Service-Delivery-Attempt"),
+		fault: webhook.Verify(e.secret, r.Header.Get("X-Service-Signature"), body, time.Now()),
+	}
+	if got.fault == nil {
+		got.fault = json.Unmarshal(body, &got)
+	}
+	if got.fault != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+	select {
+	case e.arrivals <- got:
+	case <-r.Context().Done():
+	}
+}
+
+// issue signs a certificate for this machine with the stack's authority, which the webhook dispatcher trusts.
+func issue(home string) (tls.Certificate, error) {
+	authority, err := tls.LoadX509KeyPair(filepath.Join(home, "ca.pem"), filepath.Join(home, "ca-key.pem"))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("the stack's certificate authority cannot be read (%w): stop the stack and start it again with `make run`", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("draw serial number: %w", err)
+	}
+	now := time.Now()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "ringfence local endpoint"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(0, 1, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}, authority.Leaf, &key.PublicKey, authority.PrivateKey)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("sign certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: append([][]byte{der}, authority.Certificate...), PrivateKey: key}, nil
+}

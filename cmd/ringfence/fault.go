@@ -1,0 +1,75 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"ringfence.dev/cmd/ringfence/internal/operator"
+)
+
+// fault is why a command did not do what it should, as /admin/v1 says it; Status and RequestID are there when it was /admin/v1 that refused.
+type fault struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Status    int    `json:"status,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// unknown is the code of a fault that /admin/v1 has none for.
+const unknown = "failed"
+
+// told is the fault of a command that failed.
+func told(err error) fault {
+	f := fault{Code: unknown, Message: err.Error()}
+	var refused *operator.Refusal
+	if errors.As(err, &refused) {
+		f.Code, f.Status, f.RequestID = cmp.Or(refused.Code, f.Code), refused.Status, refused.RequestID
+	}
+	return f
+}
+
+// String names the request, too, where the fault is the service's: its log says more.
+func (f fault) String() string {
+	switch {
+	case f.Status == 0, f.Code == unknown:
+		return "ringfence: " + f.Message
+	case f.Status >= http.StatusInternalServerError && f.RequestID != "":
+		return fmt.Sprintf("ringfence: %s (%d %s, request %s)", f.Message, f.Status, f.Code, f.RequestID)
+	}
+	return fmt.Sprintf("ringfence: %s (%d %s)", f.Message, f.Status, f.Code)
+}
+
+func (f fault) tell(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "error", f) }
+
+var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
+
+// misread is the sentence of a command line that is not understood.
+func misread(why string) string {
+	if negative.MatchString(why) {
+		return "a number below zero is read as a flag: write -- before it, as in adjust -- -2.50 REFERENCE."
+	}
+	if strings.HasSuffix(why, "?") {
+		return why
+	}
+	return why + "."
+}
+
+// wantsJSON reads a command line that could not be parsed.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		switch {
+		case arg == "--":
+			return false
+		case arg == "-ojson", arg == "-o=json", arg == "--output=json":
+			return true
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == "json":
+			return true
+		}
+	}
+	return false
+}

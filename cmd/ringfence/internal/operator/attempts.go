@@ -1,0 +1,20 @@
+package operator
+
+import (
+	"context"
+	"net/url"
+)
+
+type callsAttempts struct {
+	ID string `arg:"" help:"The id of a call or of a call request. Inbound calls have no request."`
+	Listed
+}
+
+// attemptColumns are those of the attempts over SIP trunks.
+func attemptColumns() []string {
+	return []string{"started_at", "attempt", "trunk", "sip_status", "sip_reason", "hangup_cause", "error", "sip_call_id"}
+}
+
+func (c callsAttempts) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("attempts"), url.Values{"of": {c.ID}}, c.Listed, attemptColumns()...)
+}

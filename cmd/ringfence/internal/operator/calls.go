@@ -1,0 +1,217 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+type calls struct {
+	Why      callsWhy      `cmd:"" help:"Why was this call made or not: the request, each gate's decision, each attempt with the trunk's answer, the call, and what was delivered of it."`
+	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
+	List     callsList     `cmd:"" help:"List calls."`
+	Show     callsShow     `cmd:"" help:"Show one, without what was said in it."`
+	Requests callsRequests `cmd:"" help:"List call requests."`
+	Request  callsRequest  `cmd:"" help:"Show one call request."`
+}
+
+type callsList struct {
+	Status    string `help:"Only those that are so: completed, no_answer, busy, failed, …"`
+	Direction string `help:"inbound or outbound."`
+	Ref       string `help:"Only those with this external_ref."`
+	After     string `placeholder:"TIME" help:"Only those made after: 2026-06-04T09:00:00Z."`
+	Before    string `placeholder:"TIME" help:"Only those made before."`
+	Listed
+}
+
+func (c callsList) Run(ctx context.Context, o *Office) error {
+	filter := url.Values{"status": {c.Status}, "direction": {c.Direction}, "external_ref": {c.Ref}, "created_after": {c.After}, "created_before": {c.Before}}
+	return o.List(ctx, o.at("calls"), filter, c.Listed, "id", "created_at", "direction", "from", "to", "status", "outcome", "talked=talk_seconds", "external_ref")
+}
+
+type callsShow struct {
+	Call string `arg:"" help:"The call's id."`
+}
+
+func (c callsShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("calls", c.Call), nil)
+}
+
+type callsRequests struct {
+	Status string `help:"Only those that are so: queued, dialing, completed, blocked, failed or canceled."`
+	Ref    string `help:"Only those with this external_ref."`
+	Listed
+}
+
+func (c callsRequests) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("call-requests"), url.Values{"status": {c.Status}, "external_ref": {c.Ref}}, c.Listed,
+		"id", "created_at", "to", "status", "error_code", "scheduled_for", "call_id", "external_ref")
+}
+
+// request is the one that a command is about.
+type request struct {
+	Request string `arg:"" help:"The call request's id."`
+}
+
+type callsRequest struct{ request }
+
+func (c callsRequest) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("call-requests", c.Request), nil)
+}
+
+type callsWhy struct{ request }
+
+// asked is what is looked at of a call request.
+type asked struct {
+	Status       string
+	CallID       *string   `json:"call_id"`
+	ScheduledFor time.Time `json:"scheduled_for"`
+	ErrorCode    *string   `json:"error_code"`
+	ErrorDetail  *string   `json:"error_detail"`
+}
+
+// answer is the question's, in a sentence.
+func (a asked) answer(now time.Time) string {
+	switch {
+	case a.ErrorCode != nil && a.CallID == nil:
+		return fmt.Sprintf("It was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
+	case a.ErrorCode != nil:
+		return fmt.Sprintf("It was called and failed: %s. %s", *a.ErrorCode, text(a.ErrorDetail))
+	case a.Status == "canceled":
+		return "It was not called: its customer canceled it."
+	case a.Status == "queued" && a.ScheduledFor.After(now):
+		return fmt.Sprintf("It is not called yet: its time is %s.", a.ScheduledFor.Format(time.RFC3339))
+	case a.Status == "queued":
+		return fmt.Sprintf("It is not called yet, though its time was %s: it waits for room on a trunk or in the workspace's limits, or for the dialer.", a.ScheduledFor.Format(time.RFC3339))
+	case a.Status == "dialing":
+		return "It is being called."
+	}
+	return "It was called."
+}
+
+// became is the end of a call, in a sentence; nothing before it.
+func became(call json.RawMessage) string {
+	var now struct {
+		Status string
+		Cause  *string `json:"hangup_cause"`
+	}
+	if json.Unmarshal(call, &now) != nil || now.Cause == nil {
+		return ""
+	}
+	return fmt.Sprintf(" The call ended %s, %s.", now.Status, *now.Cause)
+}
+
+func text(of *string) string {
+	if of == nil {
+		return ""
+	}
+	return *of
+}
+
+// found is all that is known of a call request.
+type found struct {
+	Answer     string            `json:"answer"`
+	Request    json.RawMessage   `json:"request"`
+	Decisions  []json.RawMessage `json:"decisions"`
+	Attempts   []json.RawMessage `json:"attempts"`
+	Call       json.RawMessage   `json:"call"`
+	Deliveries []json.RawMessage `json:"deliveries"`
+}
+
+// Run asks everybody who knows something of the request.
+func (c callsWhy) Run(ctx context.Context, o *Office) error {
+	all := found{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
+	var err error
+	if all.Request, err = o.Ask(ctx, http.MethodGet, o.at("call-requests", c.Request), nil); err != nil {
+		return o.orItIsACall(ctx, c.Request, err)
+	}
+	var now asked
+	if err := json.Unmarshal(all.Request, &now); err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	all.Answer = now.answer(time.Now())
+	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
+		var dialer statusAnswers
+		if _, _, err := dialer.readDialer(ctx, o.Client); err != nil {
+			all.Answer += fmt.Sprintf(" The dialer does not answer: %v.", err)
+		} else if missing := dialer.noTrunk(); missing != "" {
+			all.Answer += " Now " + missing + "."
+		}
+	}
+	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {c.Request}}); err != nil {
+		return err
+	}
+	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {c.Request}}); err != nil {
+		return err
+	}
+	if now.CallID != nil {
+		if all.Call, err = o.Ask(ctx, http.MethodGet, o.at("calls", *now.CallID), nil); err != nil {
+			return err
+		}
+		all.Answer += became(all.Call)
+		if all.Deliveries, err = o.deliveries(ctx, *now.CallID); err != nil {
+			return err
+		}
+	}
+	if err := o.tell(all); err != nil {
+		return err
+	}
+	o.Remark("Every span of its trace has call_request_id %s.", c.Request)
+	return nil
+}
+
+// orItIsACall says so when the id is a call's: then the request is not known by it.
+func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error {
+	var refused *Refusal
+	if !errors.As(fault, &refused) || refused.Status != http.StatusNotFound {
+		return fault
+	}
+	if _, err := o.Ask(ctx, http.MethodGet, o.at("calls", id), nil); err != nil {
+		return fault
+	}
+	return fmt.Errorf("%s is a call's id and not a request's: `ringfence calls show %s` shows it, "+
+		"`ringfence calls requests` has its request and `ringfence calls attempts %s` the trunk's answers", id, id, id)
+}
+
+// deliveries are those of one call to every subscription.
+func (o *Office) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
+	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
+	if err != nil {
+		return nil, err
+	}
+	all = []json.RawMessage{}
+	for _, raw := range subscriptions {
+		var subscribed struct{ ID string }
+		if err := json.Unmarshal(raw, &subscribed); err != nil {
+			return nil, fmt.Errorf("read a subscription: %w", err)
+		}
+		to, err := o.Members(ctx, o.at("webhook-subscriptions", subscribed.ID, "deliveries"), url.Values{"call_id": {call}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, to...)
+	}
+	return all, nil
+}
+
+func (o *Office) tell(all found) error {
+	whole, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("encode what was found: %w", err)
+	}
+	if o.JSON() {
+		return o.Member(whole)
+	}
+	faults := []error{o.Say(all.Answer), o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.Say(""), o.Say("DECISIONS"),
+		o.Table(all.Decisions, []string{"judged_at", "kind", "result", "rule", "message"}), o.Say(""), o.Say("ATTEMPTS"),
+		o.Table(all.Attempts, attemptColumns())}
+	if all.Call != nil {
+		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call), o.Say(""), o.Say("DELIVERIES"),
+			o.Table(all.Deliveries, []string{"event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "id"}))
+	}
+	return errors.Join(faults...)
+}

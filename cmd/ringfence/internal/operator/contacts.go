@@ -1,0 +1,267 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type contacts struct {
+	Preview   contactsPreview   `cmd:"" help:"May this number be called now; if not, when next, and by which rule?"`
+	Consent   contactsConsent   `cmd:"" help:"Show what is on record for a number."`
+	Grant     contactsGrant     `cmd:"" help:"Record that consent was given."`
+	Withdraw  contactsWithdraw  `cmd:"" help:"Record that consent was withdrawn."`
+	Records   contactsRecords   `cmd:"" help:"List consent records: every opt-out, grant and withdrawal."`
+	Decisions contactsDecisions `cmd:"" help:"List why a number was called or not: every gate's decision."`
+	Decision  contactsDecision  `cmd:"" help:"Show one decision with all that it was judged by."`
+	Erase     contactsErase     `cmd:"" help:"Erase what is known of a person, in every service. Opt-out and consent records stay."`
+	Erasures  contactsErasures  `cmd:"" help:"List erasures and how far they are: the steps that each service has open."`
+}
+
+// person is the one that a command is about.
+type person struct {
+	Number string `arg:"" help:"In E.164, +14155550100."`
+}
+
+type contactsPreview struct{ person }
+
+func (c contactsPreview) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "preview"), nil)
+}
+
+type contactsConsent struct{ person }
+
+func (c contactsConsent) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
+}
+
+// consent is what is put on record, for ever.
+type consent struct {
+	person
+	Source   string `required:"" help:"Where it was given or withdrawn: \"web form\"."`
+	Evidence string `help:"What proves it: text, or a JSON object."`
+}
+
+// Validate refuses an object that was mistyped: as text it would stay so.
+func (c consent) Validate() error {
+	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
+		return errors.New("--evidence begins as a JSON object and is none")
+	}
+	return nil
+}
+
+func (c consent) put(ctx context.Context, o *Office, status string) error {
+	body := map[string]any{"status": status, "source": c.Source}
+	var object map[string]any
+	switch {
+	case c.Evidence == "":
+	case json.Unmarshal([]byte(c.Evidence), &object) == nil:
+		body["evidence"] = object
+	default:
+		body["evidence"] = c.Evidence
+	}
+	return o.Show(ctx, http.MethodPut, o.at("contacts", c.Number, "consent"), body)
+}
+
+type contactsGrant struct{ consent }
+
+func (c contactsGrant) Run(ctx context.Context, o *Office) error { return c.put(ctx, o, "consented") }
+
+type contactsWithdraw struct{ consent }
+
+func (c contactsWithdraw) Run(ctx context.Context, o *Office) error {
+	return c.put(ctx, o, "withdrawn")
+}
+
+type contactsRecords struct {
+	Phone string `help:"Only this number's."`
+	Listed
+}
+
+func (c contactsRecords) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("consent-records"), url.Values{"phone": {c.Phone}}, c.Listed,
+		"id", "occurred_at", "number=phone_e164", "kind", "before", "after", "source", "actor", "reason")
+}
+
+type contactsDecisions struct {
+	Phone   string `help:"Only this number's."`
+	Request string `help:"Only this call request's, by its id."`
+	Listed
+}
+
+func (c contactsDecisions) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("decisions"), url.Values{"phone": {c.Phone}, "call_request_id": {c.Request}}, c.Listed,
+		"id", "judged_at", "number=phone_e164", "kind", "result", "rule", "call_at", "policy_version", "call_request_id")
+}
+
+type contactsDecision struct {
+	ID string `arg:"" help:"The decision's id."`
+}
+
+func (c contactsDecision) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("decisions", c.ID), nil)
+}
+
+type contactsErase struct {
+	person
+	Sure
+}
+
+func (c contactsErase) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s for good", c.Number); err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
+}
+
+type contactsErasures struct {
+	Phone string `help:"Only this number's."`
+	Listed
+}
+
+func (c contactsErasures) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("erasures"), url.Values{"phone": {c.Phone}}, c.Listed, "id", "requested_at", "done_at", "actor", "services=services.service", "open=services.open")
+}
+
+type optOuts struct {
+	Add     optOutsAdd     `cmd:"" help:"Put numbers on record as never to be called again."`
+	Import  optOutsImport  `cmd:"" help:"Put a whole list on record: a CSV file whose first column is the number."`
+	Imports optOutsImports `cmd:"" help:"List imports."`
+	Show    optOutsShow    `cmd:"" help:"Show one import with its bad rows."`
+}
+
+type optOutsAdd struct {
+	Numbers []string `arg:"" help:"In E.164, +14155550100."`
+	Reason  string   `help:"Why, for the record."`
+}
+
+func (c optOutsAdd) Run(ctx context.Context, o *Office) error {
+	return o.bring(ctx, strings.NewReader(strings.Join(c.Numbers, "\n")+"\n"), c.Reason)
+}
+
+type optOutsImport struct {
+	File   string `arg:"" help:"The file; - reads standard input."`
+	Reason string `help:"Why, for the record."`
+}
+
+func (c optOutsImport) Run(ctx context.Context, o *Office) error {
+	if c.File == "-" {
+		return o.bring(ctx, Stdin(ctx), c.Reason)
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("open the list: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	return o.bring(ctx, file, c.Reason)
+}
+
+type optOutsImports struct{ Listed }
+
+func (c optOutsImports) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at(imports), nil, c.Listed, "id", "created_at", "status", "lines", "numbers", "applied", "bad", "actor", "reason")
+}
+
+type optOutsShow struct {
+	Import string `arg:"" help:"The import's id."`
+}
+
+func (c optOutsShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at(imports, c.Import), nil)
+}
+
+const (
+	imports = "opt-out-imports"
+	// partSize is below the largest body that the gateway takes (contract.md §1).
+	partSize = 128 << 10
+	// lookEvery is how often an import under way is asked how far it is.
+	lookEvery = 300 * time.Millisecond
+)
+
+// progress is what an import says of itself.
+type progress struct {
+	ID, Status       string
+	Applied, Numbers int64
+	Bad              int64
+	DoneAt           *time.Time `json:"done_at"`
+}
+
+// bring sends a list piece by piece, starts it, and waits for its end. Ctrl-C after the start leaves it going.
+func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error {
+	body := map[string]any{}
+	if reason != "" {
+		body["reason"] = reason
+	}
+	opened, _, err := o.step(ctx, http.MethodPost, o.at(imports), body)
+	if err != nil {
+		return err
+	}
+	if err := o.send(ctx, opened.ID, list); err != nil {
+		return err
+	}
+	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
+	for told := ""; err == nil && now.DoneAt == nil; {
+		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers,
+			now.Bad); far != told {
+			told = far
+			o.Remark("%s", far)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the import goes on by itself: `ringfence opt-outs show %s` says how far it is", opened.ID)
+		case <-time.After(lookEvery):
+		}
+		now, answer, err = o.step(ctx, http.MethodGet, o.at(imports, opened.ID), nil)
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	if now.Bad > 0 {
+		return fmt.Errorf("%d rows without a number, so not on record; %d numbers on record: `ringfence opt-outs show %s` "+
+			"names the rows", now.Bad, now.Applied, opened.ID)
+	}
+	return nil
+}
+
+// send puts the pieces of the list; a list without a byte is none.
+func (o *Office) send(ctx context.Context, id string, list io.Reader) error {
+	piece := make([]byte, partSize)
+	for part := 1; ; part++ {
+		n, err := io.ReadFull(list, piece)
+		if n == 0 && part == 1 {
+			return errors.New("the list is empty")
+		}
+		if n > 0 {
+			if _, _, err := o.step(ctx, http.MethodPut, o.at(imports, id, "parts", strconv.Itoa(part)), piece[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the list: %w", err)
+		}
+	}
+}
+
+func (o *Office) step(ctx context.Context, method, path string, body any) (now progress, answer json.RawMessage, err error) {
+	if answer, err = o.Ask(ctx, method, path, body); err != nil {
+		return now, nil, err
+	}
+	if err := json.Unmarshal(answer, &now); err != nil {
+		return now, nil, fmt.Errorf("read how far the import is: %w", err)
+	}
+	return now, answer, nil
+}

@@ -1,0 +1,303 @@
+// Package desk is where the operator's commands ask /admin/v1 (contract.md §7) and print what it answers: a table, or with -o json the answer as it came.
+
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ClientConfig is where the operator's side is and how it is entered.
+type ClientConfig struct {
+	URL, Token string
+}
+
+// Client is where the commands ask and print.
+type Client struct {
+	door ClientConfig
+	http *http.Client
+	out  io.Writer
+	// asides are progress and remarks, which are no part of the answer.
+	asides io.Writer
+	json   bool
+	// columns is how wide the terminal is, 0 when it is none; answers is who can be asked there, nil when nobody is.
+	columns int
+	answers io.Reader
+}
+
+// New prints answers on out, as JSON when asked, and everything else on asides.
+func New(door ClientConfig, out, asides io.Writer, asJSON bool) *Client {
+	d := &Client{door: door, out: out, asides: asides, json: asJSON, columns: columns(out), http: &http.Client{
+		Timeout: time.Minute,
+		// The token goes to the address that was named, and to no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	if Attended() {
+		d.answers = os.Stdin
+	}
+	return d
+}
+
+// Refusal is an answer that is none: the error body of /admin/v1. Its text is the sentence alone.
+type Refusal struct {
+	Status        int
+	Code, Message string
+	// RequestID is what the services' logs call the request; empty when the answer does not say.
+	RequestID string
+	asked     string
+}
+
+func (r *Refusal) Error() string {
+	switch {
+	case r.Status == http.StatusUnauthorized:
+		return "the operator's token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and RINGFENCE_ADMIN_URL its admin address"
+	case r.Code == "":
+		return fmt.Sprintf("%s was answered with %d, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?", r.asked, r.Status)
+	}
+	return r.Message
+}
+
+// At joins the segments of a path, each escaped.
+func At(segments ...string) string {
+	var path strings.Builder
+	path.WriteString("/admin/v1")
+	for _, segment := range segments {
+		path.WriteByte('/')
+		path.WriteString(url.PathEscape(segment))
+	}
+	return path.String()
+}
+
+// mostAnswer bounds an answer: a page of a hundred of the largest members.
+const mostAnswer = 64 << 20
+
+// Ask sends one request and returns the answer's body. body is JSON unless it is bytes, which go as they are; nil is none.
+func (d *Client) Ask(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	return d.exchange(ctx, method, path, body, json.Valid)
+}
+
+// Fetch returns a body of any type.
+func (d *Client) Fetch(ctx context.Context, path string) ([]byte, error) {
+	return d.exchange(ctx, http.MethodGet, path, nil, func([]byte) bool { return true })
+}
+
+func (d *Client) exchange(
+	ctx context.Context, method, path string, body any, valid func([]byte) bool,
+) (json.RawMessage, error) {
+	if err := whole(path); err != nil {
+		return nil, err
+	}
+	var content io.Reader
+	switch given := body.(type) {
+	case nil:
+	case []byte:
+		content = bytes.NewReader(given)
+	default:
+		encoded, err := json.Marshal(given)
+		if err != nil {
+			return nil, fmt.Errorf("encode the body of %s %s: %w", method, path, err)
+		}
+		content = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" { // unsaid, since it may hold a password
+		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
+	}
+	req.Header.Set("Authorization", "Bearer "+d.door.Token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := d.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var unreached *net.OpError
+		if method != http.MethodGet && (!errors.As(err, &unreached) || unreached.Op != "dial") {
+			return nil, fmt.Errorf("the operator's side at %s did not answer to the end: %w; what was asked may have been done all the same: look before you ask again", req.URL.Host, errors.Unwrap(err))
+		}
+		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", req.URL.Host, errors.Unwrap(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		refused := struct{ Error Refusal }{}
+		_ = json.Unmarshal(answer, &refused) // what is not the error body has no code
+		refused.Error.Status, refused.Error.RequestID, refused.Error.asked = resp.StatusCode, resp.Header.Get("X-Request-Id"), method+" "+path
+		return nil, &refused.Error
+	}
+	if !valid(answer) {
+		return nil, &Refusal{Status: resp.StatusCode, asked: method + " " + path}
+	}
+	return answer, nil
+}
+
+// whole refuses a path that an empty id, or one of dots, leads elsewhere: to the collection, or above it.
+func whole(path string) error {
+	path, _, _ = strings.Cut(path, "?")
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return fmt.Errorf("an id is %q, which is none", segment)
+		}
+	}
+	return nil
+}
+
+// Show prints the member that the request is answered with.
+func (d *Client) Show(ctx context.Context, method, path string, body any) error {
+	answer, err := d.Ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return d.Member(answer)
+}
+
+// Write is Show for a body of settings. What the answer does not have was ignored, most likely for its spelling.
+func (d *Client) Write(ctx context.Context, method, path string, body map[string]any) error {
+	answer, err := d.Ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	var kept map[string]json.RawMessage
+	if json.Unmarshal(answer, &kept) == nil {
+		for _, name := range slices.Sorted(maps.Keys(body)) {
+			if body[name] != nil && kept[name] == nil && kept["has_"+name] == nil {
+				d.Remark("%s was not taken: there is no such setting.", name)
+			}
+		}
+	}
+	return d.Member(answer)
+}
+
+// Listed bounds a list that is asked for; commands embed it.
+type Listed struct {
+	Limit int  `default:"100" help:"The most that is listed."`
+	All   bool `help:"List everything, whatever --limit says."`
+}
+
+// mostPage is the largest page that /admin/v1 gives.
+const mostPage = 100
+
+// List prints the members of a collection, newest first, by columns ("id", or "heading=path.of.keys"), a page as soon as it is there. Where a page is refused, an array of JSON stays open.
+func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
+	l, more := d.list(columns), false
+	for page, err := range d.pages(ctx, path, filter, want) {
+		if err != nil {
+			return err
+		}
+		if err := l.add(page.Data); err != nil {
+			return err
+		}
+		more = page.HasMore
+	}
+	if more {
+		defer d.Remark("There are more than %d: --all lists them.", l.printed)
+	}
+	return l.end()
+}
+
+// Members are all those of a collection.
+func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
+	members := []json.RawMessage{}
+	for page, err := range d.pages(ctx, path, filter, Listed{All: true}) {
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, page.Data...)
+	}
+	return members, nil
+}
+
+// page is one of a collection.
+type page struct {
+	Data    []json.RawMessage `json:"data"`
+	HasMore bool              `json:"has_more"`
+}
+
+// pages are those of a collection, newest first, asked for as they are wanted. An error is the last.
+func (d *Client) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
+	query := url.Values{}
+	for name, values := range filter {
+		if values[0] != "" {
+			query[name] = values
+		}
+	}
+	return func(yield func(page, error) bool) {
+		if want.Limit < 1 && !want.All {
+			yield(page{}, errors.New("--limit must be at least 1"))
+			return
+		}
+		for n, more := 0, true; more && (want.All || n < want.Limit); {
+			size := mostPage
+			if !want.All {
+				size = min(size, want.Limit-n)
+			}
+			query.Set("limit", strconv.Itoa(size))
+			got, err := d.page(ctx, path, query)
+			if !yield(got, err) || err != nil {
+				return
+			}
+			n, more = n+len(got.Data), got.HasMore
+		}
+	}
+}
+
+// page asks for one and makes the query that for the next.
+func (d *Client) page(ctx context.Context, path string, query url.Values) (got page, err error) {
+	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
+	if err != nil {
+		return page{}, err
+	}
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return page{}, fmt.Errorf("%s was answered with no page: %w", path, err)
+	}
+	if got.HasMore = got.HasMore && len(got.Data) > 0; !got.HasMore {
+		return got, nil
+	}
+	var last struct{ ID string }
+	if err := json.Unmarshal(got.Data[len(got.Data)-1], &last); err != nil || last.ID == "" {
+		return page{}, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
+	}
+	if last.ID == query.Get("starting_after") {
+		return page{}, fmt.Errorf("%s answers the same page for ever", path)
+	}
+	query.Set("starting_after", last.ID)
+	return got, nil
+}
+
+// JSON says whether answers are printed as they came.
+func (d *Client) JSON() bool { return d.json }
+
+// Say prints a line of an answer that is text.
+func (d *Client) Say(text string) error { return d.write(Printable(text) + "\n") }
+
+// Remark tells something that is no part of the answer.
+func (d *Client) Remark(format string, args ...any) {
+	Aside(d.asides, d.json, "remark", fmt.Sprintf(format, args...))
+}
+
+// Aside writes what is no answer as one line: text, or an object of one key for scripts.
+func Aside(to io.Writer, asJSON bool, name string, what any) {
+	text := Printable(fmt.Sprint(what))
+	if asJSON {
+		if encoded, err := json.Marshal(map[string]any{name: what}); err == nil {
+			text = Escaped(encoded)
+		}
+	}
+	_, _ = fmt.Fprintln(to, text)
+}

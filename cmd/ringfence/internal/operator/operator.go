@@ -1,0 +1,45 @@
+// Package operator is the operator's part of the command line: a command for each thing that /admin/v1 can do (contract.md §7), and for what
+// the services' own binaries do beside it.
+package operator
+
+import (
+	"errors"
+)
+
+// Commands are what an operator does, by what it is done to, in the order in which a customer comes to need it.
+type Commands struct {
+	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
+	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
+	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
+	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
+	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks that calls leave and come by."`
+	Wallet     wallet     `cmd:"" group:"operator" help:"What the workspace may spend: balance, top-ups, adjustments, rates."`
+	Contacts   contacts   `cmd:"" group:"operator" help:"Who may be called: consent, previews, records, decisions, erasure."`
+	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that asked not to be called, one by one or as a file."`
+	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
+	Webhooks   webhooks   `cmd:"" group:"operator" help:"Subscriptions of the workspace, what was delivered, and replay."`
+	Audit      audit      `cmd:"" group:"operator" help:"What operators changed."`
+	Status     status     `cmd:"" group:"operator" help:"Services, trunks, models and queue. Exit status 1 if one is down."`
+	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
+}
+
+// Named is the workspace that was named, by -w or the environment; empty when none was, whatever the standard one is.
+type Named string
+
+// Office is the desk with one workspace's file open.
+type Office struct {
+	*Client
+	workspace string
+}
+
+// NewOffice needs the workspace's id.
+func NewOffice(at *Client, workspace string) (*Office, error) {
+	if workspace == "" {
+		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
+	}
+	return &Office{Client: at, workspace: workspace}, nil
+}
+
+func (o *Office) at(segments ...string) string {
+	return At(append([]string{"workspaces", o.workspace}, segments...)...)
+}

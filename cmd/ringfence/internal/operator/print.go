@@ -1,0 +1,268 @@
+package operator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Table prints members under their columns' headings; where the terminal is too narrow for that, one after the other.
+func (d *Client) Table(members []json.RawMessage, columns []string) error {
+	l := d.list(columns)
+	return errors.Join(l.add(members), l.end())
+}
+
+// list is one that is printed page by page; what was printed is not kept. Its columns never grow narrower.
+type list struct {
+	*Client
+	headings, paths []string
+	widths          []int
+	printed         int
+	// folded: a page was too wide for the terminal, and from then on the members come one after the other.
+	folded bool
+}
+
+func (d *Client) list(columns []string) *list {
+	l := &list{Client: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)), widths: make([]int, len(columns))}
+	for i, column := range columns {
+		heading, path, named := strings.Cut(column, "=")
+		if !named {
+			path = heading
+		}
+		l.headings[i], l.paths[i] = strings.ToUpper(strings.ReplaceAll(heading, "_", " ")), path
+	}
+	return l
+}
+
+// add prints a page.
+func (l *list) add(members []json.RawMessage) (err error) {
+	if len(members) == 0 {
+		return nil
+	}
+	var text string
+	if l.json {
+		text, err = l.elements(members)
+	} else {
+		text = l.rows(members)
+	}
+	if err == nil {
+		err = l.write(text)
+	}
+	l.printed += len(members)
+	return err
+}
+
+// end prints what stands behind the last page.
+func (l *list) end() error {
+	switch {
+	case l.json && l.printed == 0:
+		return l.write("[]\n")
+	case l.json:
+		return l.write("\n]\n")
+	case l.printed == 0:
+		l.Remark("There is none.")
+	}
+	return nil
+}
+
+// elements are a page of a JSON array, which its end closes.
+func (l *list) elements(members []json.RawMessage) (string, error) {
+	var text bytes.Buffer
+	for i, member := range members {
+		before := ",\n  "
+		if l.printed+i == 0 {
+			before = "[\n  "
+		}
+		text.WriteString(before)
+		if err := json.Indent(&text, member, "  ", "  "); err != nil {
+			return "", fmt.Errorf("read the answer: %w", err)
+		}
+	}
+	return Escaped(text.Bytes()), nil
+}
+
+// rows are a page of a table.
+func (l *list) rows(members []json.RawMessage) string {
+	rows := [][]string{l.headings}
+	for _, member := range members {
+		row := make([]string, len(l.paths))
+		for i, path := range l.paths {
+			row[i] = brief(find(member, path))
+		}
+		rows = append(rows, row)
+	}
+	l.folded = l.folded || widen(l.widths, rows) > l.columns && l.columns > 0
+	switch {
+	case l.folded && l.printed > 0:
+		return "\n" + blocks(rows)
+	case l.folded:
+		return blocks(rows)
+	case l.printed > 0:
+		rows = rows[1:]
+	}
+	return aligned(l.widths, rows)
+}
+
+// widen makes columns as wide as their widest cell, and says how many cells the widest line takes, which needs none behind its last column.
+func widen(widths []int, rows [][]string) (widest int) {
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], cells(cell))
+		}
+	}
+	for _, width := range widths {
+		widest += width + gap
+	}
+	return widest - gap
+}
+
+// gap is between two columns.
+const gap = 2
+
+// aligned is rows as columns.
+func aligned(widths []int, rows [][]string) string {
+	var page strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			page.WriteString(cell)
+			if i < len(row)-1 {
+				page.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+gap))
+			}
+		}
+		page.WriteByte('\n')
+	}
+	return page.String()
+}
+
+// pairs is two columns.
+func pairs(rows [][]string) string {
+	widths := make([]int, 2)
+	widen(widths, rows)
+	return aligned(widths, rows)
+}
+
+// blocks is each row under the first as a member of its own.
+func blocks(rows [][]string) string {
+	members := make([]string, 0, len(rows))
+	for _, row := range rows[1:] {
+		lines := make([][]string, len(row))
+		for i, cell := range row {
+			lines[i] = []string{rows[0][i], cell}
+		}
+		members = append(members, pairs(lines))
+	}
+	return strings.Join(members, "\n")
+}
+
+// Member prints one line a key, in the order in which they came.
+func (d *Client) Member(member json.RawMessage) error {
+	if d.json {
+		return d.indented(member)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(member))
+	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
+		return d.indented(member)
+	}
+	var lines [][]string
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitting(plain(value), value)})
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return d.write(pairs(lines))
+}
+
+// fitting is text as it is, or the value over many lines where it is JSON that the terminal is too narrow for.
+func (d *Client) fitting(text string, value json.RawMessage) string {
+	const deepest = 20
+	if d.columns == 0 || value[0] != '{' && value[0] != '[' || cells(text)+deepest <= d.columns {
+		return text
+	}
+	var page bytes.Buffer
+	if json.Indent(&page, value, "  ", "  ") != nil {
+		return text
+	}
+	return "\n  " + Escaped(page.Bytes())
+}
+
+func (d *Client) indented(value json.RawMessage) error {
+	var text bytes.Buffer
+	if err := json.Indent(&text, value, "", "  "); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return d.write(Escaped(text.Bytes()) + "\n")
+}
+
+func (d *Client) write(text string) error {
+	if _, err := fmt.Fprint(d.out, text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// find follows a path of keys; what is not there is nothing. Behind a list it finds what each of its members has there, one after the other.
+func find(value json.RawMessage, path string) json.RawMessage {
+	var list []json.RawMessage
+	for key := range strings.SplitSeq(path, ".") {
+		if json.Unmarshal(value, &list) == nil && list != nil {
+			return each(list, key)
+		}
+		var object map[string]json.RawMessage
+		if json.Unmarshal(value, &object) != nil {
+			return nil
+		}
+		value = object[key]
+	}
+	return value
+}
+
+// each is what the members of a list have under a key, as a person reads it.
+func each(list []json.RawMessage, key string) json.RawMessage {
+	found := make([]string, len(list))
+	for i, member := range list {
+		found[i] = plain(find(member, key))
+	}
+	text, err := json.Marshal(strings.Join(found, " "))
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// plain is a value as a person reads it: text without quotes and on one line, "-" for nothing, the rest as JSON.
+func plain(value json.RawMessage) string {
+	if len(value) == 0 || string(value) == "null" {
+		return "-"
+	}
+	var text string
+	if json.Unmarshal(value, &text) != nil {
+		var compact bytes.Buffer
+		if json.Compact(&compact, value) != nil {
+			return "-"
+		}
+		return Escaped(compact.Bytes())
+	}
+	return Printable(text)
+}
+
+// mostCell bounds a cell of a table, in characters; the member shows the whole.
+const mostCell = 60
+
+func brief(value json.RawMessage) string {
+	text := []rune(plain(value))
+	if len(text) > mostCell {
+		return string(text[:mostCell-1]) + "…"
+	}
+	return string(text)
+}

@@ -1,0 +1,186 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+type services struct {
+	Parked    servicesParked    `cmd:"" help:"List the records that a service could not apply, and why."`
+	Replay    servicesReplay    `cmd:"" help:"Put the records that a service parked of one topic back, after its repair."`
+	Reconcile servicesReconcile `cmd:"" help:"Compare the books of every wallet (of the workspace of -w alone, when named) and print each difference."`
+	Verify    servicesVerify    `cmd:"" help:"Walk over the consent ledger of every workspace and name each row that is not as it was written."`
+	Reseal    servicesReseal    `cmd:"" help:"Bring the secrets of webhooks under the first of SEALING_KEYS (the dialer brings its own when it starts)."`
+
+	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
+}
+
+// Reach is how a service's own binary is run beside it: a command line in which {service} stands for its name, and behind which
+// the binary's arguments come.
+type Reach struct {
+	Via []string
+	Out io.Writer
+	// Asides takes what the binary logs.
+	Asides io.Writer
+	// Workspace narrows what can be narrowed.
+	Workspace string
+	// JSON asks the binary for JSON.
+	JSON bool
+}
+
+// run does a command of a service's binary, and fails when it does.
+func (r *Reach) run(ctx context.Context, service string, args ...string) error {
+	if !r.JSON {
+		return r.print(ctx, service, args)
+	}
+	var said, answer bytes.Buffer
+	fault := r.start(ctx, &said, service, append(args, "--json"))
+	if fault != nil && said.Len() == 0 { // why, it said beside
+		return fault
+	}
+	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
+		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
+	}
+	if _, err := fmt.Fprintln(r.Out, Escaped(answer.Bytes())); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return fault
+}
+
+func (r *Reach) start(ctx context.Context, out io.Writer, service string, args []string) error {
+	words := make([]string, 0, len(r.Via)+len(args))
+	for _, word := range r.Via {
+		words = append(words, strings.ReplaceAll(word, "{service}", service))
+	}
+	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
+	asked, why := service+" "+strings.Join(args, " "), ""
+	asides := &lines{say: func(line string) error {
+		for _, begun := range []string{asked + ": ", "ringfence-local: "} { // how the binary, and what reaches the local stack's, say why they fail
+			if reason, is := strings.CutPrefix(line, begun); is {
+				why = reason
+				return nil
+			}
+		}
+		return r.aside(line)
+	}}
+	cmd.Stdout, cmd.Stderr = out, asides
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	switch err := errors.Join(cmd.Run(), asides.end()); {
+	case err != nil && why != "":
+		return fmt.Errorf("%s: %s", asked, why)
+	case err != nil:
+		return fmt.Errorf("%s: %w", asked, err)
+	case why != "":
+		return r.aside(why)
+	}
+	return nil
+}
+
+// print hands an answer on that is text.
+func (r *Reach) print(ctx context.Context, service string, args []string) error {
+	out := &lines{say: func(line string) error {
+		_, err := fmt.Fprintln(r.Out, Printable(line))
+		return err
+	}}
+	return errors.Join(r.start(ctx, out, service, args), out.end())
+}
+
+// aside hands on a line that is no answer; what the binary logs in JSON is that already.
+func (r *Reach) aside(line string) error {
+	if r.JSON && strings.HasPrefix(line, "{") && json.Valid([]byte(line)) {
+		_, err := fmt.Fprintln(r.Asides, Escaped([]byte(line)))
+		return err
+	}
+	Aside(r.Asides, r.JSON, "remark", line)
+	return nil
+}
+
+// lines are what a binary writes, each handed on when it is whole.
+type lines struct {
+	begun []byte
+	say   func(line string) error
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.begun = append(l.begun, text...)
+	for {
+		line, rest, whole := bytes.Cut(l.begun, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		if err := l.say(string(line)); err != nil {
+			return 0, err
+		}
+		l.begun = rest
+	}
+}
+
+// end hands on what ended without a newline.
+func (l *lines) end() error {
+	if len(l.begun) == 0 {
+		return nil
+	}
+	return l.say(string(l.begun))
+}
+
+type servicesParked struct{ service }
+
+// service is the one whose binary is run.
+type service struct {
+	Service string `arg:"" enum:"calls,contacts-compliance,dialer,billing-wallet,webhook-dispatcher" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
+}
+
+func (c servicesParked) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, c.Service, "replay")
+}
+
+type servicesReplay struct {
+	service
+	Topic string `arg:"" help:"The topic that they came on."`
+}
+
+// Validate has a topic that was left empty, as a variable that is not set, be a command that is not understood.
+func (c servicesReplay) Validate() error {
+	if c.Topic == "" {
+		return errors.New("the topic is empty: `ringfence services parked` lists what is parked")
+	}
+	return nil
+}
+
+func (c servicesReplay) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, c.Service, "replay", c.Topic)
+}
+
+type servicesReconcile struct{}
+
+func (servicesReconcile) Run(ctx context.Context, r *Reach) error {
+	if r.Workspace == "" {
+		return r.run(ctx, "billing-wallet", "reconcile")
+	}
+	return r.run(ctx, "billing-wallet", "reconcile", "--workspace", r.Workspace)
+}
+
+type servicesVerify struct{}
+
+func (servicesVerify) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, "contacts-compliance", "verify")
+}
+
+type servicesReseal struct{}
+
+func (servicesReseal) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, "webhook-dispatcher", "reseal")
+}
+
+type servicesAcceptIntents struct{}
+
+func (servicesAcceptIntents) Run(ctx context.Context, r *Reach) error {
+	return r.run(ctx, "dialer", "accept-intents")
+}

@@ -1,0 +1,124 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Settings are the fields of a member that a command writes; commands embed it.
+type Settings struct {
+	File string   `help:"A file with the fields as a JSON object; - reads standard input. Secrets belong here: arguments are seen by every process." placeholder:"FILE"`
+	Set  []string `sep:"none" help:"One field, as often as there are: --set max_call_seconds=300, --set features.webhooks=true. What is not JSON is text; null clears." placeholder:"KEY=VALUE"`
+}
+
+// Body is the object that the file, then the flags and then named give.
+func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]any, error) {
+	body := map[string]any{}
+	if s.File != "" {
+		content, err := Contents(ctx, s.File)
+		if err != nil {
+			return nil, err
+		}
+		if body, err = object(content); err != nil {
+			return nil, fmt.Errorf("--file %s holds no JSON object: %w", s.File, err)
+		}
+	}
+	for _, field := range s.Set {
+		name, text, ok := strings.Cut(field, "=")
+		path := strings.Split(name, ".")
+		if !ok || slices.Contains(path, "") {
+			return nil, fmt.Errorf("--set %s names no field and value: write --set KEY=VALUE", name)
+		}
+		if isSecret(path[len(path)-1]) {
+			return nil, fmt.Errorf("--set %s=… would show a secret to every process of this machine: write it into a file or a pipe, --file FILE or --file -", name)
+		}
+		var value any = text
+		if known, err := decoded([]byte(text)); err == nil {
+			value = known
+		}
+		if err := put(body, path, value); err != nil {
+			return nil, fmt.Errorf("--set %s: %w", name, err)
+		}
+	}
+	for name, value := range named {
+		if text, isText := value.(string); !isText || text != "" {
+			body[name] = value
+		}
+	}
+	if len(body) == 0 {
+		return nil, errors.New("there is nothing to write: name fields with --set KEY=VALUE or --file FILE")
+	}
+	return body, nil
+}
+
+// isSecret says whether a field is one that no argument may carry.
+func isSecret(field string) bool {
+	return slices.Contains([]string{"password", "key", "api_key", "secret", "token"}, strings.ToLower(field))
+}
+
+// decoded is JSON with its numbers as they were written.
+func decoded(content []byte) (value any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says of what
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something stands behind it")
+	}
+	return value, nil
+}
+
+func object(content []byte) (map[string]any, error) {
+	value, err := decoded(content)
+	if err != nil {
+		return nil, err
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, errors.New("it is other JSON")
+	}
+	return fields, nil
+}
+
+// put sets one field below the object, by its path.
+func put(object map[string]any, path []string, value any) error {
+	for _, key := range path[:len(path)-1] {
+		inner := map[string]any{}
+		if there, ok := object[key]; ok {
+			given, isObject := there.(map[string]any)
+			if !isObject {
+				return fmt.Errorf("%s is no object", key)
+			}
+			inner = maps.Clone(given)
+		}
+		object[key] = inner
+		object = inner
+	}
+	object[path[len(path)-1]] = value
+	return nil
+}
+
+// Contents reads a file, or standard input.
+func Contents(ctx context.Context, file string) ([]byte, error) {
+	if file == "-" {
+		content, err := io.ReadAll(Stdin(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("read standard input: %w", err)
+		}
+		return content, nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read what is to be written: %w", err)
+	}
+	return content, nil
+}

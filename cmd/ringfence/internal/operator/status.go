@@ -1,0 +1,199 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+type status struct{}
+
+// statusTrunk is what the screen shows of a trunk.
+type statusTrunk struct {
+	Name, State   string
+	ChannelsInUse int `json:"channels_in_use"`
+	Channels      int
+	Recent        struct{ Calls, Failures int }
+}
+
+// statusAnswers are the answers that the screen is made of.
+type statusAnswers struct {
+	services struct {
+		Services []struct {
+			Name  string
+			Ready bool
+		}
+	}
+	trunks []statusTrunk
+	dialer struct {
+		Replicas []struct {
+			SIP *json.RawMessage // nil with the simulated carrier
+		}
+		AgentCircuits []struct {
+			Replica, Kind string
+			WorkspaceID   string `json:"workspace_id"`
+		} `json:"agent_circuits"`
+		Queue struct {
+			Due, Scheduled   int
+			OldestDueSeconds float64 `json:"oldest_due_seconds"`
+			LiveOutbound     int     `json:"live_outbound"`
+			LiveInbound      int     `json:"live_inbound"`
+		}
+	}
+	// fault is why the dialer did not answer; empty if it did.
+	fault string
+}
+
+func (status) Run(ctx context.Context, d *Client) error {
+	var found statusAnswers
+	services, err := ask(ctx, d, "services", &found.services)
+	if err != nil {
+		return err
+	}
+	dialer, trunks, err := found.readDialer(ctx, d)
+	if err != nil { // the other lines are needed most when the dialer does not answer
+		found.fault = err.Error()
+	}
+	lines, down := found.screen()
+	if d.JSON() {
+		err = printJSON(d, map[string]any{"services": services, "trunks": trunks, "dialer": dialer, "down": down})
+	} else {
+		err = say(d, lines)
+	}
+	if err == nil && len(down) > 0 {
+		err = fmt.Errorf("down: %s", strings.Join(down, ", "))
+	}
+	return err
+}
+
+// readDialer reads what the dialer answers.
+func (s *statusAnswers) readDialer(
+	ctx context.Context, d *Client,
+) (dialer json.RawMessage, trunks []json.RawMessage, err error) {
+	if dialer, err = ask(ctx, d, "dialer", &s.dialer); err != nil {
+		return nil, nil, err
+	}
+	if trunks, err = d.Members(ctx, At("trunks"), nil); err != nil {
+		return nil, nil, err
+	}
+	for _, member := range trunks {
+		var one statusTrunk
+		if err := json.Unmarshal(member, &one); err != nil {
+			return nil, nil, fmt.Errorf("read the answer: %w", err)
+		}
+		s.trunks = append(s.trunks, one)
+	}
+	return dialer, trunks, nil
+}
+
+func say(d *Client, lines []string) error {
+	for _, line := range lines {
+		if err := d.Say(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printJSON(d *Client, value any) error {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	return d.Member(encoded)
+}
+
+// ask reads an answer of /admin/v1.
+func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage, error) {
+	answer, err := d.Ask(ctx, http.MethodGet, At(path), nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return answer, nil
+}
+
+// screen returns the lines to print, and the names of what is down.
+func (s statusAnswers) screen() (lines, down []string) {
+	line := func(what, state, format string, args ...any) {
+		lines = append(lines, fmt.Sprintf("%-8s  %-12s  %s", what, state, fmt.Sprintf(format, args...)))
+	}
+	down = []string{}
+	for _, one := range s.services.Services {
+		state := "ready"
+		if !one.Ready {
+			state, down = "not ready", append(down, "service "+one.Name)
+		}
+		line("service", state, "%s", one.Name)
+	}
+	for _, t := range s.trunks {
+		switch t.State {
+		case "down", "circuit_open", "mixed":
+			down = append(down, "trunk "+t.Name)
+		}
+		line("trunk", t.State, "%s, %d of %d channels in use, %d of %d calls failed in five minutes",
+			t.Name, t.ChannelsInUse, t.Channels, t.Recent.Failures, t.Recent.Calls)
+	}
+	if missing := s.noTrunk(); missing != "" && s.activeTrunks() == 0 {
+		line("trunk", "none", "%s", missing)
+		down = append(down, "no active trunk")
+	}
+	for _, c := range s.dialer.AgentCircuits {
+		owner := "of workspace " + c.WorkspaceID // the workspace must repair it
+		if c.WorkspaceID == "" {
+			owner = "of the operator"
+			down = append(down, "model "+c.Kind+" "+owner)
+		}
+		line("model", "circuit_open", "%s %s, at replica %s", c.Kind, owner, c.Replica)
+	}
+	if s.fault != "" {
+		line("dialer", "no answer", "%s", s.fault)
+		return lines, append(down, "dialer")
+	}
+	queue := s.dialer.Queue
+	oldest := time.Duration(queue.OldestDueSeconds * float64(time.Second)).Round(time.Second)
+	line("queue", fmt.Sprintf("%d due", queue.Due), "oldest %s, %d scheduled, %d outbound and %d inbound calls live",
+		oldest, queue.Scheduled, queue.LiveOutbound, queue.LiveInbound)
+	return lines, down
+}
+
+// activeTrunks returns the number of trunks that are not disabled.
+func (s statusAnswers) activeTrunks() (active int) {
+	for _, t := range s.trunks {
+		if t.State != "disabled" {
+			active++
+		}
+	}
+	return active
+}
+
+// noTrunk says why no call can be placed over a SIP trunk now. It returns "" if one can, or if calls go over the
+// simulated carrier.
+func (s statusAnswers) noTrunk() string {
+	usesSIP := false
+	for _, one := range s.dialer.Replicas {
+		usesSIP = usesSIP || one.SIP != nil
+	}
+	if !usesSIP {
+		return ""
+	}
+	if s.activeTrunks() == 0 {
+		return "no SIP trunk is active: add one with `ringfence trunks add`, or enable one"
+	}
+	var states []string
+	for _, t := range s.trunks {
+		switch t.State {
+		case "up", "mixed":
+			return ""
+		case "disabled":
+		default:
+			states = append(states, t.Name+" is "+t.State)
+		}
+	}
+	return "no SIP trunk takes calls: " + strings.Join(states, ", ") + "; `ringfence trunks check NAME` shows why"
+}

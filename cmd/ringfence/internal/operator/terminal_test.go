@@ -1,0 +1,111 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Where the terminal is too narrow for a table its members come one after the other, whole; elsewhere nothing is folded.
+func TestDesk_TablesFitTheTerminal(t *testing.T) {
+	members := []json.RawMessage{
+		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
+		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000bb","name":"e\u0301cole","created_at":"2026-06-04T09:00:01Z","status":null}`),
+	}
+	columns := []string{"id", "name", "created_at", "status"}
+	for width, want := range map[int]string{
+		0: "ID                                    NAME    CREATED AT            STATUS\n" +
+			"019728a4-3f00-7a10-8000-0000000000aa  日本語  2026-06-04T09:00:00Z  active\n" +
+			"019728a4-3f00-7a10-8000-0000000000bb  e\u0301cole   2026-06-04T09:00:01Z  -\n",
+		74: "ID                                    NAME    CREATED AT            STATUS\n" +
+			"019728a4-3f00-7a10-8000-0000000000aa  日本語  2026-06-04T09:00:00Z  active\n" +
+			"019728a4-3f00-7a10-8000-0000000000bb  e\u0301cole   2026-06-04T09:00:01Z  -\n",
+		73: "ID          019728a4-3f00-7a10-8000-0000000000aa\nNAME        日本語\nCREATED AT  2026-06-04T09:00:00Z\nSTATUS      active\n\n" +
+			"ID          019728a4-3f00-7a10-8000-0000000000bb\nNAME        e\u0301cole\nCREATED AT  2026-06-04T09:00:01Z\nSTATUS      -\n",
+	} {
+		d, printed := open(t, false, nil)
+		d.columns = width
+		if err := d.Table(members, columns); err != nil {
+			t.Fatal(err)
+		}
+		if got := printed.String(); got != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", width, got, want)
+		}
+	}
+	d, printed := open(t, false, nil)
+	d.columns = 80
+	if err := d.Member(json.RawMessage(`{"id":"7","short":{"a":1},"history":[{"attempt":1,"at":"2026-06-04T09:00:00Z","code":503},{"attempt":2,"at":"2026-06-04T09:01:00Z","code":200}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(printed.String()) {
+		if len(line) > 81 {
+			t.Errorf("%d characters in %q", len(line), line)
+		}
+	}
+	if !strings.Contains(printed.String(), `short    {"a":1}`) {
+		t.Errorf("printed %s", printed)
+	}
+}
+
+func TestSure_AsksWhoIsThere(t *testing.T) {
+	for said, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
+		d, printed := open(t, false, nil)
+		d.answers = strings.NewReader(said)
+		err := Sure{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("answer %q: error = %q, want %q", said, got, want)
+		}
+		if want := "This deletes a"; !strings.Contains(printed.String(), want) {
+			t.Errorf("question = %q, want it to contain %q", printed, want)
+		}
+		if strings.Contains(printed.String(), "\x1b") {
+			t.Errorf("question = %q, want it without the escape character", printed)
+		}
+	}
+	nobody, _ := open(t, false, nil)
+	wantError(t, (Sure{}).Confirm(t.Context(), nobody, "This deletes it"), "say --yes", "\n")
+	if err := (Sure{Yes: true}).Confirm(t.Context(), nobody, "This deletes it"); err != nil {
+		t.Errorf("--yes: %v", err)
+	}
+}
+
+// Ctrl-C ends a command that waits for somebody to type.
+func TestStdin_EndsWithTheCommand(t *testing.T) {
+	silent, _ := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := io.ReadAll(until(ctx, silent)); !errors.Is(err, context.Canceled) {
+		t.Errorf("read = %v, want the stop", err)
+	}
+	d, _ := open(t, false, nil)
+	d.answers = silent
+	if err := (Sure{}).Confirm(ctx, d, "This deletes it"); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked = %v, want the stop", err)
+	}
+	got, err := io.ReadAll(until(t.Context(), strings.NewReader("whole")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != "whole" {
+		t.Errorf("read %q, want whole", got)
+	}
+}
+
+// An empty id, or one of dots, would name the collection or what is above it.
+func TestDesk_AsksForNoPathThatLeadsElsewhere(t *testing.T) {
+	d, _ := open(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked %s", r.URL) })
+	for _, id := range []string{"", ".", ".."} {
+		for _, path := range []string{At("trunks", id), At("workspaces", id, "api-keys") + "?limit=1", At("workspaces", "7", "api-keys", id)} {
+			_, err := d.Ask(t.Context(), http.MethodDelete, path, nil)
+			wantError(t, err, "an id is", "\n")
+		}
+	}
+}

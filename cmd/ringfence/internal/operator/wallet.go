@@ -1,0 +1,144 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+)
+
+type wallet struct {
+	Show         walletShow         `cmd:"" help:"Show balance, what is held, and what may be spent."`
+	TopUp        walletTopUp        `cmd:"" help:"Add money. The same reference counts once."`
+	Adjust       walletAdjust       `cmd:"" help:"Correct the balance up or down: adjust -- -2.50 REFERENCE. The same reference counts once."`
+	Transactions walletTransactions `cmd:"" help:"List the journal: top-ups, adjustments, holds, captures and releases."`
+	Reconcile    walletReconcile    `cmd:"" help:"Hold the kept balances against the sum of their entries; status 1 when they differ."`
+	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix, and what it costs where none fits."`
+	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
+}
+
+type walletShow struct{}
+
+func (walletShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("wallet"), nil)
+}
+
+// entry is money that an operator moves.
+type entry struct {
+	Amount    string `arg:"" help:"A decimal number, 25.00, in the wallet's currency."`
+	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
+}
+
+// post fails, too, when the reference stands for another entry: that one is printed, and this one was not made.
+func (e entry) post(ctx context.Context, o *Office, kind string) error {
+	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	var stands struct {
+		Type   string
+		Amount json.Number
+	}
+	if err := json.Unmarshal(answer, &stands); err != nil {
+		return fmt.Errorf("read the entry: %w", err)
+	}
+	given, asked := new(big.Rat).SetString(e.Amount)
+	booked, known := new(big.Rat).SetString(stands.Amount.String())
+	if stands.Type != "" && stands.Type != kind || asked && known && given.Cmp(booked) != 0 {
+		return fmt.Errorf("nothing was booked: reference %s stands for the %s of %s already", e.Reference, stands.Type, stands.Amount)
+	}
+	return nil
+}
+
+type walletTopUp struct{ entry }
+
+func (c walletTopUp) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "top_up") }
+
+type walletAdjust struct{ entry }
+
+func (c walletAdjust) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "adjustment") }
+
+type walletTransactions struct{ Listed }
+
+func (c walletTransactions) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("wallet", "transactions"), nil, c.Listed, "id", "created_at", "type", "amount", "reference", "operator", "call_request_id")
+}
+
+type walletReconcile struct{}
+
+var errBooks = errors.New("the books do not agree")
+
+func (walletReconcile) Run(ctx context.Context, o *Office) error {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("wallet", "reconcile"), nil)
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	var found struct{ OK bool }
+	if err := json.Unmarshal(answer, &found); err != nil || !found.OK {
+		return errBooks
+	}
+	return nil
+}
+
+type walletRates struct{}
+
+func (walletRates) Run(ctx context.Context, o *Office) error {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("rates"), nil)
+	if err != nil {
+		return err
+	}
+	return rates(o.Client, answer)
+}
+
+type walletSetRates struct {
+	File string `arg:"" help:"The file; - reads standard input, and needs --yes."`
+	Sure
+}
+
+func (c walletSetRates) Run(ctx context.Context, o *Office) error {
+	if c.File == "-" && !c.Yes {
+		return errors.New("rates from standard input need --yes: there is nobody left to ask")
+	}
+	content, err := Contents(ctx, c.File)
+	if err != nil {
+		return err
+	}
+	if err := c.Confirm(ctx, o.Client, "This replaces every rate of workspace %s", o.workspace); err != nil {
+		return err
+	}
+	answer, err := o.Ask(ctx, http.MethodPut, o.at("rates"), content)
+	if err != nil {
+		return err
+	}
+	return rates(o.Client, answer)
+}
+
+// standardRate is billing-wallet's (contract.md §4), which /admin/v1 does not list.
+const standardRate = "0.05 a minute, billed by the second"
+
+// rates prints a page of rates, which have no ids, and what all other minutes cost.
+func rates(d *Client, answer json.RawMessage) error {
+	var page struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(answer, &page); err != nil {
+		return fmt.Errorf("read the rates: %w", err)
+	}
+	if len(page.Data) > 0 || d.JSON() {
+		if err := d.Table(page.Data, []string{"prefix", "per_minute", "increment_seconds"}); err != nil {
+			return err
+		}
+	}
+	if len(page.Data) == 0 {
+		d.Remark("No prefix has a rate of its own: every number costs the standard rate, %s.", standardRate)
+	} else {
+		d.Remark("A number that none of these prefixes fits costs the standard rate, %s.", standardRate)
+	}
+	return nil
+}

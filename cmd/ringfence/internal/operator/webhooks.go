@@ -1,0 +1,153 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+type webhooks struct {
+	List       webhooksList       `cmd:"" help:"List subscriptions with what failed last."`
+	Show       webhooksShow       `cmd:"" help:"Show one."`
+	Pause      webhooksPause      `cmd:"" help:"Pause one: queued deliveries are held, new events are skipped. Both can be sent later."`
+	Resume     webhooksResume     `cmd:"" help:"Set a paused or failed one to active. Its held deliveries are sent."`
+	Delete     webhooksDelete     `cmd:"" help:"Delete one with its queued deliveries."`
+	Deliveries webhooksDeliveries `cmd:"" help:"List what was delivered to one."`
+	Delivery   webhooksDelivery   `cmd:"" help:"Show one delivery with every attempt."`
+	Replay     webhooksReplay     `cmd:"" help:"Send again: one delivery, a call's, or all that failed or were skipped since a time."`
+}
+
+type webhooksList struct{ Listed }
+
+func (c webhooksList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
+		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
+}
+
+// subscription is the one that a command is about.
+type subscription struct {
+	Subscription string `arg:"" help:"The subscription's id."`
+}
+
+type webhooksShow struct{ subscription }
+
+func (c webhooksShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription), nil)
+}
+
+type webhooksPause struct{ subscription }
+
+func (c webhooksPause) Run(ctx context.Context, o *Office) error {
+	return c.setStatus(ctx, o, "paused")
+}
+
+type webhooksResume struct{ subscription }
+
+func (c webhooksResume) Run(ctx context.Context, o *Office) error {
+	return c.setStatus(ctx, o, "active")
+}
+
+func (s subscription) setStatus(ctx context.Context, o *Office, status string) error {
+	return o.Show(ctx, http.MethodPatch, o.at("webhook-subscriptions", s.Subscription), map[string]any{"status": status})
+}
+
+type webhooksDelete struct {
+	subscription
+	Sure
+}
+
+func (c webhooksDelete) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Client, "This deletes webhook subscription %s and its queued deliveries",
+		c.Subscription); err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodDelete, o.at("webhook-subscriptions", c.Subscription), nil)
+}
+
+type webhooksDeliveries struct {
+	subscription
+	Status string `help:"Only deliveries that are so: failed, skipped, delivered, …"`
+	Event  string `help:"Only events of this type: call.completed, …"`
+	Call   string `help:"Only this call's, by its id."`
+	Listed
+}
+
+func (c webhooksDeliveries) Run(ctx context.Context, o *Office) error {
+	filter := url.Values{"status": {c.Status}, "event_type": {c.Event}, "call_id": {c.Call}}
+	return o.List(ctx, o.at("webhook-subscriptions", c.Subscription, "deliveries"), filter, c.Listed,
+		"id", "created_at", "event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "call_id")
+}
+
+type webhooksDelivery struct {
+	subscription
+	Delivery string `arg:"" help:"The delivery's id."`
+}
+
+func (c webhooksDelivery) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery), nil)
+}
+
+type webhooksReplay struct {
+	subscription
+	Delivery string `xor:"what" help:"This delivery alone, by its id."`
+	Call     string `xor:"what" help:"This call's, by its id."`
+	Failed   string `xor:"what" placeholder:"SINCE" help:"All that failed since a time: 2026-06-04T09:00:00Z."`
+	Skipped  string `xor:"what" placeholder:"SINCE" help:"All that were skipped since a time."`
+}
+
+// Validate has what is not named be a command that is not understood.
+func (c webhooksReplay) Validate() error {
+	if c.Delivery+c.Call+c.Failed+c.Skipped == "" {
+		return errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
+	}
+	return nil
+}
+
+func (c webhooksReplay) body() map[string]any {
+	switch {
+	case c.Call != "":
+		return map[string]any{"call_id": c.Call}
+	case c.Failed != "":
+		return map[string]any{"status": "failed", "since": c.Failed}
+	case c.Skipped != "":
+		return map[string]any{"status": "skipped", "since": c.Skipped}
+	}
+	return map[string]any{} // a delivery's is its path
+}
+
+// Run replays one batch after another. It ends because it leaves out deliveries that fail after it began.
+func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
+	body := c.body()
+	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
+	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", "replay")
+	if c.Delivery != "" {
+		path = o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery, "replay")
+	}
+	total := 0
+	for more := true; more; {
+		answer, err := o.Ask(ctx, http.MethodPost, path, body)
+		var refused *Refusal
+		if errors.As(err, &refused) && refused.Code == "subscription_not_active" {
+			refused.Message += fmt.Sprintf(" To do so: ringfence -w %s webhooks resume %s", o.workspace, c.Subscription)
+		}
+		if err != nil {
+			return err
+		}
+		var done struct {
+			Replayed int
+			HasMore  bool `json:"has_more"`
+		}
+		if err := json.Unmarshal(answer, &done); err != nil {
+			return fmt.Errorf("read how many were replayed: %w", err)
+		}
+		total, more = total+done.Replayed, done.HasMore && done.Replayed > 0
+		if more {
+			o.Remark("%d queued again so far", total)
+		}
+	}
+	return o.Member(fmt.Appendf(nil, `{"replayed":%d}`, total))
+}

@@ -1,0 +1,136 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+)
+
+type workspaces struct {
+	List    workspacesList    `cmd:"" help:"List all."`
+	Show    workspacesShow    `cmd:"" help:"Show one with all its settings."`
+	Add     workspacesAdd     `cmd:"" help:"Make one."`
+	Change  workspacesChange  `cmd:"" help:"Change settings of one: --set calls_per_second=20, --set features.api=true, --file policy.json."`
+	Suspend workspacesSuspend `cmd:"" help:"Refuse its keys, block its queued calls and hold its webhooks, within 5 seconds."`
+	Resume  workspacesResume  `cmd:"" help:"End its suspension."`
+}
+
+type workspacesList struct{ Listed }
+
+func (c workspacesList) Run(ctx context.Context, d *Client) error {
+	return d.List(ctx, At("workspaces"), nil, c.Listed, "id", "name", "plan", "status", "currency", "max_live_calls", "calls_per_second", "created_at")
+}
+
+type workspacesShow struct{}
+
+func (workspacesShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at(), nil)
+}
+
+type workspacesAdd struct {
+	Name     string `arg:"" help:"Its name."`
+	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth or scale; growth unless this or the file says so."`
+	Currency string `placeholder:"CODE" help:"What its wallet is kept in, for ever; USD unless this or the file says so."`
+	Settings
+}
+
+// Validate has a name that was left empty, as a variable that is not set, be a command that is not understood.
+func (c workspacesAdd) Validate() error { return named(c.Name) }
+
+func named(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	return nil
+}
+
+func (c workspacesAdd) Run(ctx context.Context, d *Client) error {
+	body, err := c.Body(ctx, map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency})
+	if err != nil {
+		return err
+	}
+	for field, standard := range map[string]string{"plan": "growth", "currency": "USD"} {
+		if body[field] == nil {
+			body[field] = standard
+		}
+	}
+	return d.Write(ctx, http.MethodPost, At("workspaces"), body)
+}
+
+type workspacesChange struct{ Settings }
+
+func (c workspacesChange) Run(ctx context.Context, o *Office) error {
+	body, err := c.Body(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return o.Write(ctx, http.MethodPatch, o.at(), body)
+}
+
+type workspacesSuspend struct{ Sure }
+
+func (c workspacesSuspend) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Client, "This refuses every key of workspace %s and blocks all that it has queued", o.workspace); err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
+}
+
+type workspacesResume struct{}
+
+func (workspacesResume) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "active"})
+}
+
+type keys struct {
+	List   keysList   `cmd:"" help:"List them, without their secrets."`
+	Add    keysAdd    `cmd:"" help:"Make one. Its secret is shown this once."`
+	Revoke keysRevoke `cmd:"" help:"Revoke one, everywhere within 5 seconds."`
+}
+
+type keysList struct{ Listed }
+
+func (c keysList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("api-keys"), nil, c.Listed, "id", "name", "access", "prefix", "created_at", "revoked_at")
+}
+
+type keysAdd struct {
+	Name   string `arg:"" help:"What it is for."`
+	Access string `default:"read" enum:"read,write" help:"read or write."`
+}
+
+func (c keysAdd) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPost, o.at("api-keys"), map[string]any{"name": c.Name, "access": c.Access})
+}
+
+type keysRevoke struct {
+	Key string `arg:"" help:"The key's id."`
+	Sure
+}
+
+func (c keysRevoke) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Client, "This revokes key %s for good", c.Key); err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodDelete, o.at("api-keys", c.Key), nil)
+}
+
+type audit struct {
+	List auditList `cmd:"" help:"List changes, newest first: of the workspace of -w alone, when one is named."`
+	Show auditShow `cmd:"" help:"Show one with what was before and after."`
+}
+
+type auditList struct{ Listed }
+
+func (c auditList) Run(ctx context.Context, d *Client, of Named) error {
+	return d.List(ctx, At("audit"), url.Values{"workspace_id": {string(of)}}, c.Listed, "id", "occurred_at", "operator", "method", "route", "status", "outcome", "workspace_id")
+}
+
+type auditShow struct {
+	Entry string `arg:"" help:"The entry's id."`
+}
+
+func (c auditShow) Run(ctx context.Context, d *Client) error {
+	return d.Show(ctx, http.MethodGet, At("audit", c.Entry), nil)
+}

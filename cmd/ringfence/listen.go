@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"ringfence.dev/cmd/ringfence/internal/operator"
+)
+
+type listenCommand struct {
+	Port   int      `help:"Port to listen on; any free one unless set."`
+	Events []string `help:"Event types to receive; every call event unless set."`
+	Quiet  bool     `help:"Print one line a webhook, without its body." short:"q"`
+}
+
+// Run subscribes a local endpoint, sends itself a webhook.test, and prints what arrives until ctx ends.
+func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
+	found, err := findStack(ctx)
+	if err != nil {
+		return err
+	}
+	receiver, err := openEndpoint(found.home, c.Port)
+	if err != nil {
+		return err
+	}
+	defer receiver.close()
+	client, tell := newClient(found), newStory(out)
+	if len(c.Events) == 0 {
+		c.Events = callEvents()
+	}
+	id, secret, err := client.subscribe(ctx, "listen", receiver.url, c.Events)
+	var full *limitError
+	if errors.As(err, &full) {
+		tell.limit(full)
+		return fmt.Errorf("%w `ringfence listen` needs its own subscription", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if gone := client.unsubscribe(ctx, id); gone != nil && err == nil {
+			err = gone
+		}
+	}()
+	receiver.arm(secret)
+	tell.title("Listening at %s for the webhooks of subscription %s. Ctrl-C ends it.", receiver.url, id)
+	var queued struct{ Queued bool }
+	if err := client.ask(ctx, http.MethodPost, subscriptions+"/"+id+"/test", nil, &queued); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil // Ctrl-C is how this ends
+		case got := <-receiver.arrivals:
+			c.print(tell, got)
+		}
+	}
+}
+
+func (c listenCommand) print(tell *story, got arrival) {
+	verdict := "signature verified"
+	if got.fault != nil {
+		verdict = "REFUSED: " + got.fault.Error()
+	}
+	tell.step("webhook", "%-16s %s, attempt %s, delivery %s", got.Type, verdict, got.attempt, got.deliveryID)
+	if c.Quiet {
+		return
+	}
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, got.body, "    ", "  ") != nil {
+		pretty.Reset()
+		fmt.Fprintf(&pretty, "%q", got.body)
+	}
+	tell.raw("    %s\n", operator.Escaped(pretty.Bytes()))
+}

@@ -1,0 +1,160 @@
+// Command ringfence is Ringfence from a terminal: place a call against the local stack and watch it (demo), receive webhooks and verify them
+// (listen), and everything that an operator does over /admin/v1 and with the services' own binaries.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
+
+	"ringfence.dev/cmd/ringfence/internal/operator"
+	"ringfence.dev/libs/service"
+)
+
+type commands struct {
+	operator.Commands
+
+	Demo   demoCommand   `cmd:"" group:"local" help:"Place one call against the running local stack, show its states as they happen, receive and verify its webhooks, print the summary."`
+	Listen listenCommand `cmd:"" group:"local" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
+
+	Completion completionCommand `cmd:"" group:"local" help:"Print what makes a shell complete these commands: source <(ringfence completion bash)."`
+
+	Output    string           `short:"o" default:"table" enum:"table,json" help:"How operator's commands print, refusals too: table or json."`
+	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
+	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
+	Version   kong.VersionFlag `help:"Print the version."`
+
+	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Unless set: the local stack's."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// about is what --help says first.
+const about = "Ringfence from a terminal. The exit status is 0 when it is done, 1 when it failed or was refused, 2 when the command is not understood, 130 when Ctrl-C stopped it. " +
+	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" when it is the gateway's."
+
+// The exit statuses.
+const (
+	done = iota
+	failed
+	misunderstood
+	stopped = 130
+)
+
+// run parses and does one command, and answers its exit status.
+func run(ctx context.Context, args []string, out, faults io.Writer) int {
+	var cli commands
+	exited := -1
+	parser, err := cli.parser(out, faults, func(code int) { exited = code })
+	if err != nil {
+		fmt.Fprintln(faults, "ringfence:", err)
+		return misunderstood
+	}
+	kongcompletion.Register(parser) // a shell asks by COMP_LINE
+	if exited >= 0 {
+		return exited
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		fault{Code: "not_understood", Message: misread(err.Error()) + " `ringfence --help` lists the commands."}.tell(faults, wantsJSON(args))
+		return misunderstood
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run()
+	switch {
+	case err == nil:
+		return done
+	case ctx.Err() != nil:
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("stopped")
+		}
+		fault{Code: "stopped", Message: err.Error()}.tell(faults, cli.Output == "json")
+		return stopped
+	}
+	told(err).tell(faults, cli.Output == "json")
+	return failed
+}
+
+// parser knows every command; exit is told of --help and --version.
+func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
+		kong.Groups{"operator": "For operators:", "local": "On this machine:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Writers(out, faults), kong.Exit(exit),
+		kong.BindTo(out, (*io.Writer)(nil)),
+		kong.BindToProvider(func() (*operator.Client, error) {
+			opened, _, err := c.desk(out, faults)
+			return opened, err
+		}),
+		kong.BindToProvider(func() (*operator.Office, error) {
+			opened, standard, err := c.desk(out, faults)
+			if err != nil {
+				return nil, err
+			}
+			return operator.NewOffice(opened, cmp.Or(c.Workspace, standard))
+		}),
+		kong.BindToProvider(func() (operator.Named, error) { return operator.Named(c.Workspace), nil }),
+		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
+}
+
+// completionCommand prints a script for a shell, which asks this program from then on.
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Which: bash, zsh or fish."`
+}
+
+func (c *completionCommand) Run(command *kong.Context) error {
+	script := kongcompletion.Completion{Shell: c.Shell, Code: true}
+	return script.Run(command)
+}
+
+const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
+
+// desk is at the address that was named, or at the local stack's, whose demo workspace is then the standard one.
+func (c *commands) desk(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
+	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
+	if door.URL == "" {
+		local, err := readStack()
+		if err != nil {
+			return nil, "", fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
+		}
+		door, standard = operator.ClientConfig{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
+	}
+	if door.Token == "" {
+		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
+	}
+	return operator.New(door, out, faults, c.Output == "json"), standard, nil
+}
+
+// reach is the command that was named, or the local stack's, which lies beside this one.
+func (c *commands) reach(out, faults io.Writer) (*operator.Reach, error) {
+	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
+	if len(reach.Via) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		reach.Via = []string{filepath.Join(filepath.Dir(self), "ringfence-local"), "service", "{service}"}
+	}
+	return reach, nil
+}

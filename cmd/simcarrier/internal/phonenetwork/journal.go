@@ -1,0 +1,207 @@
+package phonenetwork
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Kinds of journal entries. A said entry is part of the feed only; GET /log shows the others.
+const (
+	KindOriginate = "originate"
+	KindRinging   = "ringing"
+	KindAnswer    = "answer"
+	KindSaid      = "said"
+	KindHangup    = "hangup"
+)
+
+// Entry is one thing that happened on the telephone network.
+type Entry struct {
+	Seq    int64     `json:"seq"`
+	At     time.Time `json:"at"`
+	Kind   string    `json:"kind"`
+	CallID string    `json:"call_id"`
+	From   string    `json:"from"`
+	To     string    `json:"to"`
+	// Inbound marks a call that rings the dialer.
+	Inbound bool `json:"inbound,omitempty"`
+	// Text is what the person said (kind said).
+	Text string `json:"text,omitempty"`
+	// Cause is the Q.850 name and By who ended it: caller, callee, carrier or dialer (kind hangup).
+	Cause string `json:"cause,omitempty"`
+	By    string `json:"by,omitempty"`
+	// DialedAt is the instant the dialer gave with its originate, echoed with all news of that call.
+	DialedAt *time.Time `json:"dialed_at,omitempty"`
+	// Untold entries happened and are missing from the feed; an Echo is told in the feed, with its old instant, and did not happen (again). The feed
+	// shows neither mark.
+	Untold bool `json:"untold,omitempty"`
+	Echo   bool `json:"echo,omitempty"`
+}
+
+// indexEvery is how many entries lie between two remembered file offsets.
+const indexEvery = 64
+
+// Journal is the append-only log: one JSON line an entry, its first line naming the feed. It is written through to
+// the file system with every entry, so that a killed process loses nothing; it is not synced.
+type Journal struct {
+	mu      sync.Mutex
+	file    *os.File
+	feed    string
+	last    int64
+	lastAt  time.Time
+	size    int64
+	offsets []int64 // of entry 1, 1+indexEvery, …
+	grown   chan struct{}
+}
+
+// OpenJournal opens or creates the journal of a directory and hands every entry that is there to replay. A last line cut
+// short by a kill is removed.
+func OpenJournal(dir string, replay func(Entry)) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make journal directory: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "calls.jsonl"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j := &Journal{file: file, grown: make(chan struct{})}
+	if err := j.load(replay); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Journal) load(replay func(Entry)) error {
+	reader := bufio.NewReaderSize(j.file, 1<<16)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			break // whatever stands after the last newline was cut short
+		}
+		if err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		if j.feed == "" {
+			var head struct{ Feed string }
+			if err := json.Unmarshal(line, &head); err != nil || head.Feed == "" {
+				return fmt.Errorf("read journal %s: its first line names no feed", j.file.Name())
+			}
+			j.feed, j.size = head.Feed, int64(len(line))
+			continue
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read journal entry after %d: %w", j.last, err)
+		}
+		j.remember(e, len(line))
+		replay(e)
+	}
+	if err := j.file.Truncate(j.size); err != nil {
+		return fmt.Errorf("cut journal: %w", err)
+	}
+	if j.feed != "" {
+		return nil
+	}
+	j.feed = uuid.NewString()
+	head := fmt.Sprintf("{\"feed\":%q}\n", j.feed)
+	if _, err := j.file.WriteAt([]byte(head), 0); err != nil {
+		return fmt.Errorf("begin journal: %w", err)
+	}
+	j.size = int64(len(head))
+	return nil
+}
+
+func (j *Journal) remember(e Entry, length int) {
+	if (e.Seq-1)%indexEvery == 0 {
+		j.offsets = append(j.offsets, j.size)
+	}
+	j.last = e.Seq
+	if !e.Echo {
+		j.lastAt = e.At
+	}
+	j.size += int64(length)
+}
+
+// Append writes an entry; its number and instant are given here, each later than the one before. An echo keeps its instant.
+func (j *Journal) Append(e Entry) (Entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.Seq = j.last + 1
+	if !e.Echo {
+		e.At = time.Now().UTC().Truncate(time.Microsecond)
+		if !e.At.After(j.lastAt) {
+			e.At = j.lastAt.Add(time.Microsecond)
+		}
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return e, fmt.Errorf("encode journal entry: %w", err)
+	}
+	line = append(line, '\n')
+	if _, err := j.file.WriteAt(line, j.size); err != nil {
+		_ = j.file.Truncate(j.size)
+		return e, fmt.Errorf("append journal entry: %w", err)
+	}
+	j.remember(e, len(line))
+	close(j.grown)
+	j.grown = make(chan struct{})
+	return e, nil
+}
+
+// Feed names this journal; a journal begun anew has another name.
+func (j *Journal) Feed() string { return j.feed }
+
+// Grown is closed when an entry later than after exists.
+func (j *Journal) Grown(after int64) <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.last > after {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return j.grown
+}
+
+// Read hands out the entries later than after, in order, until give answers false.
+func (j *Journal) Read(after int64, give func(Entry) bool) error {
+	after = max(after, 0)
+	j.mu.Lock()
+	block := int(after / indexEvery)
+	if block >= len(j.offsets) {
+		j.mu.Unlock()
+		return nil
+	}
+	from, size := j.offsets[block], j.size
+	j.mu.Unlock()
+
+	reader := bufio.NewReaderSize(io.NewSectionReader(j.file, from, size-from), 1<<16)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("decode journal entry: %w", err)
+		}
+		if e.Seq > after && !give(e) {
+			return nil
+		}
+	}
+}
+
+// Close closes the file.
+func (j *Journal) Close() error { return j.file.Close() }

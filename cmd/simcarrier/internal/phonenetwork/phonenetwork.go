@@ -1,0 +1,276 @@
+// Package phonenetwork owns the simulated telephone network: who rings, who answers, what the person says and how a call
+// ends, by the number's last two digits (contract.md §8). Its journal is the one record of what really happened, from which
+// tests count dials. It knows nothing of the dialer but its originations, answers and hang-ups.
+package phonenetwork
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"ringfence.dev/libs/phone"
+)
+
+// Call is what the exchange can say about one call.
+type Call struct {
+	CallID     string     `json:"call_id"`
+	State      string     `json:"state"` // dialing, ringing, answered, ended
+	From       string     `json:"from"`
+	To         string     `json:"to"`
+	Inbound    bool       `json:"inbound,omitempty"`
+	DialedAt   *time.Time `json:"dialed_at,omitempty"`
+	RingingAt  *time.Time `json:"ringing_at,omitempty"`
+	AnsweredAt *time.Time `json:"answered_at,omitempty"`
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	Cause      string     `json:"cause,omitempty"`
+	By         string     `json:"by,omitempty"`
+}
+
+// line is a call in progress; a second originate with the same id makes a second line.
+type line struct {
+	call   Call
+	steps  []step
+	waited bool
+	timer  *time.Timer
+	// fault is what goes wrong with its news, held those that wait to be told out of order.
+	fault string
+	held  *Entry
+}
+
+// Exchange is the network. All its methods may be called at once.
+type Exchange struct {
+	journal *Journal
+	scale   float64
+
+	mu    sync.Mutex
+	lines map[string][]*line // by call id, in the order they were dialled
+	rules []Rule
+}
+
+// New opens the exchange over a directory. scale multiplies every simulated duration; 0 means at once. Calls that were alive when the last process
+// died have ended: the journal says so with a hangup.
+func New(dir string, scale float64) (*Exchange, error) {
+	x := &Exchange{scale: scale, lines: map[string][]*line{}}
+	journal, err := OpenJournal(dir, x.replay)
+	if err != nil {
+		return nil, err
+	}
+	x.journal = journal
+	for _, lines := range x.lines {
+		for _, l := range lines {
+			if l.call.EndedAt != nil {
+				continue
+			}
+			if err := x.end(l, "network_out_of_order", "carrier"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+func (x *Exchange) replay(e Entry) {
+	if e.Echo {
+		return
+	}
+	lines := x.lines[e.CallID]
+	if e.Kind == KindOriginate || e.Kind == KindRinging && e.Inbound {
+		l := &line{call: Call{CallID: e.CallID, From: e.From, To: e.To, Inbound: e.Inbound}}
+		l.note(e)
+		x.lines[e.CallID] = append(lines, l)
+		return
+	}
+	for _, l := range lines { // of two lines with one id, the older live one
+		if l.call.EndedAt == nil {
+			l.note(e)
+			return
+		}
+	}
+}
+
+// note takes an entry into the call's state.
+func (l *line) note(e Entry) {
+	switch at := e.At; e.Kind {
+	case KindOriginate:
+		l.call.State, l.call.DialedAt = "dialing", e.DialedAt
+	case KindRinging:
+		l.call.State, l.call.RingingAt = "ringing", &at
+	case KindAnswer:
+		l.call.State, l.call.AnsweredAt = "answered", &at
+	case KindHangup:
+		l.call.State, l.call.EndedAt, l.call.Cause, l.call.By = "ended", &at, e.Cause, e.By
+	}
+}
+
+// Originate rings a number. The same id again rings again: nothing here protects anybody from a second dial.
+func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error {
+	return x.dial(callID, from, to, dialedAt, "")
+}
+
+// dial is Originate of a call whose news go wrong.
+func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, fault: fault}
+	l.steps = l.cut(outboundScript(to, callID))
+	if err := x.write(l, Entry{Kind: KindOriginate}); err != nil {
+		return err
+	}
+	x.lines[callID] = append(x.lines[callID], l)
+	l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+	return nil
+}
+
+// Inbound rings the dialer at one of its numbers; an empty from is withheld.
+func (x *Exchange) Inbound(callID, from, to string) error {
+	fault := x.strike(from).Fault
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := &line{call: Call{CallID: callID, From: from, To: to, Inbound: true}, fault: fault}
+	if err := x.write(l, Entry{Kind: KindRinging}); err != nil {
+		return err
+	}
+	x.lines[callID] = append(x.lines[callID], l)
+	l.steps = []step{{after: patience, patient: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
+	l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+	return nil
+}
+
+// Answer picks up an inbound call that rings. A second answer changes nothing; known is false for an id never heard of.
+func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := x.newest(callID)
+	if l == nil {
+		return Call{}, false, nil
+	}
+	if l.call.Inbound && l.call.State == "ringing" {
+		l.timer.Stop()
+		if err := x.write(l, Entry{Kind: KindAnswer}); err != nil {
+			return Call{}, true, err
+		}
+		l.steps, l.waited = inboundScript(l.call.From, callID), false
+		l.timer = time.AfterFunc(0, func() { x.proceed(l) })
+	}
+	return l.call, true, nil
+}
+
+// Hangup ends every line of a call and answers the state it was in before, and what is known of it now. by is who hangs up: the dialer, or, in a
+// test, the person; cause is what he wants written; empty: normal_clearing, or originator_cancel before the answer.
+func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	newest := x.newest(callID)
+	if newest == nil {
+		return "", Call{}, false, nil
+	}
+	was = newest.call.State
+	for _, l := range x.lines[callID] {
+		if l.call.EndedAt != nil {
+			continue
+		}
+		ended := cause
+		if ended == "" && l.call.AnsweredAt == nil {
+			ended = "originator_cancel"
+		} else if ended == "" {
+			ended = "normal_clearing"
+		}
+		if err := x.end(l, ended, by); err != nil {
+			return was, Call{}, true, err
+		}
+	}
+	return was, newest.call, true, nil
+}
+
+// Find tells what is known of a call.
+func (x *Exchange) Find(callID string) (call Call, known bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l := x.newest(callID); l != nil {
+		return l.call, true
+	}
+	return Call{}, false
+}
+
+// Journal is what happened.
+func (x *Exchange) Journal() *Journal { return x.journal }
+
+func (x *Exchange) newest(callID string) *line {
+	lines := x.lines[callID]
+	if len(lines) == 0 {
+		return nil
+	}
+	return lines[len(lines)-1]
+}
+
+// proceed does the steps that are due and sets the timer for the next.
+func (x *Exchange) proceed(l *line) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for len(l.steps) > 0 && l.call.EndedAt == nil {
+		next := l.steps[0]
+		wait := time.Duration(float64(next.after) * x.scale)
+		if next.patient {
+			wait = next.after
+		}
+		if wait > 0 && !l.waited {
+			l.waited = true
+			l.timer = time.AfterFunc(wait, func() { x.proceed(l) })
+			return
+		}
+		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.party(l, next.by)}
+		if err := x.write(l, entry); err != nil {
+			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) }) // a full disk: the telephone waits
+			return
+		}
+		l.steps, l.waited = l.steps[1:], false
+	}
+}
+
+// party names the person at the far end by the direction of the call.
+func (x *Exchange) party(l *line, by string) string {
+	switch {
+	case by == "person" && l.call.Inbound:
+		return "caller"
+	case by == "person":
+		return "callee"
+	}
+	return by
+}
+
+func (x *Exchange) end(l *line, cause, by string) error {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.steps = nil
+	return x.write(l, Entry{Kind: KindHangup, Cause: cause, By: by})
+}
+
+// write appends an entry of the line's call and takes it into its state.
+func (x *Exchange) write(l *line, e Entry) error {
+	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
+	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
+	e.Untold = l.hides(e.Kind)
+	e, err := x.journal.Append(e)
+	if err != nil {
+		return err
+	}
+	l.note(e)
+	tell(e)
+	for _, echo := range l.echoes(e) {
+		if _, err := x.journal.Append(echo); err != nil {
+			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err) // it has happened all the same
+		}
+	}
+	return nil
+}
+
+// tell logs what happened on the telephone network, but not what was said there.
+func tell(e Entry) {
+	switch e.Kind {
+	case KindOriginate, KindRinging, KindAnswer:
+		slog.Info(e.Kind, "call_id", e.CallID, "to", phone.Number(e.To).Masked())
+	case KindHangup:
+		slog.Info(e.Kind, "call_id", e.CallID, "to", phone.Number(e.To).Masked(), "cause", e.Cause, "by", e.By)
+	}
+}

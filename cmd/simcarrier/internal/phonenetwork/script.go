@@ -1,0 +1,121 @@
+package phonenetwork
+
+import (
+	"hash/fnv"
+	"strings"
+	"time"
+)
+
+// step is one thing the far end does, so long after the step before.
+type step struct {
+	after time.Duration
+	// patient: this wait is not simulated time and is never scaled.
+	patient bool
+	kind    string
+	text    string
+	cause   string
+	by      string
+}
+
+// patience is how long the far end stays on the line for somebody who should act: to hang up on it, or to answer.
+const patience = 2 * time.Minute
+
+// BreakingLine makes the scripted agent of the dialer break (contract.md §8, digits 99).
+const BreakingLine = "[an unbearable noise on the line]"
+
+// outboundScript is the table of contract.md §8: the last two digits of the number decide. callID seeds what varies.
+func outboundScript(to, callID string) []step {
+	seed := seedOf(callID)
+	ring := step{after: 50 * time.Millisecond, kind: KindRinging}
+	answer := step{after: 800*time.Millisecond + time.Duration(seed%400)*time.Millisecond, kind: KindAnswer}
+	final := func(after time.Duration, cause, by string) step {
+		return step{after: after, kind: KindHangup, cause: cause, by: by}
+	}
+	switch digits := lastTwo(to); digits {
+	case "90":
+		return []step{final(300*time.Millisecond, "user_busy", "callee")}
+	case "91":
+		return []step{ring, final(5*time.Second, "no_answer", "carrier")}
+	case "92":
+		return []step{final(200*time.Millisecond, "unallocated_number", "carrier")}
+	case "93":
+		return []step{final(200*time.Millisecond, "normal_temporary_failure", "carrier")}
+	case "98":
+		answer.after = 20 * time.Second
+		return append([]step{ring, answer}, talkScript("00", seed)...)
+	default:
+		return append([]step{ring, answer}, talkScript(digits, seed)...)
+	}
+}
+
+// inboundScript is what a caller does once we answered; his own number's digits decide. A caller who is not answered gives up.
+func inboundScript(from, callID string) []step {
+	return talkScript(lastTwo(from), seedOf(callID))
+}
+
+// talkScript is what the person says after the answer, and how it ends.
+func talkScript(digits string, seed uint32) []step {
+	said := func(after time.Duration, text string) step { return step{after: after, kind: KindSaid, text: text} }
+	bye := func(after time.Duration) step {
+		return step{after: after, kind: KindHangup, cause: "normal_clearing", by: "person"}
+	}
+	who := person(seed)
+	switch digits {
+	case "94":
+		return []step{
+			said(400*time.Millisecond, "You have reached the voicemail of "+who.name+". Please leave a message after the tone."),
+			bye(3 * time.Second),
+		}
+	case "95":
+		return []step{bye(100 * time.Millisecond)}
+	case "96":
+		return []step{
+			said(400*time.Millisecond, "Hello?"),
+			said(800*time.Millisecond, "Never call me again. Take me off your list."),
+			bye(1200 * time.Millisecond),
+		}
+	case "97":
+		return []step{
+			said(400*time.Millisecond, "Hello, this is "+who.name+"."),
+			said(900*time.Millisecond, "I am busy now. Please call me back tomorrow at ten."),
+			bye(1200 * time.Millisecond),
+		}
+	case "99":
+		return []step{
+			said(400*time.Millisecond, "Hello, this is "+who.name+"."),
+			said(900*time.Millisecond, BreakingLine),
+			{after: patience, patient: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
+		}
+	}
+	talk := 2*time.Second + time.Duration(seed%4000)*time.Millisecond
+	return []step{
+		said(300*time.Millisecond, "Hello, this is "+who.name+"."),
+		said(talk/4, "We run "+who.business+". I am interested in "+who.interests+"."),
+		said(talk/4, "I am worried about "+who.worry+"."),
+		said(talk/8, "Send me the details, please. Goodbye."),
+		bye(talk - 300*time.Millisecond - talk/4 - talk/4 - talk/8),
+	}
+}
+
+type character struct{ name, business, interests, worry string }
+
+func person(seed uint32) character {
+	people := [...]character{
+		{"Ana Reyes", "a dental practice", "online booking and appointment reminders", "the time it takes to set up"},
+		{"Jonas Weber", "a bicycle workshop", "same-day quotes and fewer missed calls", "the monthly price"},
+		{"Priya Nair", "a flower shop", "weekend ordering and delivery updates", "losing the personal touch"},
+		{"Marek Novak", "a small hotel", "group bookings and late check-in", "the contract length"},
+	}
+	return people[seed%uint32(len(people))]
+}
+
+func lastTwo(number string) string {
+	digits := strings.TrimPrefix(number, "+")
+	return digits[max(len(digits)-2, 0):]
+}
+
+func seedOf(callID string) uint32 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(callID))
+	return sum.Sum32()
+}

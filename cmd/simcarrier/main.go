@@ -1,0 +1,122 @@
+// Command simcarrier is the simulated telephone carrier: a process of its own, reached over HTTP, that rings, answers, talks and
+// hangs up by the number's last two digits (contract.md §8) and keeps its own append-only journal. It serves
+// development and tests; no real call is ever placed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"ringfence.dev/cmd/simcarrier/internal/phonenetwork"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
+)
+
+// Config is the environment.
+type Config struct {
+	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address it listens on"`
+	// Dir keeps the journal.
+	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
+	// TimeScale multiplies every simulated duration; 0 means at once.
+	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
+
+	Telemetry telemetry.Config
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var cfg Config
+	if len(os.Args) == 2 && os.Args[1] == "--version" {
+		fmt.Println("simcarrier", service.Version(), runtime.Version())
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == "healthy" {
+		if err := healthy(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "simcarrier:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 {
+		help()
+		if len(os.Args) > 2 || os.Args[1] != "--help" && os.Args[1] != "-h" && os.Args[1] != "help" {
+			os.Exit(2)
+		}
+		return
+	}
+	err := env.Parse(&cfg)
+	if err == nil {
+		err = run(ctx, cfg)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "simcarrier:", err)
+		os.Exit(1)
+	}
+}
+
+// healthy asks the carrier that runs beside it: there is nothing else in its image that could.
+func healthy(ctx context.Context) error {
+	cfg, err := env.ParseAs[Config]()
+	if err != nil {
+		return err
+	}
+	return service.Healthy(ctx, cfg.Addr, "/faults")
+}
+
+// help prints the commands, the variables and the faults.
+func help() {
+	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
+		"simcarrier healthy asks the one at SIMCARRIER_ADDR whether it serves, with status 1 when it does not; --version prints the version.\n\nVariables:\n")
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, v := range service.Variables[Config]() {
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)
+	}
+	_ = table.Flush()
+	fmt.Print("\nWhat happens is decided by the number's last two digits, unless a fault is ordered for how the number begins:\n" +
+		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0: every call; to empty: every number\n" +
+		"  GET /faults, DELETE /faults                                       what is ordered and how often it struck; order is restored\n\nFaults:\n" +
+		phonenetwork.FaultHelp())
+}
+
+func run(ctx context.Context, cfg Config) error {
+	if cfg.TimeScale < 0 {
+		return errors.New("SIMULATOR_TIME_SCALE is zero or more")
+	}
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, "simcarrier")
+	if err != nil {
+		return err
+	}
+	defer tel.Close(ctx)
+	network, err := phonenetwork.New(cfg.Dir, cfg.TimeScale)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = network.Journal().Close() }()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: network.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	slog.Info("listening", "addr", listener.Addr().String(), "time_scale", cfg.TimeScale)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+		return server.Close() // telephones do not drain: the journal has all of it
+	}
+}

@@ -1,0 +1,129 @@
+// Command go is a whole webhook receiver to copy: it verifies, tells repeats, answers at once and works afterwards.
+// It needs the standard library only. webhook/verify.go is the part that must be exactly so; the rest is one way to do it.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/examples/receivers/go/webhook"
+)
+
+const (
+	maxBody  = 1 << 20 // bytes; the largest event is a call with its transcript, cut at 256 KiB
+	maxQueue = 1000    // events that wait for work
+	maxSeen  = 10_000  // delivery ids remembered
+)
+
+type event struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	Data struct {
+		CallID *string `json:"call_id"` // null in webhook.test
+	} `json:"data"`
+}
+
+type receiver struct {
+	secret string
+	queue  chan event
+
+	mu     sync.Mutex
+	seen   map[string]bool
+	oldest []string // ids in the order they came
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+		return
+	} else if err != nil {
+		return // the sender went away; it will try again
+	}
+	if err := webhook.Verify(r.secret, req.Header.Get("X-Service-Signature"), body, time.Now()); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var got event
+	if err := json.Unmarshal(body, &got); err != nil {
+		http.Error(w, "the body is not JSON", http.StatusBadRequest)
+		return
+	}
+	if !r.accept(req.Header.Get("X-Service-Delivery-Id"), got) {
+		http.Error(w, "busy: try again", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// accept queues an event once per delivery id and returns false when there is no room: nothing is remembered then, so the
+// retry counts. Both live in memory here: store event and id in one transaction of your database and no crash loses what you
+// answered 2xx to.
+func (r *receiver) accept(deliveryID string, got event) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[deliveryID] {
+		fmt.Println("repeat", got.Type, got.ID)
+		return true
+	}
+	select {
+	case r.queue <- got:
+	default:
+		return false
+	}
+	r.seen[deliveryID], r.oldest = true, append(r.oldest, deliveryID)
+	if len(r.oldest) > maxSeen {
+		delete(r.seen, r.oldest[0])
+		r.oldest = r.oldest[1:]
+	}
+	return true
+}
+
+// work is where your own code goes: it may take its time, the answer is long out.
+func (r *receiver) work() {
+	for got := range r.queue {
+		call := ""
+		if got.Data.CallID != nil {
+			call = *got.Data.CallID
+		}
+		fmt.Println("received", got.Type, got.ID, call)
+	}
+}
+
+func run() error {
+	r := &receiver{secret: os.Getenv("WEBHOOK_SECRET"), queue: make(chan event, maxQueue), seen: map[string]bool{}}
+	if !strings.HasPrefix(r.secret, "whsec_") {
+		return errors.New("WEBHOOK_SECRET must be the whole signing_secret, whsec_ included")
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(os.Getenv("HOST"), "127.0.0.1"), cmp.Or(os.Getenv("PORT"), "8443")))
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /webhooks", r)
+	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	go r.work()
+	cert, key := os.Getenv("TLS_CERT_FILE"), os.Getenv("TLS_KEY_FILE")
+	if cert == "" { // a proxy in front ends TLS
+		fmt.Printf("listening on http://%s/webhooks\n", listener.Addr())
+		return server.Serve(listener)
+	}
+	fmt.Printf("listening on https://%s/webhooks\n", listener.Addr())
+	return server.ServeTLS(listener, cert, key)
+}
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}

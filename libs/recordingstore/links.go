@@ -1,0 +1,71 @@
+package recordingstore
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Path is where links to a local directory lead on the gateway; the recording's key follows.
+const Path = "/recordings/"
+
+// ErrBadLink says that a link was not made by us, or has ended.
+var ErrBadLink = errors.New("the link is not good, or not any more")
+
+// Links are those to recordings in a local directory: whoever has one may fetch that recording, until it ends.
+type Links struct {
+	keys [][]byte
+	base string
+}
+
+// NewLinks signs with the first of the storage's link keys and knows all of them.
+func NewLinks(s Storage) (*Links, error) {
+	l := &Links{base: strings.TrimRight(s.LinkURL, "/")}
+	for i, text := range s.LinkKeys {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+		if err != nil || len(key) != sha256.Size {
+			return nil, fmt.Errorf("RECORDINGS_LINK_KEYS: entry %d must be base64 of 32 bytes", i+1)
+		}
+		l.keys = append(l.keys, key)
+	}
+	if len(l.keys) == 0 {
+		return nil, errors.New("RECORDINGS_LINK_KEYS is empty")
+	}
+	return l, nil
+}
+
+// Sign is a link to a recording that is good for LinkLife.
+func (l *Links) Sign(key string, now time.Time) string {
+	ends := strconv.FormatInt(now.Add(LinkLife).Unix(), 10)
+	query := url.Values{"expires": {ends}, "signature": {hex.EncodeToString(mac(l.keys[0], key, ends))}}
+	return l.base + Path + key + "?" + query.Encode()
+}
+
+// Check says whether a link to the recording with these parameters is good now; ErrBadLink, and nothing more, when not.
+func (l *Links) Check(key string, query url.Values, now time.Time) error {
+	ends := query.Get("expires")
+	at, err := strconv.ParseInt(ends, 10, 64)
+	given, fault := hex.DecodeString(query.Get("signature"))
+	if err != nil || fault != nil || !IsKey(key) || now.Unix() >= at {
+		return ErrBadLink
+	}
+	for _, known := range l.keys {
+		if hmac.Equal(given, mac(known, key, ends)) {
+			return nil
+		}
+	}
+	return ErrBadLink
+}
+
+func mac(key []byte, name, ends string) []byte {
+	sum := hmac.New(sha256.New, key)
+	_, _ = sum.Write([]byte("recording\n" + name + "\n" + ends)) // a hash never fails
+	return sum.Sum(nil)
+}

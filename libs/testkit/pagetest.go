@@ -1,0 +1,122 @@
+// Package pagetest holds a list to its contract (package page): a walk through its pages, newest first, neither skips nor repeats
+// an item while others come and change.
+
+package testkit
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+// Page is one answer of a list.
+type Page struct {
+	IDs  []uuid.UUID
+	More bool
+}
+
+// List is the one under test. Its functions end the test when they cannot do what they say.
+type List struct {
+	// Fetch reads a page; after is uuid.Nil for the first.
+	Fetch func(limit int, after uuid.UUID) Page
+	// Insert adds an item, newer than those before, that may or may not match what Fetch filters by.
+	Insert func(rt *rapid.T) uuid.UUID
+	// Change alters an item, perhaps so that it matches or no longer does.
+	Change func(rt *rapid.T, id uuid.UUID)
+	// Matches says whether Fetch should show the item as it is now.
+	Matches func(id uuid.UUID) bool
+}
+
+// CheckPages takes a random course of insertions, changes and steps of a walk and demands that each page is exactly what the items as they
+// are at that moment make of it, whatever has become of the item the cursor names.
+func CheckPages(rt *rapid.T, l List) {
+	var items []uuid.UUID
+	for range rapid.IntRange(0, 8).Draw(rt, "items at the start") {
+		items = append(items, l.Insert(rt))
+	}
+	after := uuid.Nil
+	for range rapid.IntRange(4, 16).Draw(rt, "steps") {
+		switch step := rapid.SampledFrom([]string{"insert", "change", "turn", "turn"}).Draw(rt, "step"); {
+		case step == "insert":
+			items = append(items, l.Insert(rt))
+		case step == "change" && len(items) > 0:
+			l.Change(rt, rapid.SampledFrom(items).Draw(rt, "changed"))
+		case step == "turn":
+			limit := rapid.IntRange(1, 4).Draw(rt, "limit")
+			want := expected(items, l.Matches, limit, after)
+			got := l.Fetch(limit, after)
+			if !slices.Equal(got.IDs, want.IDs) || got.More != want.More {
+				rt.Fatalf("limit %d after %s: %v, want %v", limit, after, got, want)
+			}
+			if after = uuid.Nil; got.More {
+				after = got.IDs[len(got.IDs)-1]
+			}
+		}
+	}
+}
+
+func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after uuid.UUID) Page {
+	var left []uuid.UUID
+	for _, id := range items {
+		if matches(id) && (after == uuid.Nil || bytes.Compare(id[:], after[:]) < 0) {
+			left = append(left, id)
+		}
+	}
+	slices.SortFunc(left, func(a, b uuid.UUID) int { return bytes.Compare(b[:], a[:]) })
+	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
+}
+
+// perWalk bounds what one goroutine inserts during a walk, which would never end behind others that are quicker.
+const perWalk = 60
+
+// Race walks through a list while others insert as fast as they can, perWalk items each, and demands every item of the start, once,
+// newest first. insert is called by several goroutines; what it adds matches, now and later.
+func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
+	t.Helper()
+	var start []uuid.UUID
+	for range 30 {
+		start = append(start, insert())
+	}
+	for _, limit := range []int{1, 3, 7, 100} {
+		var others sync.WaitGroup
+		for range 3 {
+			others.Go(func() {
+				for range perWalk {
+					insert()
+				}
+			})
+		}
+		seen := walkPages(t, limit, fetch)
+		others.Wait()
+		for _, id := range start {
+			if !slices.Contains(seen, id) {
+				t.Fatalf("limit %d: %s was there from the start and is missing among %d", limit, id, len(seen))
+			}
+		}
+	}
+}
+
+// walkPages turns the pages of a list from its newest item to its oldest.
+func walkPages(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) Page) (seen []uuid.UUID) {
+	t.Helper()
+	for after, more := uuid.Nil, true; more; {
+		page := fetch(limit, after)
+		if len(page.IDs) > limit || (page.More && len(page.IDs) < limit) {
+			t.Fatalf("limit %d: %d items, has_more %v", limit, len(page.IDs), page.More)
+		}
+		for _, id := range page.IDs {
+			if len(seen) > 0 && bytes.Compare(seen[len(seen)-1][:], id[:]) <= 0 {
+				t.Fatalf("limit %d: %s stands before %s", limit, seen[len(seen)-1], id)
+			}
+			seen = append(seen, id)
+		}
+		if more = page.More; more {
+			after = seen[len(seen)-1]
+		}
+	}
+	return seen
+}

@@ -1,0 +1,160 @@
+// Package peertest runs other people's programs beside a test: what telephones with us (sipp, baresip, kamailio) and what makes and reads sound. It knows how
+// they are started, watched and ended; what they are to do stands where they are used.
+package peertest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/testkit"
+)
+
+// hangTimeout ends a wait for a program that would otherwise hang.
+const hangTimeout = testkit.Timeout
+
+// Installed skips the test unless the programs are installed. With CI=true a missing program fails the test instead.
+// Tests with peers take too long for `make test`, so without the build tag peers they are always skipped.
+func Installed(t testing.TB, programs ...string) {
+	t.Helper()
+	if !enabled {
+		t.Skip("needs go test -tags peers, as in make test-nightly")
+	}
+	for _, program := range programs {
+		_, err := exec.LookPath(program)
+		if err == nil && modulesOf(program) != "" {
+			continue
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is missing: `make peers` installs it", program)
+		}
+		t.Skipf("SKIPPED: %s is missing: `make peers` installs it", program)
+	}
+}
+
+// modulesOf is where Debian puts what a program loads; empty: it is not there.
+func modulesOf(program string) string {
+	where := map[string]string{"kamailio": "/usr/lib/*/kamailio/modules", "baresip": "/usr/lib/baresip/modules"}[program]
+	found, err := filepath.Glob(cmp.Or(where, "/"))
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
+
+// Port is one of the loopback that nobody has, for UDP and TCP, and the next three as well.
+func Port(t testing.TB) int {
+	t.Helper()
+	port, err := testkit.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// Program is one that runs, or has ended.
+type Program struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	said bytes.Buffer
+	done chan struct{} // closed when it has ended, with err
+	err  error
+}
+
+// Run starts a program in a folder, which is its home, too.
+func Run(dir, program string, args ...string) (*Program, error) {
+	p := &Program{cmd: exec.Command(program, args...), done: make(chan struct{})} //nolint:gosec // a test names it
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
+	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts itself
+	p.cmd.WaitDelay = 2 * time.Second
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	go func() { p.err = p.cmd.Wait(); close(p.done) }()
+	return p, nil
+}
+
+// Start runs a program until the test ends. What it said is shown when that fails.
+func Start(t testing.TB, dir, program string, args ...string) *Program {
+	t.Helper()
+	p, err := Run(dir, program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Stop()
+		if t.Failed() {
+			t.Logf("%s said: %s", program, p.Said())
+		}
+	})
+	return p
+}
+
+// Write keeps what the program says.
+func (p *Program) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(text)
+}
+
+// Said is all that the program said.
+func (p *Program) Said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// Wait waits for the program's end, and answers how it was.
+func (p *Program) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Ends waits for the program's end, which must be a good one.
+func (p *Program) Ends(t testing.TB) {
+	t.Helper()
+	select {
+	case <-p.done:
+		if p.err != nil {
+			t.Errorf("%s: %v\n%s", p.cmd.Path, p.err, p.Said())
+		}
+	case <-time.After(hangTimeout):
+		t.Errorf("%s goes on\n%s", p.cmd.Path, p.Said())
+	}
+}
+
+// Listens waits until the program has a port of the loopback.
+func (p *Program) Listens(network string, port int) error {
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	hang := time.After(hangTimeout)
+	for !testkit.Open(network, port) {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.Said())
+		case <-hang:
+			return fmt.Errorf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Said())
+		case <-poll.C:
+		}
+	}
+	return nil
+}
+
+// Stop ends the program, and all that it started: with a word first, since some take back what they said elsewhere.
+func (p *Program) Stop() {
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-p.done:
+	case <-time.After(2 * time.Second):
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.done
+}

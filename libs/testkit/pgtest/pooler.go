@@ -1,0 +1,124 @@
+package pgtest
+
+import (
+	"bufio"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit"
+)
+
+// poolerVariable set to "transaction" leads every pool of New through a PgBouncer of the test's own (`make pooler`).
+const poolerVariable = "RINGFENCE_TEST_POOLER"
+
+// poolSessions are few, so that transactions of one client meet sessions that others have used.
+const poolSessions = 3
+
+// nobody runs what refuses to run as root.
+const nobody = 65534
+
+// Pooler starts a PgBouncer in transaction mode in front of a server, with so many sessions for a role and database, and answers its
+// address. It asks the server for the roles' secrets, as the superuser of the URL. It goes with the test. Without the program the test is skipped, and fails with CI=true.
+func Pooler(t testing.TB, super string, sessions int) (address string) {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("no PgBouncer here (`make peers` installs it): %v", err)
+		}
+		t.Skip("no PgBouncer here: apt-get install pgbouncer")
+	}
+	to, err := url.Parse(super)
+	if err != nil {
+		t.Fatalf("parse the superuser's URL: %v", err)
+	}
+	port, err := testkit.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "ringfence-pooler-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { // nobody reads it
+		t.Fatal(err)
+	}
+	secret, _ := to.User.Password()
+	users := fmt.Sprintf("%q %q\n", to.User.Username(), secret)
+	config := fmt.Sprintf(`[databases]
+* = host=%s port=%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+pool_mode = transaction
+auth_type = scram-sha-256
+auth_file = %s
+auth_user = %s
+auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1
+default_pool_size = %d
+max_client_conn = 1000
+`, to.Hostname(), to.Port(), port, filepath.Join(dir, "users"), to.User.Username(), sessions)
+	for name, text := range map[string]string{"users": users, "pgbouncer.ini": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(program, filepath.Join(dir, "pgbouncer.ini"))
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start PgBouncer: %v", err)
+	}
+	drained, last := make(chan struct{}), ""
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-drained; _ = cmd.Wait() })
+	up := make(chan struct{})
+	go func() {
+		defer close(drained)
+		lines, open := bufio.NewScanner(said), false
+		for lines.Scan() {
+			last = lines.Text()
+			if !open && strings.Contains(lines.Text(), "process up") {
+				open = true
+				close(up)
+			}
+		}
+	}()
+	select {
+	case <-up:
+	case <-drained:
+		t.Fatalf("PgBouncer ended before it was up: %s", last)
+	case <-time.After(patience):
+		t.Fatal("PgBouncer does not come up")
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// reach is how the running role's pool gets to its database.
+func reach(t testing.TB, super, database, schema string) pg.Config {
+	t.Helper()
+	direct := as(super, database, pg.AppRole(schema))
+	if os.Getenv(poolerVariable) != "transaction" {
+		return pg.Config{URL: direct, MaxConns: 10}
+	}
+	address, err := url.Parse(direct)
+	if err != nil {
+		t.Fatalf("parse %s: %v", serverVariable, err)
+	}
+	address.Host = Pooler(t, super, poolSessions)
+	return pg.Config{URL: address.String(), DirectURL: direct, MaxConns: 10}
+}

@@ -1,0 +1,52 @@
+// Package polltest lets tests wait for a condition that nothing else announces.
+
+package testkit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Timeout ends a test that would otherwise hang. It does not state how soon a condition is true.
+const Timeout = 2 * time.Minute
+
+const pause = 5 * time.Millisecond
+
+// Until waits until the condition is true. what describes the condition for the message of a test that
+// hangs, for example "the outbox is empty".
+func Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	poll(t, func() error {
+		if !condition() {
+			return fmt.Errorf("it is still not true that %s", what)
+		}
+		return nil
+	})
+}
+
+// NoError calls condition until it returns nil. A test that hangs fails with the last error.
+func NoError(t testing.TB, condition func() error) {
+	t.Helper()
+	poll(t, condition)
+}
+
+func poll(t testing.TB, condition func() error) {
+	t.Helper()
+	timeout := time.NewTimer(Timeout)
+	defer timeout.Stop()
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-timeout.C:
+			t.Fatalf("after %s %v", Timeout, err)
+			return
+		case <-ticks.C:
+		}
+	}
+}

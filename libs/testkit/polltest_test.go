@@ -1,0 +1,44 @@
+package testkit
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestUntil_ReturnsWhenTheConditionIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		Until(t, "a second has passed", func() bool { return time.Since(begun) >= time.Second })
+		if got := time.Since(begun); got != time.Second {
+			t.Errorf("Until returned after %s, want 1s", got)
+		}
+	})
+}
+
+// failing records the message of Fatalf, which ends its goroutine like that of a test.
+type failing struct {
+	testing.TB
+	message string
+}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.message = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestUntil_FailsAfterTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		go Until(f, "the outbox is empty", func() bool { return false })
+		time.Sleep(Timeout)
+		synctest.Wait()
+		if want := "after 2m0s it is still not true that the outbox is empty"; f.message != want {
+			t.Errorf("message = %q, want %q", f.message, want)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+// Package routetest holds a service's routes against what is described of them, so that neither has one more.
+
+package testkit
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// parameter is a placeholder in a template; what it is called inside a service is the service's business.
+var parameter = regexp.MustCompile(`\{[^}]*\}`)
+
+// Customers fails the test when the customer's routes (/v1) of a chi router differ from the operations, each of which prints as
+// "GET /v1/calls/{id}".
+func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O) {
+	t.Helper()
+	routes, ok := router.(chi.Routes)
+	if !ok {
+		t.Fatalf("%T is no chi router", router)
+	}
+	var answered []string
+	err := chi.Walk(routes, func(method, template string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if strings.HasPrefix(template, "/v1/") {
+			answered = append(answered, method+" "+parameter.ReplaceAllString(template, "{}"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, operation := range operations {
+		described = append(described, parameter.ReplaceAllString(operation.String(), "{}"))
+	}
+	Same(t, answered, described)
+}
+
+// Same fails the test when one of the two has an operation that the other has not, or has one twice.
+func Same(t *testing.T, answered, described []string) {
+	t.Helper()
+	if len(described) == 0 {
+		t.Error("nothing is described")
+	}
+	for _, each := range answered {
+		if !slices.Contains(described, each) {
+			t.Errorf("%s is answered and not described", each)
+		}
+	}
+	for _, each := range described {
+		if !slices.Contains(answered, each) {
+			t.Errorf("%s is described and not answered", each)
+		}
+	}
+	if len(answered) != len(described) {
+		t.Errorf("%d operations are answered, %d described", len(answered), len(described))
+	}
+}

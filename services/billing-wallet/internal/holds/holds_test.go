@@ -1,0 +1,180 @@
+package holds_test
+
+import (
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/services/billing-wallet/internal/holds"
+	"ringfence.dev/services/billing-wallet/internal/rates"
+)
+
+func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
+	t.Parallel()
+	desk := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
+		Rates: []rates.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
+	workspace := uuid.New()
+	british := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
+	if british.Err != nil {
+		t.Errorf("Decide: british.Err = %v, want nil", british.Err)
+	}
+	if british.Hold.Amount != 200_000 {
+		t.Errorf("Decide: british.Hold.Amount = %v, want 200_000", british.Hold.Amount)
+	}
+	if british.Hold.IncrementSeconds != 60 {
+		t.Errorf("Decide: british.Hold.IncrementSeconds = %v, want 60", british.Hold.IncrementSeconds)
+	}
+	if british.Hold.PerMinute != 100_000 {
+		t.Errorf("Decide: british.Hold.PerMinute = %v, want 100_000", british.Hold.PerMinute)
+	}
+	other := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
+	if other.Err != nil {
+		t.Errorf("Decide: other.Err = %v, want nil", other.Err)
+	} else if other.Hold.Amount != 500_000 {
+		t.Errorf("Decide: other.Hold.Amount = %v, want 500_000", other.Hold.Amount)
+	}
+	if desk.Spendable != 300_000 {
+		t.Errorf("spendable = %s, want 0.3", desk.Spendable)
+	}
+}
+
+func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
+	t.Parallel()
+	desk := &holds.WalletView{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]holds.Hold{}}
+	got := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
+	var insufficient *holds.Insufficient
+	if !errors.As(got.Err, &insufficient) {
+		t.Fatalf("Decide = %+v, want Insufficient", got)
+	}
+	if text := insufficient.Error(); !strings.Contains(text, "0.5 EUR") {
+		t.Errorf(`Error: text = %q, want it to contain "0.5 EUR"`, text)
+	} else if !strings.Contains(text, "0.499999 EUR") {
+		t.Errorf(`Error: text = %q, want it to contain "0.499999 EUR"`, text)
+	}
+	if desk.Spendable != 499_999 {
+		t.Errorf("a refusal took credit: %s left", desk.Spendable)
+	}
+}
+
+func TestSettle_TableOfAllEnds(t *testing.T) {
+	t.Parallel()
+	const capture, release = int32(60), int32(0)
+	tests := []struct {
+		name    string
+		first   int32
+		second  int32
+		state   holds.State
+		charged money.Micro
+		late    holds.Late
+	}{
+		{"a second capture changes nothing", capture, 2 * capture, holds.Captured, 50_000, holds.SecondCapture},
+		{"a release after the capture changes nothing", capture, release, holds.Captured, 50_000, holds.ReleaseAfterCapture},
+		{"a capture after the release changes nothing", release, capture, holds.Released, 0, holds.CaptureAfterRelease},
+		{"a second release changes nothing", release, release, holds.Released, 0, holds.SecondRelease},
+	}
+	for _, tt := range tests {
+		h := holds.Hold{Amount: 500_000, PerMinute: 50_000, IncrementSeconds: 1, State: holds.Held}
+		h, late := h.Settle(holds.Outcome{BillableSeconds: tt.first})
+		if late != holds.NotLate {
+			t.Errorf("%s: the first is late: %s", tt.name, late)
+		}
+		h, late = h.Settle(holds.Outcome{BillableSeconds: tt.second})
+		if late != tt.late {
+			t.Errorf("%s: late = %v, want %v", tt.name, late, tt.late)
+		}
+		if h.State != tt.state {
+			t.Errorf("%s: h.State = %v, want %v", tt.name, h.State, tt.state)
+		}
+		if got := h.Charged(); got != tt.charged {
+			t.Errorf("%s: h.Charged() = %v, want %v", tt.name, got, tt.charged)
+		}
+	}
+}
+
+func TestCharge_RoundsUpAndNeverPassesTheHold(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		increment int32
+		seconds   int32
+		want      money.Micro
+	}{
+		{"one second", 1, 1, 834},
+		{"a started minute", 60, 1, 50_000},
+		{"exactly the longest call", 1, 600, 500_000},
+		{"longer than the longest call", 1, 601, 500_000},
+		{"an increment that passes the hold", 3600, 1, 500_000},
+		{"no talk", 60, 0, 0},
+	}
+	for _, tt := range tests {
+		h := holds.Hold{Amount: 500_000, PerMinute: 50_000, IncrementSeconds: tt.increment, State: holds.Held}
+		if got := h.Charge(tt.seconds); got != tt.want {
+			t.Errorf("%s: Charge(%d) = %s, want %s", tt.name, tt.seconds, got, tt.want)
+		}
+	}
+}
+
+func TestSettle_FreeCallIsReleased(t *testing.T) {
+	t.Parallel()
+	h, late := holds.Hold{State: holds.Held}.Settle(holds.Outcome{BillableSeconds: 60})
+	if late != holds.NotLate {
+		t.Errorf("Settle: late = %v, want %v", late, holds.NotLate)
+	}
+	if h.State != holds.Released {
+		t.Errorf("Settle: h.State = %v, want %v", h.State, holds.Released)
+	}
+	if h.Captured != nil {
+		t.Errorf("Settle: h.Captured = %v, want nil", h.Captured)
+	}
+}
+
+// TestCharge_IsTheExactPriceOfStartedIncrements holds every charge against the rule in exact fractions, and the rule's edges against each other.
+func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.Most)).Draw(r, "per minute")),
+			IncrementSeconds: rapid.Int32Range(1, rates.LongestIncrement).Draw(r, "increment")}
+		longest := rapid.Int32Range(1, 86_400).Draw(r, "longest")
+		desk := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed}, Known: map[uuid.UUID]holds.Hold{}}
+		h := desk.Decide(holds.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
+		talk := rapid.Int32Range(0, 2*longest).Draw(r, "talk")
+		charge := h.Charge(talk)
+
+		increments := int64(talk) / int64(agreed.IncrementSeconds)
+		if increments*int64(agreed.IncrementSeconds) < int64(talk) {
+			increments++
+		}
+		exact := new(big.Rat).SetFrac64(int64(agreed.PerMinute), 60)
+		exact.Mul(exact, new(big.Rat).SetInt64(increments*int64(agreed.IncrementSeconds)))
+		above := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(charge)), exact)
+		switch {
+		case charge < 0 || charge > h.Amount:
+			r.Fatalf("charged %s of a hold of %s", charge, h.Amount)
+		case talk <= longest && (above.Sign() < 0 || above.Cmp(big.NewRat(1, 1)) >= 0):
+			r.Fatalf("%d s cost %d micro-credits, exactly %s: want the next whole one", talk, charge, exact.FloatString(3))
+		case talk >= longest && charge != h.Amount:
+			r.Fatalf("%d s of at most %d cost %s, want the whole hold of %s", talk, longest, charge, h.Amount)
+		case talk == 0 && charge != 0:
+			r.Fatalf("no talk costs %s", charge)
+		case talk > 0 && h.Charge(talk-1) > charge:
+			r.Fatalf("a second less costs more: %s, then %s", h.Charge(talk-1), charge)
+		case talk > 0 && h.Charge((talk-1)/agreed.IncrementSeconds*agreed.IncrementSeconds+1) != charge:
+			r.Fatalf("the first second of an increment does not cost what the last one does")
+		}
+		settled, late := h.Settle(holds.Outcome{BillableSeconds: talk})
+		if late != holds.NotLate {
+			r.Fatalf("Settle: late = %v, want %v", late, holds.NotLate)
+		}
+		if got := settled.Charged(); got != charge {
+			r.Fatalf("Settle: settled.Charged() = %v, want %v", got, charge)
+		}
+		if got, want := settled.State == holds.Captured, charge > 0; got != want {
+			r.Fatalf("Settle: captured = %v, want %v", got, want)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package settlement_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/holds"
+	"ringfence.dev/services/billing-wallet/internal/settlement"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+const twoMinutes = 2 * time.Minute
+
+func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
+	t.Helper()
+	bus, err := kafka.NewClient(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, "test", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(bus.Close)
+	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
+}
+
+// held makes a hold and sets its age back.
+func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
+	t.Helper()
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	older(t, owner, order.RequestID, age)
+	return order.RequestID
+}
+
+func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Duration) {
+	t.Helper()
+	_, err := owner.Exec(t.Context(), `
+		UPDATE holds SET created_at = created_at - make_interval(secs => $2), unconfirmed_at = unconfirmed_at - make_interval(secs => $2)
+		WHERE request_id = $1`, requestID, by.Seconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exactly sets the age of a hold that nobody has asked about.
+func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
+	t.Helper()
+	if _, err := owner.Exec(t.Context(), `
+		UPDATE holds SET created_at = now() - make_interval(secs => $2), unconfirmed_at = NULL WHERE request_id = $1`, requestID, age.Seconds()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// askedAbout says whether a hold was asked about when it was two minutes old.
+func askedAbout(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (asked bool) {
+	t.Helper()
+	err := owner.QueryRow(t.Context(), `SELECT coalesce(unconfirmed_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asked
+}
+
+func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	asker := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil)
+	old := held(t, st, owner, workspace, 121*time.Second)
+	young := held(t, st, owner, workspace, 0)
+	seen := held(t, st, owner, workspace, time.Hour)
+	confirm(t, pool, st, workspace, seen)
+
+	late := 0
+	asked := func(step string, want int) {
+		t.Helper()
+		exactly(t, owner, young, 118*time.Second) // not due, when a pass begins
+		n, err := asker.Pass(t.Context())
+		if n == want+1 && askedAbout(t, owner, young) { // it has become due before the pass looked: that was 2 s later, and right
+			late++
+			n--
+		}
+		if err != nil {
+			t.Errorf("%s: Pass: %v", step, err)
+		} else if n != want {
+			t.Errorf("%s: n = %v, want %v", step, n, want)
+		}
+	}
+	asked("old enough", 1)
+	asked("asked a moment ago", 0)
+	older(t, owner, old, 121*time.Second)
+	asked("two minutes later", 1)
+	older(t, owner, old, 24*365*time.Hour)
+	asked("a year later", 1)
+	wallettest.Balances(t, st, workspace, 10*money.Credit-3*money.Credit/2, 3*money.Credit/2)
+
+	confirm(t, pool, st, workspace, old)
+	older(t, owner, old, time.Hour)
+	asked("answered with requested", 0)
+
+	var facts int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&facts); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if facts != 3+late {
+		t.Errorf("facts = %v, want %v", facts, 3+late)
+	}
+}
+
+func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, requestID uuid.UUID) {
+	t.Helper()
+	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		confirmed, err := st.Confirm(t.Context(), tx, store.Request{WorkspaceID: workspace, RequestID: requestID})
+		if err == nil && !confirmed[0] {
+			t.Errorf("hold of request %s was not confirmed", requestID)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPass_AsksForTheRequestsOfOldOpenHolds covers a hold whose request was received and whose end was lost.
+func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	asker := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil)
+	old, young := held(t, st, owner, workspace, 7*time.Hour), held(t, st, owner, workspace, 5*time.Hour)
+	confirm(t, pool, st, workspace, old)
+	confirm(t, pool, st, workspace, young)
+
+	wantAsked := func(step string, want int) {
+		t.Helper()
+		if _, err := asker.Pass(t.Context()); err != nil {
+			t.Fatalf("%s: Pass: %v", step, err)
+		}
+		var got int
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = $1`,
+			old.String()).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("%s: events for the old hold = %d, want %d", step, got, want)
+		}
+	}
+	wantAsked("open for 7 hours", 1)
+	wantAsked("asked a moment ago", 1)
+	older(t, owner, old, 7*time.Hour)
+	wantAsked("asked 7 hours ago", 2)
+	var events int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); err != nil {
+		t.Fatal(err)
+	}
+	if events != 2 {
+		t.Errorf("events = %d, want 2: the hold of 5 hours is not asked for", events)
+	}
+}
+
+func TestPass_SkipsHoldsThatEnded(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	id := held(t, st, owner, workspace, time.Hour)
+	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		return st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: workspace, RequestID: id, Reason: holds.Abandoned})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Settle(t.Context(), workspace, 1, func(*pgx.Batch, []store.Settlement) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := settlement.NewConfirmer(st, relayOf(t, pool), twoMinutes, nil).Pass(t.Context()); err != nil {
+		t.Errorf("Pass: %v", err)
+	} else if n != 0 {
+		t.Errorf("Pass: n = %v, want 0", n)
+	}
+}
+
+func TestConfirm_NeverWaitsForALockedHold(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []holds.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(t.Context(), pool, func(locking pgx.Tx) error {
+		if _, err := locking.Exec(t.Context(), `SELECT 1 FROM holds WHERE request_id = $1 FOR UPDATE`, order.RequestID); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			confirmed, err := st.Confirm(t.Context(), tx, store.Request{WorkspaceID: workspace, RequestID: order.RequestID})
+			if err == nil && confirmed[0] {
+				t.Error("a locked hold was confirmed")
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

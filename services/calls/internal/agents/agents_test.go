@@ -1,0 +1,131 @@
+package agents
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+func body(t *testing.T, text string) map[string]json.RawMessage {
+	t.Helper()
+	var b map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestNew_RefusesNamingTheField(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, body, field string }{
+		{"no name", `{}`, "name"},
+		{"an empty name", `{"name":" "}`, "name"},
+		{"a null name", `{"name":null}`, "name"},
+		{"a long name", `{"name":"` + strings.Repeat("x", 201) + `"}`, "name"},
+		{"a caller id without plus", `{"name":"a","from_number":"15005550006"}`, "from_number"},
+		{"a call of no length", `{"name":"a","max_call_seconds":0}`, "max_call_seconds"},
+		{"a call over four hours", `{"name":"a","max_call_seconds":14401}`, "max_call_seconds"},
+		{"a broken second", `{"name":"a","max_call_seconds":1.5}`, "max_call_seconds"},
+		{"instructions that are no text", `{"name":"a","instructions":5}`, "instructions"},
+		{"outcomes that are no list", `{"name":"a","outcomes":"yes"}`, "outcomes"},
+		{"an outcome twice", `{"name":"a","outcomes":["yes","yes"]}`, "outcomes"},
+		{"an empty outcome", `{"name":"a","outcomes":[" "]}`, "outcomes"},
+		{"too many outcomes", `{"name":"a","outcomes":["` + strings.Repeat(`x","`, 50) + `y"]}`, "outcomes"},
+		{"an unknown kind", `{"name":"a","kind":"human"}`, "kind"},
+		{"a kind that is no string", `{"name":"a","kind":1}`, "kind"},
+		{"an agent of one's own without a place", `{"name":"a","kind":"media_ws"}`, "media_url"},
+		{"an agent reached in the open", `{"name":"a","kind":"media_ws","media_url":"ws://a.example/x"}`, "media_url"},
+		{"an agent behind a password in the URL", `{"name":"a","media_url":"wss://u:p@a.example/x"}`, "media_url"},
+		{"a model reached in the open", `{"name":"a","base_url":"https://a.example"}`, "base_url"},
+		{"a policy that nobody knows", `{"name":"a","on_voicemail":"sing"}`, "on_voicemail"},
+		{"a message without words", `{"name":"a","on_voicemail":"leave_message"}`, "voicemail_message"},
+		{"a language that is none", `{"name":"a","language":"English please"}`, "language"},
+		{"a moment of silence", `{"name":"a","silence_seconds":4}`, "silence_seconds"},
+		{"a notice of another shape", `{"name":"a","recording":{"off":"yes"}}`, "recording"},
+		{"a notice without an end", `{"name":"a","recording":{"notice":"` + strings.Repeat("x", 2001) + `"}}`, "recording.notice"},
+		{"no disclosure, for no reason", `{"name":"a","disclosure":{"off_reason":"  "}}`, "disclosure.off_reason"},
+		{"a disclosure turned off and said", `{"name":"a","disclosure":{"off_reason":"x","text":"y"}}`, "disclosure"},
+		{"a disclosure of another shape", `{"name":"a","disclosure":false}`, "disclosure"},
+		{"a transfer to no number", `{"name":"a","transfers":{"sales":"5"}}`, "transfers"},
+		{"a setting in other letters", `{"name":"a","Media_URL":"ws://a.example"}`, "Media_URL"},
+		{"a summary that is no object", `{"name":"a","summary":"short"}`, "summary"},
+		{"a summary asked for in the open", `{"name":"a","summary":{"base_url":"http://a.example/v1"}}`, "summary.base_url"},
+		{"a script that is no object", `{"name":"a","script":5}`, "script"},
+		{"a tone that nobody hears", `{"name":"a","script":{"tone_hz":4000}}`, "script"},
+		{"a transfer to a premium number", `{"name":"a","transfers":{"sales":"+19005550100"}}`, "transfers"},
+		{"a long greeting", `{"name":"a","greeting":"` + strings.Repeat("x", 2001) + `"}`, "greeting"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(uuid.New(), uuid.New(), body(t, tt.body))
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) {
+				t.Fatalf("err = %v, want a %T", err, refusal)
+			}
+			if refusal.Code != "validation_error" {
+				t.Errorf("err: refusal.Code = %q, want \"validation_error\"", refusal.Code)
+			}
+			if !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("err: refusal.Message = %q, want it to begin with %q", refusal.Message, tt.field+" ")
+			}
+		})
+	}
+}
+
+func TestChange_MergesSettingsAndRaisesTheVersion(t *testing.T) {
+	t.Parallel()
+	a, err := New(uuid.New(), uuid.New(), body(t, `{"name":"Ada","from_number":"+15005550006","max_call_seconds":60,"voice":"calm","speed":2,"id":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = a.Change(body(t, `{"from_number":null,"max_call_seconds":null,"speed":null,"instructions":"Be brief.","outcomes":["yes","no"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	ev, err := a.Fact(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fact := ev.GetAgent()
+	if ev.GetVersion() != 2 {
+		t.Errorf("fact: ev.GetVersion() = %v, want 2", ev.GetVersion())
+	}
+	if fact.GetName() != "Ada" {
+		t.Errorf("fact.GetName() = %q, want \"Ada\"", fact.GetName())
+	}
+	if fact.GetFromE164() != "" {
+		t.Errorf("fact.GetFromE164() = %q, want \"\"", fact.GetFromE164())
+	}
+	if fact.GetMaxCallSeconds() != DefaultMaxCallSeconds {
+		t.Errorf("fact.GetMaxCallSeconds() = %v, want %v", fact.GetMaxCallSeconds(), DefaultMaxCallSeconds)
+	}
+	if fact.GetVoice() != "calm" {
+		t.Errorf("fact.GetVoice() = %q, want \"calm\"", fact.GetVoice())
+	}
+	if fact.GetInstructions() != "Be brief." {
+		t.Errorf("fact.GetInstructions() = %q, want \"Be brief.\"", fact.GetInstructions())
+	}
+	if len(fact.GetOutcomes()) != 2 {
+		t.Errorf("fact: length of fact.GetOutcomes() = %v, want 2", len(fact.GetOutcomes()))
+	}
+	if got, want := string(a.Settings), `{"instructions":"Be brief.","outcomes":["yes","no"],"voice":"calm"}`; got != want {
+		t.Errorf("settings = %s, want %s", got, want)
+	}
+	a.Delete(time.Now())
+	ev, err = a.Fact(time.Now())
+	if err != nil {
+		t.Fatalf("fact of a deleted agent: %v", err)
+	}
+	if !ev.GetAgent().GetDeleted() {
+		t.Errorf("fact of a deleted agent: ev.GetAgent().GetDeleted() = false, want true")
+	}
+	if ev.GetVersion() != 3 {
+		t.Errorf("fact of a deleted agent: ev.GetVersion() = %v, want 3", ev.GetVersion())
+	}
+}

@@ -1,0 +1,173 @@
+package agents
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+func TestNew_ValidatesDetection(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, settings string
+		field          string // of the refusal; empty if the settings are valid
+	}{
+		{name: "noise reduction", settings: `"noise_reduction":{"type":"far_field"}`},
+		{name: "unknown noise reduction", settings: `"noise_reduction":{"type":"quiet"}`, field: "noise_reduction.type"},
+		{name: "noise reduction without a type", settings: `"noise_reduction":{}`, field: "noise_reduction.type"},
+		{name: "noise reduction as a string", settings: `"noise_reduction":"far_field"`, field: "noise_reduction"},
+		{
+			name:     "noise reduction with an unknown member",
+			settings: `"noise_reduction":{"type":"far_field","level":1}`, field: "noise_reduction",
+		},
+		{
+			name: "noise reduction in other letters", settings: `"Noise_Reduction":{"type":"far_field"}`,
+			field: "Noise_Reduction",
+		},
+		{
+			name: "server_vad",
+			settings: `"turn_detection":{"type":"server_vad","threshold":0.6,"prefix_padding_ms":200,` +
+				`"silence_duration_ms":700,"idle_timeout_ms":8000}`,
+		},
+		{
+			name: "server_vad at the limits",
+			settings: `"turn_detection":{"type":"server_vad","threshold":1,"prefix_padding_ms":0,` +
+				`"silence_duration_ms":10000,"idle_timeout_ms":30000}`,
+		},
+		{name: "semantic_vad", settings: `"turn_detection":{"type":"semantic_vad","eagerness":"low"}`},
+		{name: "no type", settings: `"turn_detection":{"threshold":0.5}`, field: "turn_detection.type"},
+		{name: "unknown type", settings: `"turn_detection":{"type":"none"}`, field: "turn_detection.type"},
+		{name: "no object", settings: `"turn_detection":true`, field: "turn_detection"},
+		{
+			name: "threshold above 1", settings: `"turn_detection":{"type":"server_vad","threshold":1.1}`,
+			field: "turn_detection.threshold",
+		},
+		{
+			name: "threshold below 0", settings: `"turn_detection":{"type":"server_vad","threshold":-0.1}`,
+			field: "turn_detection.threshold",
+		},
+		{
+			name: "negative padding", settings: `"turn_detection":{"type":"server_vad","prefix_padding_ms":-1}`,
+			field: "turn_detection.prefix_padding_ms",
+		},
+		{
+			name: "no silence", settings: `"turn_detection":{"type":"server_vad","silence_duration_ms":0}`,
+			field: "turn_detection.silence_duration_ms",
+		},
+		{
+			name:     "fraction of a millisecond",
+			settings: `"turn_detection":{"type":"server_vad","silence_duration_ms":0.5}`, field: "turn_detection",
+		},
+		{
+			name: "short idle timeout", settings: `"turn_detection":{"type":"server_vad","idle_timeout_ms":4999}`,
+			field: "turn_detection.idle_timeout_ms",
+		},
+		{
+			name: "eagerness of server_vad", settings: `"turn_detection":{"type":"server_vad","eagerness":"low"}`,
+			field: "turn_detection.eagerness",
+		},
+		{
+			name: "threshold of semantic_vad", settings: `"turn_detection":{"type":"semantic_vad","threshold":0.5}`,
+			field: "turn_detection.threshold",
+		},
+		{
+			name:     "idle timeout of semantic_vad",
+			settings: `"turn_detection":{"type":"semantic_vad","idle_timeout_ms":6000}`,
+			field:    "turn_detection.idle_timeout_ms",
+		},
+		{
+			name: "unknown eagerness", settings: `"turn_detection":{"type":"semantic_vad","eagerness":"very"}`,
+			field: "turn_detection.eagerness",
+		},
+		{
+			name:     "a member that the dialer sets",
+			settings: `"turn_detection":{"type":"server_vad","create_response":false}`, field: "turn_detection",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(uuid.New(), uuid.New(), body(t, `{"name":"a","kind":"openai_realtime",`+tt.settings+`}`))
+			if tt.field == "" {
+				if err != nil {
+					t.Errorf("New = %v, want no error", err)
+				}
+				return
+			}
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) {
+				t.Fatalf("New = %v, want a refusal", err)
+			}
+			if refusal.Code != "validation_error" {
+				t.Errorf("code = %s, want validation_error", refusal.Code)
+			}
+			if !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("message = %q, want one that begins with %q", refusal.Message, tt.field)
+			}
+		})
+	}
+}
+
+func TestFact_CarriesDetectionToTheDialer(t *testing.T) {
+	t.Parallel()
+	const settings = `{"kind":"openai_realtime","noise_reduction":{"type":"near_field"},` +
+		`"turn_detection":{"type":"semantic_vad","eagerness":"high"}}`
+	a, err := New(uuid.New(), uuid.New(), body(t, `{"name":"a",`+settings[1:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := a.Fact(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(settings, string(event.GetAgent().GetSettingsJson())); diff != "" {
+		t.Errorf("settings of the event (-want +got):\n%s", diff)
+	}
+}
+
+func TestNew_LiveAgent(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, settings, field string }{
+		{name: "kind alone", settings: ``},
+		{
+			name:     "model and place of its own",
+			settings: `,"model":"gpt-live-1","base_url":"wss://live.example/v1/live/sessions"`,
+		},
+		{name: "longest call", settings: `,"max_call_seconds":6900`},
+		{name: "call beyond the session", settings: `,"max_call_seconds":6901`, field: "max_call_seconds"},
+		{name: "turn detection", settings: `,"turn_detection":{"type":"server_vad"}`, field: "turn_detection"},
+		{name: "noise reduction", settings: `,"noise_reduction":{"type":"far_field"}`, field: "noise_reduction"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a, err := New(uuid.New(), uuid.New(), body(t, `{"name":"a","kind":"openai_live"`+tt.settings+`}`))
+			if tt.field == "" {
+				if err != nil {
+					t.Fatalf("New = %v, want no error", err)
+				}
+				event, err := a.Fact(time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := string(event.GetAgent().GetSettingsJson()); !strings.Contains(got, `"kind":"openai_live"`) {
+					t.Errorf("settings of the event = %s, want the kind openai_live", got)
+				}
+				return
+			}
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) {
+				t.Fatalf("New = %v, want a refusal", err)
+			}
+			if !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("message = %q, want one that begins with %q", refusal.Message, tt.field)
+			}
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package agents
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+// TestSet_LongestCallOfASession covers max_call_seconds beyond what the dialer lets a session last.
+func TestSet_LongestCallOfASession(t *testing.T) {
+	t.Parallel()
+	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
+		`{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/"}`
+	tests := []struct {
+		name    string
+		create  string
+		change  string
+		refused bool
+	}{
+		{name: "realtime, longest", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
+		{
+			name: "realtime, too long", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
+			refused: true,
+		},
+		{
+			name:    "websocket, too long",
+			create:  `{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/","max_call_seconds":14400}`,
+			refused: true,
+		},
+		{name: "scripted", create: `{"name":"Ada","kind":"scripted","max_call_seconds":14400}`},
+		{name: "default kind", create: `{"name":"Ada","max_call_seconds":14400}`},
+		{name: "realtime made too long", create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
+		{name: "websocket made too long", create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
+		{
+			name: "scripted made realtime", create: `{"name":"Ada","max_call_seconds":3600}`,
+			change: `{"kind":"openai_realtime"}`, refused: true,
+		},
+		{
+			name: "scripted made realtime and shorter", create: `{"name":"Ada","max_call_seconds":3600}`,
+			change: `{"kind":"openai_realtime","max_call_seconds":3300}`,
+		},
+		{name: "realtime made scripted and longer", create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			a, err := New(uuid.New(), uuid.New(), body(t, test.create))
+			if err == nil && test.change != "" {
+				err = a.Change(body(t, test.change))
+			}
+			if !test.refused {
+				if err != nil {
+					t.Errorf("error = %v, want nil", err)
+				}
+				return
+			}
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) {
+				t.Fatalf("error = %v, want a validation_error", err)
+			}
+			if refusal.Code != "validation_error" {
+				t.Errorf("code = %q, want validation_error", refusal.Code)
+			}
+			if !strings.HasPrefix(refusal.Message, "max_call_seconds ") {
+				t.Errorf("message = %q, want it to name max_call_seconds", refusal.Message)
+			}
+			if !strings.Contains(refusal.Message, "at most 3300") {
+				t.Errorf("message = %q, want it to say what is accepted", refusal.Message)
+			}
+		})
+	}
+}
+
+// TestChange_OlderAgentWithALongCall covers an agent that was stored before the bound existed.
+func TestChange_OlderAgentWithALongCall(t *testing.T) {
+	t.Parallel()
+	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}
+	if err := a.Change(body(t, `{"name":"Bo"}`)); err != nil {
+		t.Errorf("change of the name = %v, want nil", err)
+	}
+}

@@ -1,0 +1,107 @@
+package callrequests
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"time"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/failpoint"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/calls/internal/callstate"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// The waits between two looks at a key that somebody else holds.
+const (
+	firstPause = 25 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// claim claims the idempotency key, or returns the request that the key was used for. While another
+// POST holds the key, claim waits for its end. If that POST is refused or its lease expires, claim
+// tries again.
+//
+// A replay whose body differs from the original one is counted, because the client may have meant a
+// new call.
+func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *callstate.Request, err error) {
+	deadline := time.Now().Add(in.cfg.Wait)
+	for {
+		claim, ok, err := in.store.ClaimKey(ctx, want, fingerprint, in.cfg.Lease)
+		if err != nil {
+			return store.Claim{}, nil, err
+		}
+		if ok {
+			failpoint.Inject("calls: after claim")
+			return claim, nil, nil
+		}
+		end, err := in.await(ctx, want, deadline)
+		if err != nil {
+			return store.Claim{}, nil, err
+		}
+		if end.Done {
+			if !bytes.Equal(end.Fingerprint, fingerprint) {
+				in.mismatched.Inc()
+			}
+			req, err := in.store.Request(ctx, want.WorkspaceID, end.RequestID)
+			return store.Claim{}, &req, err
+		}
+	}
+}
+
+// await polls until the key is done, free or lapsed.
+func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		state, err := in.store.LookAtKey(ctx, want.WorkspaceID, want.Key)
+		if errors.Is(err, pg.ErrNotFound) {
+			return store.KeyState{}, nil
+		}
+		if err != nil || state.Done || state.Lapsed {
+			return state, err
+		}
+		if time.Now().After(deadline) {
+			busy := apierr.New(http.StatusServiceUnavailable, "unavailable", "An earlier request with this idempotency key is still being worked on. Send this one again.")
+			busy.RetryAfter = 2 * time.Second
+			return store.KeyState{}, busy
+		}
+		select {
+		case <-ctx.Done():
+			return store.KeyState{}, fmt.Errorf("wait for idempotency key: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// giveUp lets the next POST with this key try: after a refusal with an id of its own, after a fault with the same id, because a
+// hold may stand under it. What cannot be written now, the lease ends.
+func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+	defer cancel()
+	let := in.store.LapseKey
+	var refusal *apierr.Error
+	if errors.As(why, &refusal) && refusal.Status != http.StatusServiceUnavailable {
+		let = in.store.FreeKey
+	}
+	if err := let(ctx, claim); err != nil {
+		slog.WarnContext(ctx, "an idempotency key stays claimed until its lease ends", "error", err)
+	}
+}
+
+// fingerprint tells two orders apart, whatever the key's place and the order of the fields.
+func fingerprint(body map[string]json.RawMessage) []byte {
+	order := maps.Clone(body)
+	delete(order, "idempotency_key")
+	text, err := json.Marshal(order) // sorted and compact; it was JSON before
+	if err != nil {
+		text = nil
+	}
+	sum := sha256.Sum256(text)
+	return sum[:]
+}

@@ -1,0 +1,101 @@
+package callrequests
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/failpoint"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/calls/internal/callstate"
+)
+
+// admit applies what calls knows itself: the kinds of number nobody dials, the workspace's destinations, its agent. It answers
+// with the agent's longest call.
+func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
+	number := phone.Number(order.To)
+	switch kind := number.Forbidden(); kind {
+	case "":
+	case phone.Unassigned:
+		return 0, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
+	default:
+		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
+	}
+	known, err := in.store.Admission(ctx, workspaceID, order.AgentID)
+	if err != nil {
+		return 0, err
+	}
+	if len(known.Destinations) > 0 && !number.HasPrefix(known.Destinations) {
+		return 0, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+	}
+	if known.MaxCallSeconds == nil {
+		return 0, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
+	}
+	return *known.MaxCallSeconds, nil
+}
+
+// preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.
+func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *callstate.Request) error {
+	question := &questionv1.PreCheckRequest{
+		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
+		VariablesJson: order.Variables, ScheduleIfOutsideHours: req.ScheduleIfOutsideHours,
+	}
+	if order.ContactID != nil {
+		question.ContactId = order.ContactID.String()
+	}
+	if order.ScheduledFor != nil {
+		question.ScheduledFor = timestamppb.New(order.ScheduledFor.Time)
+	}
+	answer, err := in.peers.PreCheck(ctx, question)
+	if err != nil {
+		return err
+	}
+	if refused := answer.GetRefused(); refused != nil {
+		return apierr.Unprocessable(refused.GetCode(), "%s", refused.GetMessage())
+	}
+	allowed := answer.GetAllowed()
+	if req.ContactID, err = uuid.Parse(allowed.GetContactId()); err != nil {
+		return fmt.Errorf("read contact of call request %s: %w", req.ID, err)
+	}
+	if allowed.GetScheduledFor() != nil {
+		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond) // as the database keeps it
+	}
+	if req.Variables = allowed.GetVariablesJson(); len(req.Variables) == 0 {
+		req.Variables = []byte("{}")
+	}
+	req.Erasures = allowed.GetErasures()
+	failpoint.Inject("calls: after pre-check")
+	return nil
+}
+
+// hold asks billing-wallet to hold the price of the longest call.
+//
+// The wallet may return a hold from an earlier attempt of the same request, made before the agent's
+// max_call_seconds changed. The request then keeps the value that the hold pays for. Otherwise the
+// call could last longer than the hold covers.
+func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
+	answer, err := in.peers.Hold(ctx, &questionv1.HoldRequest{
+		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case answer.GetInsufficient() != nil:
+		return apierr.New(http.StatusPaymentRequired, "insufficient_credits", "%s", answer.GetInsufficient().GetMessage())
+	case answer.GetHeld() == nil:
+		return fmt.Errorf("hold for call request %s: the answer is newer than this build", req.ID)
+	}
+	if seconds := answer.GetHeld().GetMaxCallSeconds(); seconds > 0 {
+		req.MaxCallSeconds = seconds
+	}
+	failpoint.Inject("calls: after hold")
+	return nil
+}

@@ -1,0 +1,188 @@
+// Package intake accepts call requests: it owns the order of POST /v1/calls (contract.md §1) and what a crash or a
+// race between any two of its steps leaves behind. Whether a number may be called and what it may cost are its peers' to say.
+
+package callrequests
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/failpoint"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/calls/internal/callstate"
+	"ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+const (
+	// finishing bounds what goes on without the client, from the hold to the commit.
+	finishing = 10 * time.Second
+	// maxBacklog is how long facts may wait for Kafka before new requests are refused (architecture.md, Topics).
+	maxBacklog = 10 * time.Minute
+)
+
+// Config bounds an idempotency claim.
+type Config struct {
+	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"how long a claimed idempotency key is kept for a claimant that died"`
+	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"how long a repeated POST waits for the first one's end"`
+}
+
+// Intake accepts call requests.
+type Intake struct {
+	cfg     Config
+	store   *store.Store
+	peers   *peers.Clients
+	wake    func()
+	backlog func() time.Duration
+	now     func() time.Time
+	placed  *prometheus.CounterVec
+	// mismatched counts replays whose body differs from the one that the key was used with.
+	mismatched prometheus.Counter
+}
+
+// New makes an intake. wake tells the outbox relay of a commit; backlog is how long the oldest fact waits for Kafka, and
+// refuses new requests past ten minutes.
+func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
+	in := &Intake{
+		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
+		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "calls_posts_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
+		}, []string{"result"}),
+		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "calls_replays_mismatched_total",
+			Help: "Replays of POST /v1/calls whose body differs from the body of the original request.",
+		}),
+	}
+	metrics.MustRegister(in.placed, in.mismatched)
+	in.placed.WithLabelValues("accepted")
+	in.placed.WithLabelValues("replayed")
+	return in
+}
+
+// Place turns the body of POST /v1/calls into a call request. replayed says that the key (the body's, else the
+// header's) had become one before: it comes back as it is now, and nobody is called twice. A refusal leaves no request and frees the key.
+func (in *Intake) Place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req callstate.Request, replayed bool, err error) {
+	req, replayed, err = in.place(ctx, workspaceID, body, header)
+	in.placed.WithLabelValues(result(replayed, err)).Inc()
+	return req, replayed, err
+}
+
+func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (callstate.Request, bool, error) {
+	key, err := readKey(body, header)
+	if err != nil {
+		return callstate.Request{}, false, err
+	}
+	if in.backlog() > maxBacklog {
+		return callstate.Request{}, false, apierr.Unavailable("The event stream")
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return callstate.Request{}, false, fmt.Errorf("make request id: %w", err)
+	}
+	if key == "" {
+		return in.accept(ctx, workspaceID, id, body, nil)
+	}
+	claim, original, err := in.claim(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id}, fingerprint(body))
+	if err != nil {
+		return callstate.Request{}, false, err
+	}
+	if original != nil {
+		note(ctx, original.ID)
+		return *original, true, nil
+	}
+	req, replayed, err := in.accept(ctx, workspaceID, claim.RequestID, body, &claim)
+	if err != nil {
+		in.giveUp(ctx, claim, err)
+	}
+	return req, replayed, err
+}
+
+// accept runs the resource's own rules in the order of contract.md §1 and writes the request.
+func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
+	note(ctx, id)
+	now := in.now().UTC().Truncate(time.Millisecond)
+	order, err := readOrder(body, now)
+	if err != nil {
+		return callstate.Request{}, false, err
+	}
+	maxSeconds, err := in.admit(ctx, workspaceID, order)
+	if err != nil {
+		return callstate.Request{}, false, err
+	}
+	req := callstate.Request{
+		ID: id, WorkspaceID: workspaceID, Status: callstate.RequestQueued, To: order.To, AgentID: order.AgentID, ExternalRef: order.ExternalRef,
+		ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours != nil && *order.ScheduleIfOutsideHours,
+		MaxCallSeconds: maxSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
+	}
+	if order.ScheduledFor != nil {
+		req.ScheduledFor = order.ScheduledFor.Time
+	}
+	if err := in.preCheck(ctx, order, &req); err != nil {
+		return callstate.Request{}, false, err
+	}
+	// A hold may stand from here on: the client's going away must not leave it without its request.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+	defer cancel()
+	if err := in.hold(ctx, &req); err != nil {
+		return callstate.Request{}, false, err
+	}
+	return in.write(ctx, req, claim, now)
+}
+
+func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store.Claim, now time.Time) (callstate.Request, bool, error) {
+	placed, err := in.store.Place(ctx, req, claim, now)
+	if errors.Is(err, store.ErrNotPlaced) {
+		return in.placedBefore(ctx, req)
+	}
+	if err != nil {
+		return callstate.Request{}, false, err
+	}
+	in.wake()
+	failpoint.Inject("calls: after commit")
+	return placed, false, nil
+}
+
+// placedBefore tells why an id could not become a request: who took the claim over was faster, or billing-wallet's question has
+// settled the id as one that never will, or the person was erased.
+func (in *Intake) placedBefore(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
+	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
+	if errors.Is(err, pg.ErrNotFound) {
+		erased, err := in.store.ErasedSince(ctx, req)
+		if err == nil && erased {
+			err = apierr.Unprocessable("consent_withdrawn", "The person's data was erased while this was being placed, and their consent with it.")
+		}
+		if err != nil {
+			return callstate.Request{}, false, err
+		}
+		return callstate.Request{}, false, apierr.Unavailable("POST /v1/calls")
+	}
+	return original, err == nil, err
+}
+
+func note(ctx context.Context, id uuid.UUID) {
+	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(id.String()))
+	telemetry.Annotate(ctx, "call_request_id", id.String())
+}
+
+func result(replayed bool, err error) string {
+	var refusal *apierr.Error
+	switch {
+	case errors.As(err, &refusal):
+		return refusal.Code
+	case err != nil:
+		return "internal_error"
+	case replayed:
+		return "replayed"
+	default:
+		return "accepted"
+	}
+}

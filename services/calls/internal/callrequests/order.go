@@ -1,0 +1,160 @@
+package callrequests
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
+)
+
+// The bounds of contract.md §1 and §6.
+const (
+	maxKey         = 255
+	maxExternalRef = 255
+	// maxVariables in bytes leaves room for removals beside the 64 KiB that may stay, and fits the question to contacts-compliance.
+	maxVariables = 192 << 10
+	maxAhead     = 366 * 24 * time.Hour
+	// maxBehind is how far in the past scheduled_for may be. A client's clock or queue can be late by
+	// days. An earlier time is a mistake, for example a zero value.
+	maxBehind = 7 * 24 * time.Hour
+)
+
+// readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
+// request has no key.
+func readKey(body map[string]json.RawMessage, header []string) (string, error) {
+	key, where := (*string)(nil), "idempotency_key"
+	if raw, given := body["idempotency_key"]; given && json.Unmarshal(raw, &key) != nil {
+		return "", apierr.Validation(where, "must be a string.")
+	}
+	if key == nil {
+		where = "Idempotency-Key"
+		switch len(header) {
+		case 0:
+			return "", nil
+		case 1:
+			key = &header[0]
+		default:
+			return "", apierr.Validation(where, "must stand once in the headers.")
+		}
+	}
+	if *key == "" || len(*key) > maxKey || strings.ContainsFunc(*key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", apierr.Validation(where, "must be 1 to %d printable ASCII characters.", maxKey)
+	}
+	return *key, nil
+}
+
+// readOrder reads the body: validation_error naming every field that is missing or wrong, then invalid_phone. A scheduled_for that
+// comes back lies in the future.
+func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
+	f := fields{body: body}
+	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
+	if id := f.id("agent_id"); id != nil {
+		order.AgentID = *id
+	} else if f.absent("agent_id") {
+		f.fault("agent_id", "is missing; name the agent that holds the conversation.")
+	}
+	if to := f.text("to"); to != nil {
+		order.To = *to
+	} else if f.absent("to") {
+		f.fault("to", "is missing; give the number to call, such as +14155550123.")
+	}
+	order.ContactID = f.id("contact_id")
+	if member[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
+		order.Variables = compact(f.body["variables"])
+	}
+	if len(order.Variables) > maxVariables {
+		f.fault("variables", "may be at most 64 KiB of JSON after merging.")
+	}
+	order.ExternalRef = f.text("external_ref")
+	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
+		f.fault("external_ref", "must have at most %d characters.", maxExternalRef)
+	}
+	order.ScheduledFor = openapi.TimestampOrNull(f.slot("scheduled_for", now))
+	if len(f.faults) > 0 {
+		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
+	}
+	if _, ok := phone.Parse(order.To); !ok {
+		return order, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
+	}
+	return order, nil
+}
+
+// compact is JSON without the spaces between its parts.
+func compact(raw json.RawMessage) json.RawMessage {
+	var text bytes.Buffer
+	if json.Compact(&text, raw) != nil {
+		return raw // unreachable: it was read as JSON
+	}
+	return text.Bytes()
+}
+
+// fields reads members of a body and gathers what is wrong with them. null counts as absent.
+type fields struct {
+	body   map[string]json.RawMessage
+	faults []string
+}
+
+func (f *fields) fault(name, format string, args ...any) {
+	f.faults = append(f.faults, name+" "+fmt.Sprintf(format, args...))
+}
+
+func (f *fields) absent(name string) bool {
+	raw, given := f.body[name]
+	return !given || string(raw) == "null"
+}
+
+// member is nil for an absent one and, with the fault, for one of another type.
+func member[T any](f *fields, name, fault string) *T {
+	var value *T
+	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
+		f.fault(name, "%s", fault)
+		return nil
+	}
+	return value
+}
+
+func (f *fields) text(name string) *string { return member[string](f, name, "must be a string.") }
+
+func (f *fields) id(name string) *uuid.UUID {
+	s := f.text(name)
+	if s == nil {
+		return nil
+	}
+	id, err := uuid.Parse(*s)
+	if err != nil || len(*s) != 36 { // uuid.Parse takes other spellings too
+		f.fault(name, "must be a UUID.")
+		return nil
+	}
+	return &id
+}
+
+// slot reads a date-time in the future. It returns nil for a time at most maxBehind in the past, which
+// means now. An earlier time and a time more than maxAhead in the future are faults.
+func (f *fields) slot(name string, now time.Time) *time.Time {
+	s := f.text(name)
+	if s == nil {
+		return nil
+	}
+	at, err := httpserver.ParseTime(*s)
+	switch {
+	case err != nil:
+		f.fault(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+	case at.After(now.Add(maxAhead)):
+		f.fault(name, "must be at most 366 days ahead.")
+	case at.Before(now.Add(-maxBehind)):
+		f.fault(name, "is more than 7 days in the past. Leave it out to call now, or send a time in the future.")
+	case at.After(now):
+		at = at.UTC().Truncate(time.Millisecond)
+		return &at
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+// Package republishing publishes requests again that have not ended long after they should have, so that
+// every accepted request ends. The dialer knows a request by its id and does not dial it a second time. If the
+// request has ended, the dialer publishes its end again.
+
+package callrequests
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/calls/internal/callstate"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+const (
+	republishBatch = 100
+	// maxPerPass bounds what one pass publishes. A dialer that has not dialed for hours has a long queue, and
+	// must not read all of it again before new requests.
+	maxPerPass = 500
+)
+
+// RepublishJob republishes.
+type RepublishJob struct {
+	store *store.Store
+	after time.Duration
+	wake  func()
+	count prometheus.Counter
+	// from is where the next pass continues. Passes go round all overdue requests.
+	from time.Time
+}
+
+// NewRepublishJob returns a worker for requests that are overdue by more than after. wake is called after events were
+// written to the outbox.
+func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
+	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "calls_republished_total",
+		Help: "Call requests published again because they had not ended long after they should have.",
+	})}
+	metrics.MustRegister(w.count)
+	return w
+}
+
+// Run works until ctx ends.
+func (w *RepublishJob) Run(ctx context.Context) error {
+	ticker := time.NewTicker(min(max(w.after/15, 100*time.Millisecond), time.Minute))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "call requests could not be republished; trying again", "error", err)
+		}
+	}
+}
+
+// Once publishes overdue requests, at most maxPerPass.
+func (w *RepublishJob) Once(ctx context.Context) error {
+	for published := 0; published < maxPerPass; {
+		done, last, err := w.store.Republish(ctx, w.after, w.from, republishBatch, time.Now(), resume)
+		if err != nil {
+			return err
+		}
+		if done > 0 {
+			w.count.Add(float64(done))
+			w.wake()
+		}
+		if w.from, published = last, published+done; done < republishBatch {
+			w.from = time.Time{}
+			return nil
+		}
+	}
+	return nil
+}
+
+func resume(ctx context.Context, req *callstate.Request) (context.Context, func()) {
+	ctx, span := telemetry.Continue(ctx, "republish call request", req.Traceparent, time.Since(req.QueuedAt), telemetry.CallRequestID(req.ID.String()))
+	return ctx, func() { span.End() }
+}

@@ -1,0 +1,54 @@
+// Package erasure erases the requests and calls of erased persons in the background.
+
+package calls
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// pollInterval is the time between two looks for work while there is none.
+const pollInterval = time.Second
+
+// ErasureJob does the steps of erasures that are too large for the transaction of the consumer. It runs in
+// every replica. A step commits with its progress, so the erasure continues after a restart.
+type ErasureJob struct {
+	store *store.Store
+	wake  func()
+}
+
+// NewErasureJob returns a job that works on the store's erasures. It calls wake after each step, so that
+// the outbox relay publishes the events of the step.
+func NewErasureJob(st *store.Store, wake func()) *ErasureJob {
+	return &ErasureJob{store: st, wake: wake}
+}
+
+// Run works until ctx ends.
+func (j *ErasureJob) Run(ctx context.Context) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		if err := j.Work(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "erasure step failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// Work does all steps that are due.
+func (j *ErasureJob) Work(ctx context.Context) error {
+	for {
+		worked, err := j.store.EraseNext(ctx)
+		if err != nil || !worked {
+			return err
+		}
+		j.wake()
+	}
+}

@@ -1,0 +1,105 @@
+package callstate
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
+)
+
+// EventID is the one id of a call's event of a type: the same event built twice is one event.
+func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
+	return uuid.NewSHA1(callID, []byte(event))
+}
+
+// Event builds the fact of call-events.v1 that Announce asked for: the finished envelope with the call as it is now.
+func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
+	id := EventID(c.ID, event)
+	body, err := json.Marshal(openapi.CallEvent{
+		ID: id, Type: event, APIVersion: openapi.CallEventAPIVersionN20260604, CreatedAt: openapi.TimestampOf(at),
+		WorkspaceID: c.WorkspaceID, Sequence: c.Sequence, Data: c.Full(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode %s of call %s: %w", event, c.ID, err)
+	}
+	return &eventv1.CallEvent{
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
+			EventId: id.String(), Type: string(event), Sequence: c.Sequence, Body: body, Erased: c.ErasedAt != nil,
+		}},
+	}, nil
+}
+
+// eventTypes are those that a call may tell of.
+func eventTypes() []openapi.EventType {
+	return []openapi.EventType{
+		openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,
+		openapi.EventTypeCallNoAnswer, openapi.EventTypeCallBusy,
+	}
+}
+
+// Forgotten says that the person of the call was erased.
+func (c *Call) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
+	gone := &eventv1.BodiesErased{ErasureId: erasure.String()}
+	for _, event := range eventTypes() {
+		gone.EventIds = append(gone.EventIds, EventID(c.ID, event).String())
+	}
+	return &eventv1.CallEvent{
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at), Event: &eventv1.CallEvent_Erased{Erased: gone},
+	}
+}
+
+// Forgotten says that the person of the request was erased.
+func (r *Request) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Erased{Erased: &eventv1.RequestErased{ErasureId: erasure.String()}}
+	return ev
+}
+
+func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {
+	return &eventv1.CallRequestEvent{
+		CallRequestId: r.ID.String(), WorkspaceId: r.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+	}
+}
+
+// Requested orders the call. It says the same however often it is published.
+func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	order := &eventv1.Requested{
+		ToE164: r.To, AgentId: r.AgentID.String(), ContactId: r.ContactID.String(), VariablesJson: r.Variables,
+		ScheduledFor: timestamppb.New(r.ScheduledFor), ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
+		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: timestamppb.New(r.QueuedAt),
+	}
+	if r.ExternalRef != nil {
+		order.ExternalRef = *r.ExternalRef
+	}
+	ev.Event = &eventv1.CallRequestEvent_Requested{Requested: order}
+	return ev
+}
+
+// Overdue orders the call again: it is still queued long after it was due. For a request that is not
+// queued it asks the dialer for the end of the request only.
+func (r *Request) Overdue(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.Requested(at)
+	ev.GetRequested().Overdue, ev.GetRequested().EndOnly = true, r.Status != RequestQueued
+	return ev
+}
+
+// Withdrawn says that the customer canceled the request before it was dialled.
+func (r *Request) Withdrawn(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
+	return ev
+}
+
+// Abandoned says that no request with this id exists or ever will.
+func Abandoned(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
+	return ev
+}

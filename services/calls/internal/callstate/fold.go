@@ -1,0 +1,135 @@
+package callstate
+
+import (
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
+)
+
+// Take applies the call of a dial event and returns whether anything changed. A version that was seen, an
+// earlier status and a second end change nothing. Statuses may be skipped. The first end counts with any
+// version: a dialer whose database lost its last commits counts again from an earlier version.
+func (c *Call) Take(news Call) bool {
+	ends := news.Status.Terminal() && !c.Status.Terminal()
+	if !ends && (news.Version <= c.Version || news.Status.rank() < c.Status.rank()) {
+		return false
+	}
+	if c.Status.Terminal() && news.Status != c.Status {
+		return false // terminal is final: the first end counts
+	}
+	c.Status, c.Version = news.Status, news.Version
+	c.From, c.To, c.AgentID, c.ContactID = news.From, news.To, news.AgentID, news.ContactID
+	c.HangupCause, c.Disposition = news.HangupCause, news.Disposition
+	c.QueuedAt, c.DialedAt, c.RingingAt = news.QueuedAt, news.DialedAt, news.RingingAt
+	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
+	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
+	c.BillableSeconds, c.Disclosure = news.BillableSeconds, news.Disclosure
+	if news.Outcome != nil && !c.Analysed {
+		c.Outcome = news.Outcome
+	}
+	if c.ErasedAt == nil {
+		c.RecordingKey = news.RecordingKey
+	}
+	return true
+}
+
+// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late reports that
+// call.completed was sent without it. No other event waits for the analysis.
+func (c *Call) Analyse(a Analysis) (changed, late bool) {
+	if c.Analysed {
+		return false, false
+	}
+	c.Analysed = true
+	if outcome := text(a.Outcome); outcome != nil {
+		c.Outcome = outcome
+	}
+	if c.ErasedAt == nil {
+		c.Summary, c.Transcript = a.Summary, a.Transcript
+	}
+	return true, c.Closed && c.Status == Completed
+}
+
+// Erase forgets what was said, once and for good.
+func (c *Call) Erase(at time.Time) (changed bool) {
+	if c.ErasedAt != nil {
+		return false
+	}
+	c.ErasedAt, c.Summary, c.Transcript, c.RecordingKey = &at, nil, nil, nil
+	return true
+}
+
+// Settle records what billing-wallet made of the hold, once: the amount captured, or nil when it was
+// released. late says that call.completed has gone out without the amount.
+func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
+	if c.ChargeSettled {
+		return false, false
+	}
+	c.ChargeSettled, c.Credits = true, amount
+	return true, c.Closed && amount != nil
+}
+
+// charged says whether there is no charge to wait for: it is known, or there will be none (an inbound call, no billable talk).
+func (c *Call) charged() bool {
+	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
+}
+
+// Announce says which public event the call owes now that it came from status before ("" for a
+// new call), and counts it; "" when none. call.completed waits side by side for the charge and the analysis,
+// each from when the end was learned: until both are in or due, CompletesAt says when to ask again.
+func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
+	if c.Closed {
+		return ""
+	}
+	if c.Status == Completed {
+		if c.EndLearnedAt == nil {
+			c.EndLearnedAt = &now
+		}
+		if due := c.completesAt(waits); now.Before(due) {
+			c.CompletesAt = &due
+			return ""
+		}
+		return c.emit(openapi.EventTypeCallCompleted)
+	}
+	if c.Status == before {
+		return ""
+	}
+	switch c.Status {
+	case Ringing:
+		return c.emit(openapi.EventTypeCallRinging)
+	case InProgress:
+		return c.emit(openapi.EventTypeCallAnswered)
+	case NoAnswer:
+		return c.emit(openapi.EventTypeCallNoAnswer)
+	case Busy:
+		return c.emit(openapi.EventTypeCallBusy)
+	case Failed, Canceled:
+		return c.emit(openapi.EventTypeCallFailed)
+	default: // initiated has no event
+		return ""
+	}
+}
+
+func (c *Call) emit(event openapi.EventType) openapi.EventType {
+	c.Sequence++
+	c.Closed, c.CompletesAt = c.Status.Terminal(), nil
+	return event
+}
+
+func (c *Call) completesAt(waits Waits) time.Time {
+	due := *c.EndLearnedAt
+	if !c.charged() {
+		due = later(due, c.EndLearnedAt.Add(waits.Charge))
+	}
+	if !c.Analysed {
+		due = later(due, c.EndLearnedAt.Add(waits.Analysis))
+	}
+	return due
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

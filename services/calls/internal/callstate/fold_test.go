@@ -1,0 +1,329 @@
+package callstate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
+)
+
+var start = time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC)
+
+func at(seconds int) *time.Time {
+	t := start.Add(time.Duration(seconds) * time.Second)
+	return &t
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// story is what the dialer tells of one call that somebody answered, fact by fact.
+func story(end Status) []Call {
+	request := uuid.MustParse("0190a000-0000-7000-8000-000000000001")
+	call := Call{
+		ID: uuid.MustParse("0190a000-0000-7000-8000-000000000002"), CallRequestID: &request, Direction: Outbound,
+		From: "+15005550006", To: "+14155550100", Status: Initiated, Version: 1, QueuedAt: at(0), DialedAt: at(1),
+	}
+	facts := []Call{call}
+	step := func(change func(*Call)) {
+		call.Version++
+		change(&call)
+		facts = append(facts, call)
+	}
+	step(func(c *Call) { c.Status, c.RingingAt = Ringing, at(2) })
+	if end == Completed {
+		step(func(c *Call) { c.Status, c.AnsweredAt, c.RingSeconds = InProgress, at(3), ptr(int32(1)) })
+	}
+	step(func(c *Call) {
+		c.Status, c.EndedAt, c.HangupCause = end, at(9), ptr("normal_clearing")
+		if end == Completed {
+			c.TalkSeconds, c.BillableSeconds = ptr(int32(6)), 6
+		}
+	})
+	return facts
+}
+
+func TestTake_MovesForwardOnly(t *testing.T) {
+	t.Parallel()
+	whole := story(Completed)
+	tests := []struct {
+		name  string
+		first Call
+		then  Call
+		want  Status
+	}{
+		{"each state follows the one before", whole[0], whole[1], Ringing},
+		{"ringing may be skipped", whole[0], whole[2], InProgress},
+		{"everything may be skipped", whole[0], whole[3], Completed},
+		{"a late ringing after the answer is history", whole[2], whole[1], InProgress},
+		{"a repeated fact changes nothing", whole[1], whole[1], Ringing},
+		{"a late dialing after the end is history", whole[3], whole[0], Completed},
+		{"a higher version cannot take a call back", whole[2], withVersion(whole[1], 9), InProgress},
+		{"the first end counts", whole[3], withVersion(story(Failed)[2], 9), Completed},
+		{"an end with a version that was seen", whole[2], withVersion(story(Failed)[2], 3), Failed},
+		{"an end with an earlier version", withVersion(whole[2], 1003), story(Failed)[2], Failed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			call := tt.first
+			call.Take(tt.then)
+			if call.Status != tt.want {
+				t.Errorf("status = %s, want %s", call.Status, tt.want)
+			}
+		})
+	}
+}
+
+func withVersion(c Call, version int64) Call {
+	c.Version = version
+	return c
+}
+
+// TestFold_AnyOrderSameCall delivers every fact twice and in any order: the call, its request and the number of terminal events come out the same.
+func TestFold_AnyOrderSameCall(t *testing.T) {
+	t.Parallel()
+	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
+	rapid.Check(t, func(t *rapid.T) {
+		end := rapid.SampledFrom([]Status{Completed, NoAnswer, Busy, Failed, Canceled}).Draw(t, "end")
+		type fact func(*world)
+		var facts []fact
+		for _, news := range story(end) {
+			facts = append(facts, func(w *world) { w.take(news) })
+		}
+		last := story(end)[len(story(end))-1]
+		if end == Completed {
+			analysis := withVersion(last, last.Version+1)
+			facts = append(facts,
+				func(w *world) {
+					w.analyse(analysis, Analysis{Outcome: "interested", Summary: []byte(`{"outcome":"interested"}`)})
+				},
+				func(w *world) { w.settle(ptr(money.Micro(5000))) })
+		} else {
+			facts = append(facts, func(w *world) { w.settle(nil) })
+		}
+		facts = append(facts, facts...)
+
+		inOrder, shuffled := newWorld(waits), newWorld(waits)
+		for _, f := range facts {
+			f(inOrder)
+		}
+		for _, f := range rapid.Permutation(facts).Draw(t, "order") {
+			f(shuffled)
+		}
+		if shuffled.terminal != 1 {
+			t.Fatalf("terminal events: shuffled.terminal = %v, want 1", shuffled.terminal)
+		}
+		if inOrder.terminal != 1 {
+			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
+		}
+		for _, w := range []*world{inOrder, shuffled} { // how many of the earlier events went out may differ
+			w.call.Sequence, w.call.EndLearnedAt = 0, nil
+		}
+		if diff := cmp.Diff(inOrder.call, shuffled.call); diff != "" {
+			t.Fatalf("calls differ (-in order +shuffled):\n%s", diff)
+		}
+		if diff := cmp.Diff(inOrder.request, shuffled.request); diff != "" {
+			t.Fatalf("requests differ (-in order +shuffled):\n%s", diff)
+		}
+	})
+}
+
+// world folds as the consumer does.
+type world struct {
+	waits    Waits
+	request  Request
+	call     *Call
+	terminal int
+}
+
+func newWorld(waits Waits) *world {
+	return &world{waits: waits, request: Request{Status: RequestQueued}}
+}
+
+func (w *world) take(news Call) {
+	w.request.Follow(&news, Ending{Code: "provider_unavailable"}, start)
+	before := Status("")
+	if w.call == nil {
+		w.call = &news
+		w.call.ChargeSettled, w.call.Credits = w.request.ChargeSettled, w.request.Credits
+	} else {
+		before = w.call.Status
+		w.call.Take(news)
+	}
+	w.announce(before)
+}
+
+func (w *world) analyse(news Call, a Analysis) {
+	w.take(news)
+	if changed, _ := w.call.Analyse(a); changed {
+		w.announce(w.call.Status)
+	}
+}
+
+func (w *world) settle(amount *money.Micro) {
+	w.request.Settle(amount)
+	if w.call != nil {
+		w.call.Settle(amount)
+		w.announce(w.call.Status)
+	}
+}
+
+func (w *world) announce(before Status) {
+	if w.call.Announce(before, start, w.waits) != "" && w.call.Closed {
+		w.terminal++
+	}
+}
+
+func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
+	t.Parallel()
+	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}
+	tests := []struct {
+		name                       string
+		charged, analysed, inbound bool
+		billable                   int32
+		wantAfter                  time.Duration // 0: at once
+	}{
+		{name: "both missing: as long as the longer wait", billable: 6, wantAfter: 10 * time.Second},
+		{name: "the charge is in: the analysis' wait", charged: true, billable: 6, wantAfter: 10 * time.Second},
+		{name: "the analysis is in: the charge's wait", analysed: true, billable: 6, wantAfter: 5 * time.Second},
+		{name: "both in: at once", charged: true, analysed: true, billable: 6},
+		{name: "nothing billable: no charge to wait for", analysed: true},
+		{name: "an inbound call is not charged", analysed: true, inbound: true, billable: 6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := Call{Status: Completed, BillableSeconds: tt.billable, ChargeSettled: tt.charged, Analysed: tt.analysed}
+			if !tt.inbound {
+				c.CallRequestID = ptr(uuid.New())
+			}
+			event := c.Announce(InProgress, start, waits)
+			if tt.wantAfter == 0 {
+				if event != openapi.EventTypeCallCompleted {
+					t.Fatalf("event = %v, want %v", event, openapi.EventTypeCallCompleted)
+				}
+				if !c.Closed {
+					t.Fatalf("event: c.Closed = false, want true")
+				}
+				if c.CompletesAt != nil {
+					t.Fatalf("event: c.CompletesAt = %v, want nil", c.CompletesAt)
+				}
+				if c.Sequence != 1 {
+					t.Fatalf("event: c.Sequence = %v, want 1", c.Sequence)
+				}
+				return
+			}
+			if event != "" {
+				t.Fatalf("event = %q, want \"\"", event)
+			}
+			if c.CompletesAt == nil {
+				t.Fatalf("event: c.CompletesAt = nil, want a value")
+			}
+			if !c.CompletesAt.Equal(start.Add(tt.wantAfter)) {
+				t.Fatalf("event: c.CompletesAt.Equal(start.Add(tt.wantAfter)) = false, want true")
+			}
+			if event = c.Announce(Completed, start.Add(tt.wantAfter-time.Nanosecond), waits); event != "" {
+				t.Errorf("before the deadline: event %q", event)
+			}
+			if event = c.Announce(Completed, start.Add(tt.wantAfter), waits); event != openapi.EventTypeCallCompleted {
+				t.Errorf("at the deadline: event %q, want call.completed", event)
+			}
+			if event = c.Announce(Completed, start.Add(time.Hour), waits); event != "" {
+				t.Errorf("after it went out: event %q, want none", event)
+			}
+		})
+	}
+}
+
+func TestAnnounce_OneEventAState(t *testing.T) {
+	t.Parallel()
+	want := map[Status]openapi.EventType{
+		Initiated: "", Ringing: openapi.EventTypeCallRinging, InProgress: openapi.EventTypeCallAnswered,
+		NoAnswer: openapi.EventTypeCallNoAnswer, Busy: openapi.EventTypeCallBusy,
+		Failed: openapi.EventTypeCallFailed, Canceled: openapi.EventTypeCallFailed,
+	}
+	for status, event := range want {
+		c := Call{Status: status}
+		if got := c.Announce("", start, Waits{}); got != event {
+			t.Errorf("%s: event %q, want %q", status, got, event)
+		}
+		if got := c.Announce(status, start, Waits{}); got != "" {
+			t.Errorf("%s again: event %q, want none", status, got)
+		}
+	}
+}
+
+func TestRequest_FollowsItsCall(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		status   Status
+		want     RequestStatus
+		wantCode string
+	}{
+		{Initiated, RequestDialing, ""},
+		{Ringing, RequestDialing, ""},
+		{InProgress, RequestDialing, ""},
+		{Completed, RequestCompleted, ""},
+		{NoAnswer, RequestCompleted, ""},
+		{Busy, RequestCompleted, ""},
+		{Failed, RequestFailed, "invalid_number"},
+		{Canceled, RequestFailed, "invalid_number"},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.status), func(t *testing.T) {
+			t.Parallel()
+			req := Request{Status: RequestQueued}
+			news := Call{ID: uuid.New(), Status: tt.status, DialedAt: at(1)}
+			if tt.status.Terminal() {
+				news.EndedAt = at(9)
+			}
+			req.Follow(&news, Ending{Code: "invalid_number", Detail: "The number is not assigned."}, *at(20))
+			if req.Status != tt.want {
+				t.Errorf("request: req.Status = %v, want %v", req.Status, tt.want)
+			}
+			if *req.CallID != news.ID {
+				t.Errorf("request: req.CallID = %v, want %v", *req.CallID, news.ID)
+			}
+			if !req.DialedAt.Equal(*at(1)) {
+				t.Errorf("request: req.DialedAt.Equal(*at(1)) = false, want true")
+			}
+			if tt.wantCode != "" && (req.ErrorCode == nil || *req.ErrorCode != tt.wantCode) {
+				t.Errorf("error_code = %v, want %s", req.ErrorCode, tt.wantCode)
+			}
+			if final := tt.want.Final(); final != (req.CompletedAt != nil) {
+				t.Errorf("completed_at: final = %v, want %v", final, req.CompletedAt != nil)
+			} else if final && !req.CompletedAt.Equal(*at(9)) {
+				t.Errorf("completed_at: req.CompletedAt = %v, want %v", req.CompletedAt, *at(9))
+			}
+		})
+	}
+}
+
+func TestRequest_FinalStaysFinal(t *testing.T) {
+	t.Parallel()
+	for _, final := range []RequestStatus{RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled} {
+		req := Request{Status: final}
+		steps := map[string]bool{
+			"Dial": req.Dial(1), "Release": req.Release(1), "Cancel": req.Cancel(start),
+			"Block": req.Block(Ending{Code: "x"}, start), "Fail": req.Fail(Ending{}, start),
+			"Follow": req.Follow(&Call{Status: Completed}, Ending{}, start),
+		}
+		for step, changed := range steps {
+			if changed {
+				t.Errorf("%s changed a %s request, want no change", step, final)
+			}
+		}
+		if req.Status != final {
+			t.Errorf("status = %s, want %s", req.Status, final)
+		}
+	}
+	dialing := Request{Status: RequestDialing}
+	if dialing.Cancel(start) {
+		t.Error("a request that is being dialled was canceled")
+	}
+}

@@ -1,0 +1,100 @@
+package callstate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
+)
+
+// FromDialer reads the call that a dial event carries. Outcome is set if the event is ended and the
+// conversation settled the outcome. An error means that the event breaks the contract and can never
+// be applied.
+func FromDialer(ev *eventv1.DialEvent) (Call, error) {
+	news := ev.GetCall()
+	c := Call{
+		Direction: news.GetDirection(), From: news.GetFrom(), To: news.GetToE164(), Status: Status(news.GetStatus()),
+		HangupCause: text(news.GetHangupCause()), Disposition: text(news.GetDisposition()),
+		QueuedAt: moment(news.GetQueuedAt()), DialedAt: moment(news.GetDialedAt()), RingingAt: moment(news.GetRingingAt()),
+		AnsweredAt: moment(news.GetAnsweredAt()), EndedAt: moment(news.GetEndedAt()),
+		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
+		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
+		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(news.GetDisclosure()),
+	}
+	var errs [5]error
+	c.ID, errs[0] = uuid.Parse(news.GetCallId())
+	c.WorkspaceID, errs[1] = uuid.Parse(ev.GetWorkspaceId())
+	c.AgentID, errs[2] = uuid.Parse(news.GetAgentId())
+	c.ContactID, errs[3] = optionalID(news.GetContactId())
+	c.CallRequestID, errs[4] = optionalID(ev.GetCallRequestId())
+	if err := errors.Join(errs[:]...); err != nil {
+		return Call{}, fmt.Errorf("read ids of call %q: %w", news.GetCallId(), err)
+	}
+	if !c.Status.Known() || (c.Direction != Inbound && c.Direction != Outbound) || c.Version < 1 {
+		return Call{}, fmt.Errorf("call %s has status %q, direction %q, version %d", c.ID, c.Status, c.Direction, c.Version)
+	}
+	return c, nil
+}
+
+// disclosure returns the disclosure's record as customers see it, or nil if the dialer has none.
+func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
+	if d == nil {
+		return nil
+	}
+	return &openapi.CallDisclosure{
+		Text:       strings.ReplaceAll(d.GetText(), "\x00", ""),
+		StartedAt:  openapi.TimestampOrNull(moment(d.GetStartedAt())),
+		FinishedAt: openapi.TimestampOrNull(moment(d.GetFinishedAt())),
+		CutAt:      openapi.TimestampOrNull(moment(d.GetCutAt())),
+	}
+}
+
+// AnalysisFrom reads an analysis; what is no JSON is an error, because no customer could be shown it.
+func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
+	a := Analysis{Outcome: ev.GetOutcome(), Summary: ev.GetSummaryJson(), Transcript: ev.GetTranscriptJson()}
+	for name, doc := range map[string][]byte{"summary": a.Summary, "transcript": a.Transcript} {
+		if len(doc) > 0 && (!json.Valid(doc) || !utf8.Valid(doc)) {
+			return Analysis{}, fmt.Errorf("the %s is no JSON", name)
+		}
+	}
+	if len(a.Summary) == 0 {
+		a.Summary = nil
+	}
+	if len(a.Transcript) == 0 {
+		a.Transcript = nil
+	}
+	return a, nil
+}
+
+// text is what the database can keep of a string; nil when there is none.
+func text(s string) *string {
+	s = strings.ReplaceAll(s, "\x00", "")
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func moment(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	at := t.AsTime()
+	return &at
+}
+
+func optionalID(s string) (*uuid.UUID, error) {
+	if s == "" {
+		return nil, nil //nolint:nilnil // an absent id is no fault
+	}
+	id, err := uuid.Parse(s)
+	return &id, err
+}

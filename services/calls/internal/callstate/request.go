@@ -1,0 +1,165 @@
+package callstate
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/money"
+)
+
+// RequestStatus is where a call request is (specification 3.1).
+type RequestStatus string
+
+// The states of a call request.
+const (
+	RequestQueued    RequestStatus = "queued"
+	RequestDialing   RequestStatus = "dialing"
+	RequestCompleted RequestStatus = "completed"
+	RequestBlocked   RequestStatus = "blocked"
+	RequestFailed    RequestStatus = "failed"
+	RequestCanceled  RequestStatus = "canceled"
+)
+
+// RequestStatuses lists every state, for the status filter.
+func RequestStatuses() []string {
+	return []string{
+		string(RequestQueued), string(RequestDialing), string(RequestCompleted), string(RequestBlocked),
+		string(RequestFailed), string(RequestCanceled),
+	}
+}
+
+// Final says whether the request has ended.
+func (s RequestStatus) Final() bool { return s != RequestQueued && s != RequestDialing }
+
+// Request is the order of one call.
+type Request struct {
+	ID                     uuid.UUID     `db:"id"`
+	WorkspaceID            uuid.UUID     `db:"workspace_id"`
+	Status                 RequestStatus `db:"status"`
+	CallID                 *uuid.UUID    `db:"call_id"`
+	To                     string        `db:"to_e164"`
+	AgentID                uuid.UUID     `db:"agent_id"`
+	ContactID              uuid.UUID     `db:"contact_id"`
+	Variables              []byte        `db:"variables"`
+	ExternalRef            *string       `db:"external_ref"`
+	ScheduledFor           time.Time     `db:"scheduled_for"`
+	ScheduleIfOutsideHours bool          `db:"schedule_if_outside_hours"`
+	// MaxCallSeconds is frozen in the hold.
+	MaxCallSeconds int32 `db:"max_call_seconds"`
+	// QueuedAt is when the request was accepted.
+	QueuedAt    time.Time  `db:"queued_at"`
+	ErrorCode   *string    `db:"error_code"`
+	ErrorDetail *string    `db:"error_detail"`
+	DialedAt    *time.Time `db:"dialed_at"`
+	CompletedAt *time.Time `db:"completed_at"`
+	UpdatedAt   time.Time  `db:"updated_at"`
+	// ChargeSettled and Credits are billing-wallet's news, kept here because they may overtake the call.
+	ChargeSettled bool         `db:"charge_settled"`
+	Credits       *money.Micro `db:"credits_micro"`
+	// Erasures is how often the number had been erased when this was allowed; ErasedAt, when the person was erased after it.
+	Erasures int64      `db:"erasures"`
+	ErasedAt *time.Time `db:"erased_at"`
+	// DialAttempt is the newest attempt of the dialer that an event named.
+	DialAttempt int32 `db:"dial_attempt"`
+	// Traceparent is the trace of the POST, for what is published long after it.
+	Traceparent string `db:"traceparent"`
+}
+
+// Ending is why a request ended without, or with a failed, call.
+type Ending struct {
+	Code   string
+	Detail string
+}
+
+// Dial notes that the dialer has fenced the request for an attempt. Attempt 0 is not counted: the event has the call of
+// the attempt. A late event of an attempt that was released changes nothing.
+func (r *Request) Dial(attempt int32) bool {
+	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
+		return false
+	}
+	changed := r.Status == RequestQueued || attempt > r.DialAttempt
+	r.Status, r.DialAttempt = RequestDialing, max(attempt, r.DialAttempt)
+	return changed
+}
+
+// Release queues the request again: the dialer released the fence of the attempt because no phone rang. A late event of
+// an older attempt changes nothing.
+func (r *Request) Release(attempt int32) bool {
+	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
+		return false
+	}
+	changed := r.Status == RequestDialing || attempt > r.DialAttempt
+	r.Status, r.DialAttempt = RequestQueued, attempt
+	return changed
+}
+
+// Move notes that the request waits for a later opening. A slot only ever moves forward, so an older or repeated
+// news changes nothing, whatever came between.
+func (r *Request) Move(to time.Time) bool {
+	if !to.After(r.ScheduledFor) {
+		return false
+	}
+	r.ScheduledFor = to
+	return true
+}
+
+// Block ends the request because a gate refused at dial time.
+func (r *Request) Block(why Ending, at time.Time) bool { return r.end(RequestBlocked, &why, at) }
+
+// Fail ends the request that never became a call.
+func (r *Request) Fail(why Ending, at time.Time) bool { return r.end(RequestFailed, &why, at) }
+
+// Cancel ends the request that the dialer let go of before it was dialled.
+func (r *Request) Cancel(at time.Time) bool {
+	return r.Status == RequestQueued && r.end(RequestCanceled, nil, at)
+}
+
+// Follow takes over what the request's call has become: completed, no_answer and busy complete it, a failed (or
+// canceled) call fails it with the dialer's code (contract.md §2).
+func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
+	if r.Status.Final() {
+		return false
+	}
+	changed := r.Dial(0)
+	if r.CallID == nil {
+		r.CallID, changed = &c.ID, true
+	}
+	if r.DialedAt == nil && c.DialedAt != nil {
+		r.DialedAt, changed = c.DialedAt, true
+	}
+	if c.EndedAt != nil {
+		at = *c.EndedAt
+	}
+	switch c.Status {
+	case Completed, NoAnswer, Busy:
+		return r.end(RequestCompleted, nil, at)
+	case Failed, Canceled:
+		return r.Fail(why, at)
+	default:
+		return changed
+	}
+}
+
+// Settle records the charge, once: nil when the hold was released.
+func (r *Request) Settle(amount *money.Micro) bool {
+	if r.ChargeSettled {
+		return false
+	}
+	r.ChargeSettled, r.Credits = true, amount
+	return true
+}
+
+func (r *Request) end(status RequestStatus, why *Ending, at time.Time) bool {
+	if r.Status.Final() {
+		return false
+	}
+	r.Status, r.CompletedAt = status, &at
+	if why != nil {
+		if why.Code == "" {
+			why.Code = "internal_error" // contract.md §2: what nobody named
+		}
+		r.ErrorCode, r.ErrorDetail = &why.Code, text(why.Detail)
+	}
+	return true
+}

@@ -1,0 +1,168 @@
+package callstate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/money"
+)
+
+// reached are the states that contract.md §2 lets a call be in next, ringing and the answer skipped or not.
+func reached(from Status) []Status {
+	ends := []Status{Completed, NoAnswer, Busy, Failed, Canceled}
+	switch from {
+	case "":
+		return append([]Status{Initiated, Ringing, InProgress}, ends...)
+	case Initiated:
+		return append([]Status{Ringing, InProgress}, ends...)
+	case Ringing:
+		return append([]Status{InProgress}, ends...)
+	case InProgress:
+		return ends
+	}
+	return nil
+}
+
+// Whatever is told of a call, in whatever order and however often, even what no dialer would tell: its states follow the contract, the
+// first end is final, and one event says so.
+func TestCall_NoNewsLeavesTheStates(t *testing.T) {
+	t.Parallel()
+	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}
+	all := []Status{Initiated, Ringing, InProgress, Completed, NoAnswer, Busy, Failed, Canceled}
+	rapid.Check(t, func(t *rapid.T) {
+		now, c := start, &Call{ID: uuid.New()}
+		if rapid.Bool().Draw(t, "outbound") {
+			c.CallRequestID = ptr(uuid.New())
+		}
+		var events []string
+		announce := func(before Status) {
+			sequence := c.Sequence
+			event := string(c.Announce(before, now, waits))
+			if event == "" {
+				if c.Sequence != sequence {
+					t.Fatalf("sequence went from %d to %d without an event", sequence, c.Sequence)
+				}
+				return
+			}
+			if events = append(events, event); c.Sequence != int32(len(events)) {
+				t.Fatalf("event %d, %s, has sequence %d", len(events), event, c.Sequence)
+			}
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			before := c.Status
+			switch rapid.SampledFrom([]string{"news", "news", "news", "analysis", "charge", "wait"}).Draw(t, "step") {
+			case "news":
+				news := Call{Status: rapid.SampledFrom(all).Draw(t, "status"), Version: rapid.Int64Range(1, 9).Draw(t, "version"), BillableSeconds: 6}
+				if c.Take(news); c.Status != before && !slices.Contains(reached(before), c.Status) {
+					t.Fatalf("%s became %s", before, c.Status)
+				}
+			case "analysis":
+				c.Analyse(Analysis{Outcome: "interested"})
+			case "charge":
+				c.Settle(ptr(money.Micro(5000)))
+			case "wait":
+				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second, 6 * time.Second}).Draw(t, "for"))
+			}
+			if c.Status == "" {
+				continue // nothing was told yet
+			}
+			announce(before)
+		}
+		if before := c.Status; before != "" {
+			now = now.Add(time.Hour)
+			announce(before)
+		}
+		terminal := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e == "call.ringing" || e == "call.answered" })
+		want := c.Status.Terminal()
+		if (len(terminal) == 1) != want {
+			t.Fatalf("terminal events in status %s = %v, want one: %v", c.Status, terminal, want)
+		}
+		if c.Closed != want {
+			t.Fatalf("c.Closed = %v, want %v", c.Closed, want)
+		}
+		if want && events[len(events)-1] != terminal[0] {
+			t.Fatalf("last event = %s, want the terminal one, %s", events[len(events)-1], terminal[0])
+		}
+		if slices.Sort(events); len(slices.Compact(slices.Clone(events))) != len(events) {
+			t.Fatalf("an event was sent twice: %s", strings.Join(events, ", "))
+		}
+	})
+}
+
+// nextOf are the states that contract.md §2 lets a request be in next; a call that was never heard of before may end at once.
+func nextOf(from RequestStatus) []RequestStatus {
+	return map[RequestStatus][]RequestStatus{
+		RequestQueued:  {RequestDialing, RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled},
+		RequestDialing: {RequestCompleted, RequestBlocked, RequestFailed},
+	}[from]
+}
+
+func TestRequest_NoNewsLeavesTheStates(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := Request{Status: RequestQueued, ScheduledFor: start}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			before, now := r, start.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "at"))*time.Second)
+			var changed bool
+			step := rapid.SampledFrom([]string{"dial", "move", "block", "fail", "cancel", "call", "call", "charge"}).Draw(t, "step")
+			switch step {
+			case "dial":
+				changed = r.Dial(0)
+			case "move":
+				changed = r.Move(now)
+			case "block":
+				changed = r.Block(Ending{Code: "recipient_dnd", Detail: "x"}, now)
+			case "fail":
+				changed = r.Fail(Ending{Code: rapid.SampledFrom([]string{"", "queue_expired"}).Draw(t, "code")}, now)
+			case "cancel":
+				changed = r.Cancel(now)
+			case "call":
+				status := rapid.SampledFrom(Statuses()).Draw(t, "status")
+				changed = r.Follow(&Call{ID: uuid.New(), Status: Status(status), DialedAt: &now}, Ending{Code: "invalid_number"}, now)
+			case "charge":
+				r.Settle(nil)
+			}
+			if r.Status != before.Status && (!changed || !slices.Contains(nextOf(before.Status), r.Status)) {
+				t.Fatalf("%s: %s became %s (changed %v)", step, before.Status, r.Status, changed)
+			}
+			if step == "cancel" && before.Status != RequestQueued && changed {
+				t.Fatalf("a %s request was canceled", before.Status)
+			}
+			if before.Status.Final() {
+				if r.CallID != before.CallID {
+					t.Fatalf("%s: call id of a %s request = %v, want %v", step, before.Status, r.CallID, before.CallID)
+				}
+				if r.CompletedAt != before.CompletedAt {
+					t.Fatalf("%s: completed_at of a %s request = %v, want %v", step, before.Status, r.CompletedAt, before.CompletedAt)
+				}
+				if r.ErrorCode != before.ErrorCode {
+					t.Fatalf("%s: error code of a %s request = %v, want %v", step, before.Status, r.ErrorCode, before.ErrorCode)
+				}
+				if r.DialedAt != before.DialedAt {
+					t.Fatalf("%s: dialed_at of a %s request = %v, want %v", step, before.Status, r.DialedAt, before.DialedAt)
+				}
+			}
+			if before.CallID != nil && *r.CallID != *before.CallID {
+				t.Fatalf("%s gave the request another call", step)
+			}
+			if r.ScheduledFor.Before(before.ScheduledFor) {
+				t.Fatalf("%s moved the request back", step)
+			}
+			hasCode := r.Status == RequestBlocked || r.Status == RequestFailed
+			if (r.CompletedAt != nil) != r.Status.Final() {
+				t.Fatalf("CompletedAt is set = %v, want %v", (r.CompletedAt != nil), r.Status.Final())
+			}
+			if (r.ErrorCode != nil) != hasCode {
+				t.Fatalf("ErrorCode is set = %v, want %v", (r.ErrorCode != nil), hasCode)
+			}
+			if hasCode && *r.ErrorCode == "" {
+				t.Fatalf("%s: error code of a %s request is empty", step, r.Status)
+			}
+		}
+	})
+}

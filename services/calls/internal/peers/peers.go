@@ -1,0 +1,107 @@
+// Package peers puts the questions of calls to its peers: contacts-compliance (pre-check), billing-wallet
+// (hold) and the dialer (withdraw). Each is idempotent by request id, so one that was not heard is asked once
+// more; a peer that does not answer in time is 503, never a guess.
+package peers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/settings"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
+)
+
+// patience is what a client that waits for its POST has left for one question.
+const patience = 2 * time.Second
+
+// Config says where the peers are.
+type Config struct {
+	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance"`
+	WalletURL   string `env:"WALLET_URL,required" help:"base URL of billing-wallet"`
+	DialerURL   string `env:"DIALER_URL,required" help:"base URL of the dialer"`
+}
+
+// Clients asks.
+type Clients struct {
+	// Patience bounds one question, its second try included: 2 s. It is set before the first is asked.
+	Patience time.Duration
+
+	contacts questionv1connect.PreCheckServiceClient
+	wallet   questionv1connect.HoldServiceClient
+	dialer   questionv1connect.WithdrawServiceClient
+	agents   settingsv1connect.SettingServiceClient
+}
+
+// New makes the clients; nothing is dialled yet.
+func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
+	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, fmt.Errorf("trace questions: %w", err)
+	}
+	client := serviceauth.Client()
+	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
+	return &Clients{
+		Patience: patience,
+		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
+		wallet:   questionv1connect.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
+		dialer:   questionv1connect.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
+		agents:   settingsv1connect.NewSettingServiceClient(client, cfg.DialerURL, as("dialer")),
+	}, nil
+}
+
+// PreCheck asks whether the number may be called, and who it is (question 2).
+func (p *Clients) PreCheck(ctx context.Context, q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	return ask(ctx, p.Patience, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
+}
+
+// Hold asks billing-wallet to hold the price of the longest call (question 3).
+func (p *Clients) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+	return ask(ctx, p.Patience, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
+}
+
+// Withdraw asks the dialer to let the request go (question 4).
+func (p *Clients) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
+}
+
+// ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
+// settings.Confirm for the error; subject begins its message.
+func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
+	return settings.Confirm(ctx, subject,
+		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
+			_, err := p.agents.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
+				Setting: &settingsv1.ApplySettingRequest_Agent{Agent: event},
+			}))
+			return err
+		}})
+}
+
+func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := question(ctx, connect.NewRequest(q))
+	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
+		answer, err = question(ctx, connect.NewRequest(q)) // it restarted, or the connection was an old one
+	}
+	if err == nil {
+		return answer.Msg, nil
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return nil, fmt.Errorf("ask %q: %w", peer, err) // ours to repair
+	default:
+		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 hides why
+		return nil, away(peer)
+	}
+}

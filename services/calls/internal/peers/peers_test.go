@@ -1,0 +1,93 @@
+package peers
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/proto/questionv1"
+)
+
+func peersAt(t *testing.T, peer http.HandlerFunc) *Clients {
+	t.Helper()
+	server := httptest.NewServer(peer)
+	t.Cleanup(server.Close)
+	keys, err := serviceauth.New("calls", serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers, err := New(Config{ContactsURL: server.URL, WalletURL: server.URL, DialerURL: server.URL}, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peers
+}
+
+func letGo(w http.ResponseWriter) {
+	body, _ := proto.Marshal(&questionv1.WithdrawResponse{Withdrawn: true})
+	w.Header().Set("Content-Type", "application/proto")
+	_, _ = w.Write(body)
+}
+
+func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	peers := peersAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(serviceauth.ServiceHeader) == "" {
+			t.Error("the question shows no token")
+		}
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler) // as a peer that is killed
+		}
+		letGo(w)
+	})
+	answer, err := peers.Withdraw(t.Context(), &questionv1.WithdrawRequest{})
+	if err != nil {
+		t.Fatalf("answer: %v", err)
+	}
+	if !answer.GetWithdrawn() {
+		t.Errorf("answer.GetWithdrawn() = false, want true")
+	}
+	if asked.Load() != 2 {
+		t.Errorf("answer: asked.Load() = %v, want 2", asked.Load())
+	}
+}
+
+func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
+	t.Cleanup(func() { close(ended) }) // before the server waits for its handlers
+	peers.Patience = 50 * time.Millisecond
+	_, err := peers.Hold(t.Context(), &questionv1.HoldRequest{})
+	var refusal *apierr.Error
+	if !errors.As(err, &refusal) {
+		t.Fatalf("err = %v, want a %T", err, refusal)
+	}
+	if refusal.Status != http.StatusServiceUnavailable {
+		t.Errorf("err: refusal.Status = %v, want %v", refusal.Status, http.StatusServiceUnavailable)
+	}
+	if refusal.RetryAfter == 0 {
+		t.Errorf("err: refusal.RetryAfter = 0, want more")
+	}
+}
+
+func TestAsk_RefusedTokenIsOurFault(t *testing.T) {
+	t.Parallel()
+	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	_, err := peers.PreCheck(t.Context(), &questionv1.PreCheckRequest{})
+	var refusal *apierr.Error
+	if err == nil {
+		t.Error("err: PreCheck = nil, want an error")
+	} else if errors.As(err, &refusal) {
+		t.Error("err: errors.As(err, &refusal) = true, want false")
+	}
+}

@@ -1,0 +1,232 @@
+package checks_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/checks"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+const (
+	california phone.Number = "+14155552671"
+	florida    phone.Number = "+13055551234"
+	paris      phone.Number = "+33123456789"
+	tollFree   phone.Number = "+18005551234"
+)
+
+// A stored decision, judged again from its own inputs, says the same: whatever rule decided it, at POST and at dial time.
+func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
+	for i := range 48 {
+		if i == 24 { // and by packs: consent, hours, holidays, caps
+			h.policy(t, `{"packs":["us","fr"]}`)
+			h.change(t, california, contacts.ConsentGranted)
+			h.change(t, florida, contacts.ConsentGranted)
+			h.change(t, paris, contacts.ConsentGranted)
+		}
+		ask := h.ask([]phone.Number{california, florida, paris, tollFree}[i/12], "")
+		ask.At, ask.Waits = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
+		_, _ = h.gating.PreCheck(t.Context(), ask)
+		if _, err := h.gating.Check(t.Context(), ask.Question, ask.Waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	everyRule(t, h)
+	replay(t, h)
+}
+
+// everyRule has each of the rules decide.
+func everyRule(t *testing.T, h house) {
+	t.Helper()
+	ask := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
+		a := h.ask(number, "")
+		a.At = at
+		if change != nil {
+			change(&a)
+		}
+		_, _ = h.gating.PreCheck(t.Context(), a)
+		if _, err := h.gating.Check(t.Context(), a.Question, a.Waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := h.change(t, "+14155550199", contacts.OptOut)
+	ask(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = other.ID })
+	ask(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = uuid.Must(uuid.NewV7()) })
+	ask("+14155550199", time.Time{}, nil)
+	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
+	ask("+14155550198", time.Time{}, nil)
+	ask("+14155550197", time.Time{}, nil)                                                           // consent is needed
+	ask(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil)                                 // a holiday
+	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)                                  // behind the pack
+	ask(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
+	h.change(t, tollFree, contacts.ConsentGranted)
+	ask(tollFree, time.Time{}, nil)
+	h.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
+	for range 5 {
+		ask(florida, time.Time{}, nil)
+	}
+	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
+	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // awake when California is not
+		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196", Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ask("+14155550196", time.Time{}, nil)
+}
+
+// replay judges every stored decision anew.
+func replay(t *testing.T, h house) {
+	t.Helper()
+	rows, err := h.pool.Query(t.Context(), "SELECT inputs, kind, result, rule, code, message, call_at FROM decisions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	results, rules := map[string]int{}, map[gate.Rule]int{}
+	for rows.Next() {
+		var facts gate.Facts
+		var kind, result, rule, code, message string
+		var at *time.Time
+		if err := rows.Scan(&facts, &kind, &result, &rule, &code, &message, &at); err != nil {
+			t.Fatal(err)
+		}
+		v := gate.Judge(facts)
+		if got := string(v.Result); got != result {
+			t.Errorf("v.Result = %v, want %v", got, result)
+		}
+		if got := string(v.Rule); got != rule {
+			t.Errorf("v.Rule = %v, want %v", got, rule)
+		}
+		if v.Code != code {
+			t.Errorf("v.Code = %v, want %v", v.Code, code)
+		}
+		if v.Message != message {
+			t.Errorf("v.Message = %v, want %v", v.Message, message)
+		}
+		if got := (at != nil); got != (v.Result != gate.Denied) {
+			t.Errorf("the next opening is set = %v, want %v", got, (v.Result != gate.Denied))
+		}
+		if at != nil && !at.Equal(v.At) {
+			t.Errorf("stored %s %s %q %v, judged again %+v", result, rule, message, at, v)
+		}
+		results[kind+" "+result]++
+		rules[v.Rule]++
+	}
+	for _, rule := range []gate.Rule{
+		gate.RuleNone, gate.RuleReference, gate.RuleDND, gate.RuleConsent, gate.RuleNeeded, gate.RuleZone, gate.RuleWindow, gate.RulePack, gate.RuleHoliday,
+		gate.RuleExpired, gate.RuleFrequency, gate.RuleNoOpening,
+	} {
+		if rules[rule] == 0 {
+			t.Errorf("no decision by the rule %q: %v", rule, rules)
+		}
+	}
+	if rows.Err() != nil {
+		t.Errorf("results seen: rows.Err() = %v, want nil; slices.Sorted(maps.Keys(results)) = %v",
+			rows.Err(), slices.Sorted(maps.Keys(results)))
+	} else if results["precheck open"]*results["precheck later"]*results["precheck closed"]*results["dial closed"] == 0 {
+		t.Errorf(`results = %v, want each result of a pre-check and a dial-time check at least once`,
+			slices.Sorted(maps.Keys(results)))
+	}
+}
+
+// What the preview says of an instant is what a POST for it is then told, by the same rule, and at the instant that it names as the next one the gate opens.
+func TestPreview_IsWhatAPostThenMeets(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	numbers := []phone.Number{california, florida, paris, tollFree, "+12075551234", "+18505551234", "+447911123456", "+61412345678", "+34612345678"}
+	policies := []string{
+		`null`, `{"window":{"start":"00:00","end":"24:00"}}`, `{"window":{"start":"22:30","end":"24:00","days":["sat","sun"]},"timezone":"Pacific/Chatham"}`,
+		`{"packs":["us","fr","gb"]}`, `{"packs":["us:service","au"]}`, `{"packs":["us:service"],"window":{"start":"11:00","end":"13:00"}}`,
+		`{"packs":["us"],"window":{"start":"05:00","end":"23:00"},"override":{"reason":"staff"}}`,
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		h := h
+		h.workspace = uuid.Must(uuid.NewV7())
+		h.policy(t, rapid.SampledFrom(policies).Draw(rt, "policy"))
+		number := rapid.SampledFrom(numbers).Draw(rt, "number")
+		if zone := rapid.SampledFrom([]string{"", "America/Denver", "Asia/Tokyo"}).Draw(rt, "zone"); zone != "" {
+			if _, _, err := h.store.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: number,
+				Metadata: contacts.Document{"time_zone": json.RawMessage(`"` + zone + `"`)}}); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted, contacts.ConsentWithdrawn}), 0, 3).Draw(rt, "history") {
+			h.change(t, number, kind)
+		}
+		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour + time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
+		p, err := h.gating.Preview(t.Context(), store.Question{WorkspaceID: h.workspace, Number: number}, at)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, waits := range []bool{false, true} {
+			ask := h.ask(number, "")
+			ask.At, ask.Waits = at, waits
+			allowed, err := h.gating.PreCheck(t.Context(), ask)
+			switch {
+			case p.Verdict.Result == gate.Open || lastMinute(p):
+				if err != nil {
+					rt.Fatalf("error = %v, want nil", err)
+				}
+				if !allowed.ScheduledFor.Equal(at) {
+					rt.Fatalf("allowed.ScheduledFor = %v, want %v; p.Verdict = %+v", allowed.ScheduledFor, at, p.Verdict)
+				}
+			case waits && p.Next != nil:
+				if err != nil {
+					rt.Fatalf("POST that waits, for %v: error = %v, want nil", at, err)
+				}
+				if !allowed.ScheduledFor.Equal(*p.Next) {
+					rt.Fatalf("POST that waits, for %v: allowed.ScheduledFor = %v, want %v", at, allowed.ScheduledFor, *p.Next)
+				}
+			case err == nil || err.Error() != p.Verdict.Code+": "+p.Verdict.Message:
+				rt.Fatalf("POST for %v: %v, the preview said %+v", at, err, p.Verdict)
+			}
+		}
+		if p.Next != nil { // at dial time the number can be called then
+			f := p.Facts
+			f.At = *p.Next
+			if v := gate.Judge(f); v.Result != gate.Open {
+				rt.Fatalf("the gate at %v, which the preview called the next opening: %+v", *p.Next, v)
+			}
+		}
+	})
+}
+
+// lastMinute says whether the preview is of a minute that is open itself and too short for a dial.
+func lastMinute(p checks.Preview) bool {
+	f := p.Facts
+	f.Stage = gate.PreCheck
+	return gate.Judge(f).Result == gate.Open
+}
+
+// A contact whose zone a newer build wrote and this one does not know may be asleep anywhere: their number's own zones are not enough.
+func TestCheck_AZoneThatThisBuildDoesNotKnowIsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`) // asks for zones
+	h.change(t, california, contacts.ConsentGranted)
+	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {
+		t.Fatal(err)
+	}
+	v, err := h.gating.Check(t.Context(), h.ask(california, "").Question, true)
+	if err != nil {
+		t.Fatalf("Check: error = %v", err)
+	}
+	if v.Result != gate.Denied {
+		t.Errorf("Check: v.Result = %v, want %v", v.Result, gate.Denied)
+	}
+	if v.Rule != gate.RuleZone {
+		t.Errorf("Check: v.Rule = %v, want %v", v.Rule, gate.RuleZone)
+	}
+}

@@ -1,0 +1,155 @@
+package consentchain_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+)
+
+func keys(t testing.TB, stand string, entries ...string) *consentchain.Keys {
+	t.Helper()
+	made, err := consentchain.NewKeys(entries, stand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func entry(id string, fill byte) string {
+	return id + "=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(fill), 32)))
+}
+
+func aRow() consentchain.Row {
+	number, contact, call, before, after, reason := "+15005550001", uuid.UUID{1}, uuid.UUID{2}, "unknown", "dnd", "asked"
+	at := time.Date(2026, 6, 15, 12, 0, 0, 123456000, time.UTC)
+	return consentchain.Row{WorkspaceID: uuid.UUID{3}, RecordedAt: at, ID: uuid.UUID{4}, Number: &number, ContactID: &contact, Kind: "opt_out", Source: "call", Actor: "call:x",
+		Reason: &reason, Evidence: json.RawMessage(`{"said": "no"}`), CallID: &call, Before: &before, After: &after, OccurredAt: at.Add(-time.Second)}
+}
+
+// What was signed once must be checked for years: the bytes never change.
+func TestSign_BytesArePinned(t *testing.T) {
+	t.Parallel()
+	k := keys(t, "", entry("k1", 'a'))
+	row, bare := aRow(), consentchain.Row{Kind: consentchain.Started}
+	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
+	head := k.Head(row.WorkspaceID, second)
+	for what, pair := range map[string][2]string{
+		"a row":                     {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
+		"the row behind it":         {hex.EncodeToString(second.MAC), "422578f8f25adfde5f87e411ad2c108216f57c7ceac600f58f6b87fd3e8e94a4"},
+		"the head":                  {hex.EncodeToString(head.Sum), "bbd5a14e0bbf3ff062f17e520d4a565726f4325cb58e65adde9bf5383c429ad2"},
+		"a start":                   {hex.EncodeToString(k.Start(row.WorkspaceID, second).Sum), "4bdbe7ee7f69bfab5682c9d7186564184dfc115abcbc539eabf6ca28d8ceb97b"},
+		"the key made from another": {signedBy(keys(t, "stand")), "signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is signed %s, was %s", what, pair[0], pair[1])
+		}
+	}
+	if row.Seq != 1 {
+		t.Errorf("row.Seq = %v, want 1", row.Seq)
+	}
+	if second.Seq != 2 {
+		t.Errorf("second.Seq = %v, want 2", second.Seq)
+	}
+	if row.KeyID != "k1" {
+		t.Errorf("row.KeyID = %v, want k1", row.KeyID)
+	}
+}
+
+func signedBy(k *consentchain.Keys) string {
+	row := aRow()
+	row.Sign(k, consentchain.Link{})
+	return row.KeyID + " " + hex.EncodeToString(row.MAC)
+}
+
+// walk checks rows with keys and answers what is wrong.
+func walk(k *consentchain.Keys, head consentchain.Mark, rows ...consentchain.Row) *consentchain.Break {
+	chain := consentchain.NewChain(uuid.UUID{3}, k, nil, consentchain.Link{})
+	for _, row := range rows {
+		chain.Next(row)
+	}
+	return chain.End(&head)
+}
+
+func TestKeys_TwoAtATimeForRotation(t *testing.T) {
+	t.Parallel()
+	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')), keys(t, "", entry("new", 'b'))
+	first, second := aRow(), aRow()
+	at := second.Sign(both, first.Sign(old, consentchain.Link{}))
+	head := both.Head(uuid.UUID{3}, at)
+	if first.KeyID != "old" {
+		t.Errorf(`first.KeyID = %q, want "old"`, first.KeyID)
+	} else if second.KeyID != "new" {
+		t.Errorf(`second.KeyID = %q, want "new"`, second.KeyID)
+	}
+	if broken := walk(both, head, first, second); broken != nil {
+		t.Errorf("with both keys: %v", broken)
+	}
+	broken := walk(fresh, head, first, second)
+	if broken == nil {
+		t.Fatalf("without the old key: %v, want the first row and the key's name", broken)
+	}
+	if broken.Seq != 1 {
+		t.Errorf("without the old key: broken.Seq = %v, want 1", broken.Seq)
+	}
+	if !strings.Contains(broken.Why, consentchain.ErrUnknownKey.Error()) {
+		t.Errorf("without the old key: %s does not contain %q", broken.Why, consentchain.ErrUnknownKey.Error())
+	}
+	if !strings.Contains(broken.String(), `"old"`) {
+		t.Errorf("without the old key: %s does not contain %q", broken.String(), `"old"`)
+	}
+	stood := keys(t, "stand")
+	first.Sign(stood, consentchain.Link{})
+	if broken := walk(keys(t, "stand", entry("new", 'b')), keys(t, "stand").Head(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
+		t.Errorf("what stood under the service's own key once there are others: %v", broken)
+	}
+	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="}, {entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
+		if _, err := consentchain.NewKeys(wrong, ""); err == nil {
+			t.Errorf("%q: NewKeys = nil, want an error", wrong)
+		} else if strings.Contains(err.Error(), "YWFh") {
+			t.Errorf(`%q: err = %q, want it without "YWFh"`, wrong, err.Error())
+		}
+	}
+	if err := both.CheckHead(uuid.UUID{4}, head); !errors.Is(err, consentchain.ErrForged) {
+		t.Errorf("a head under another workspace: %v", err)
+	}
+	if err := both.CheckStart(uuid.UUID{3}, head); !errors.Is(err, consentchain.ErrForged) {
+		t.Errorf("a head in place of a start: %v", err)
+	}
+}
+
+// No two rows are signed alike, wherever a field ends and the next begins.
+func TestSign_TwoRowsAreNeverTheSameBytes(t *testing.T) {
+	t.Parallel()
+	k := keys(t, "", entry("k", 'a'))
+	text := rapid.SampledFrom([]string{"", "a", "aa", "\x00", "null", "aaa"})
+	optional := func(rt *rapid.T, name string) *string {
+		if rapid.Bool().Draw(rt, name+"?") {
+			return nil
+		}
+		value := text.Draw(rt, name)
+		return &value
+	}
+	draw := func(rt *rapid.T, name string) consentchain.Row {
+		return consentchain.Row{Kind: text.Draw(rt, name+" kind"), Source: text.Draw(rt, name+" source"), Actor: text.Draw(rt, name+" actor"),
+			Number: optional(rt, name+" number"), Reason: optional(rt, name+" reason"), Before: optional(rt, name+" before"), After: optional(rt, name+" after")}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		one, other := draw(rt, "one"), draw(rt, "other")
+		show := func(r consentchain.Row) string { out, _ := json.Marshal(r); return string(out) }
+		same := show(one) == show(other)
+		one.Sign(k, consentchain.Link{})
+		other.Sign(k, consentchain.Link{})
+		if (hex.EncodeToString(one.MAC) == hex.EncodeToString(other.MAC)) != same {
+			rt.Fatalf("%s and %s: the same %t", show(one), show(other), same)
+		}
+	})
+}

@@ -1,0 +1,394 @@
+package consentlog_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/consentlog"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+const schema = "contacts_compliance"
+
+// rig is a database with two chains, which somebody with every right on it may break.
+type rig struct {
+	*testing.T
+	keys     *consentchain.Keys
+	store    *store.Store
+	archive  *store.Archive
+	super    *pgxpool.Pool
+	witness  *consentlog.HeadLog
+	log      string
+	ours     uuid.UUID
+	others   uuid.UUID
+	recorded int
+}
+
+func keys(t *testing.T, secret string) *consentchain.Keys {
+	t.Helper()
+	made, err := consentchain.NewKeys(nil, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	r := &rig{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), log: filepath.Join(t.TempDir(), "heads.log")}
+	r.store, r.archive = store.New(pool, r.keys), store.NewArchive(pool, r.keys)
+	r.witness = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry())
+	r.ours, r.others = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	reason := "asked by mail"
+	for _, workspace := range []uuid.UUID{r.ours, r.others} {
+		for n, kind := range []contacts.Kind{contacts.OptOut, contacts.ConsentGranted, contacts.OptOutRemoved, contacts.ConsentWithdrawn, contacts.OptOut} {
+			change := contacts.Change{WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555000%d", n%2)), Kind: kind, Source: "api", Actor: "operator:ann",
+				Reason: &reason, Evidence: json.RawMessage(`{"said": "no more"}`), OccurredAt: time.Date(2026, 6, 15, 12, 0, n, 0, time.UTC)}
+			if n == 4 {
+				change.CallID, change.Source = uuid.Must(uuid.NewV7()), contacts.SourceCall
+			}
+			r.record(change)
+		}
+	}
+	return r
+}
+
+func (r *rig) record(change contacts.Change) {
+	r.Helper()
+	if _, err := r.store.Record(r.Context(), change, store.CreateUnknown); err != nil {
+		r.Fatal(err)
+	}
+	r.recorded++
+}
+
+func (r *rig) write() {
+	r.Helper()
+	if err := r.witness.Write(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) verify() (string, error) {
+	r.Helper()
+	var out bytes.Buffer
+	err := consentlog.Verify(r.Context(), r.archive, r.keys, r.log, &out)
+	if err != nil && !errors.Is(err, consentlog.ErrBroken) {
+		r.Fatalf("verify: %v", err)
+	}
+	r.scripted(out.String(), err)
+	return out.String(), err
+}
+
+// scripted wants a script to be told the same, in one object.
+func (r *rig) scripted(text string, fault error) {
+	r.Helper()
+	var out bytes.Buffer
+	err := consentlog.Verify(service.ForScript(r.Context()), r.archive, r.keys, r.log, &out)
+	var told struct {
+		Chains, Rows, Waiting int
+		HeadLog               *struct{ Lines, Cut, Chains int } `json:"head_log"`
+		Broken                []string
+	}
+	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil {
+		r.Fatalf("json.Unmarshal: %v", fault)
+	} else if told.Broken == nil {
+		r.Fatalf("the report of a broken chain = nil, want a value; out.String() = %s", out.String())
+	}
+	head := "head log: none"
+	if told.HeadLog != nil {
+		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut,
+			told.HeadLog.Chains)
+	}
+	sum := fmt.Sprintf("consent records: %d rows in %d chains, %d rows from before", told.Rows, told.Chains, told.Waiting)
+	if !errors.Is(err, fault) {
+		r.Errorf("a script is told %s, %v, a person %s, %v", out.String(), err, text, fault)
+	}
+	if !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) {
+		r.Errorf("%s does not begin with %q", text, strings.Join(append(told.Broken, head), "\n"))
+	}
+	if !strings.Contains(text, sum) {
+		r.Errorf("%s does not contain %q", text, sum)
+	}
+}
+
+// whole wants nothing to be found.
+func (r *rig) whole() {
+	r.Helper()
+	if said, err := r.verify(); err != nil {
+		r.Fatalf("verify says of records that nobody touched:\n%s", said)
+	}
+}
+
+// broken wants the words to be said of our workspace.
+func (r *rig) broken(words string) {
+	r.Helper()
+	said, err := r.verify()
+	if err == nil {
+		r.Error("verify = nil, want an error")
+	} else if !strings.Contains(said, words) {
+		r.Errorf("verify: said = %q, want it to contain %q", said, words)
+	}
+}
+
+// person makes the contact of rows that a test signed itself.
+func (r *rig) person(workspace uuid.UUID, number, dnd string) {
+	r.Helper()
+	if _, err := r.super.Exec(r.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3, now())`,
+		workspace, number, dnd); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// do runs statements with every right; $1 is our workspace where one is asked for.
+func (r *rig) do(statements ...string) {
+	r.Helper()
+	for _, sql := range statements {
+		sql = strings.NewReplacer("$1", "'"+r.ours.String()+"'", "$2", "'"+r.others.String()+"'").Replace(sql)
+		if _, err := r.super.Exec(r.Context(), sql); err != nil {
+			r.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
+	t.Parallel()
+	const mine = ` WHERE workspace_id = $1`
+	for _, row := range []struct {
+		name  string
+		harm  []string
+		words string
+	}{
+		{"a row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`}, "row 3: is missing"},
+		{"the first row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 1`}, "row 1: is missing"},
+		{"a row deleted and the rest moved up", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = seq - 1` + mine + ` AND seq > 3`}, "row 3 ("},
+		{"two rows in the other order", []string{`UPDATE consent_records SET seq = 100` + mine + ` AND seq = 2`, `UPDATE consent_records SET seq = 2` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = 3` + mine + ` AND seq = 100`}, "row 2 ("},
+		{"a row put in", []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`, `UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
+			`INSERT INTO consent_records SELECT workspace_id, 3, recorded_at, gen_random_uuid(), phone_e164, contact_id, kind, source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 2`}, "row 3 ("},
+		{"a row put at the end", []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164, contact_id, 'opt_out_removed', source, actor, reason, evidence, NULL, 'dnd', 'clean', occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 5`}, "row 6 ("},
+		{"a row that stands twice", []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 4`}, "row 4 ("},
+		{"a row of another workspace in place of ours", []string{`DELETE FROM consent_records` + mine + ` AND seq = 2`, `UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, "row 2 ("},
+		{"the newest row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`}, "row 5: is missing"},
+		{"the newest row deleted and the head set back", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`,
+			`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE
+				h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, "row 5: is missing; the head log has 5"},
+		{"all of it deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
+			"row 1: is missing; the head log has 5"},
+		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
+		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start behind row 2"},
+		{"a row from before the chain made up", []string{`INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at)
+			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at
+				FROM consent_records` + mine + ` AND seq = 1`}, ": 1 records outside its chain"},
+		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
+		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "says withdrawn, and the contact is consented"},
+		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "says dnd, and the contact is unknown"},
+		{"consent that nobody gave", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "is consented, and no record says so"},
+		{"a key that nobody knows", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.write()
+			r.whole()
+			r.do(row.harm...)
+			r.broken(row.words)
+		})
+	}
+}
+
+// Every column of every row is covered by its signature, those that a later migration adds too.
+func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.write()
+	rows, err := r.super.Query(r.Context(), `SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'contacts_compliance' AND table_name = 'consent_records'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := map[string]string{}
+	var name, kind string
+	for rows.Next() {
+		if err := rows.Scan(&name, &kind); err != nil {
+			t.Fatal(err)
+		}
+		columns[name] = kind
+	}
+	if len(columns) != 17 {
+		t.Fatalf("%d columns: %v", len(columns), columns)
+	}
+	r.do(`CREATE TABLE kept AS TABLE consent_records`, `ALTER TABLE consent_records DROP CONSTRAINT consent_records_axis, DROP CONSTRAINT consent_records_many, DROP CONSTRAINT consent_records_kind`)
+	for column, kind := range columns {
+		other := map[string]string{
+			"uuid": `gen_random_uuid()`, "bigint": column + ` + 100`, "timestamp with time zone": column + ` + interval '1 microsecond'`,
+			"text": `coalesce(` + column + `, '') || 'x'`, "json": `'{"said":"no more"}'`, "bytea": `set_byte(` + column + `, 31, get_byte(` + column + `, 31) # 1)`,
+		}[kind]
+		r.do(`UPDATE consent_records SET ` + column + ` = ` + other + ` WHERE workspace_id = $1 AND seq = 4`)
+		r.broken("")
+		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
+		r.whole()
+	}
+	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} { // absent is not empty
+		r.do(`UPDATE consent_records SET ` + column + ` = NULL WHERE workspace_id = $1 AND seq = 5`)
+		r.broken("row 5 (")
+		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
+	}
+	r.whole()
+}
+
+// Who keeps copies of everything in the database may put back all of it as it once was: the head log knows better.
+func TestVerify_FindsAnEarlierStatePutBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.do(`CREATE TABLE old_records AS TABLE consent_records`, `CREATE TABLE old_heads AS TABLE consent_heads`)
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: "a"})
+	r.write()
+	r.whole()
+	r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`, `DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.broken("row 6: is missing; the head log has 6 rows")
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api", Actor: "a"}) // the service goes on from there
+	r.broken("row 6 (")
+	r.broken("differs from the row in the head log")
+}
+
+// A head of earlier, which its key did sign, beside the rows of today.
+func TestVerify_FindsAnEarlierHead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.do(`CREATE TABLE old_heads AS TABLE consent_heads`)
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: "a"})
+	r.write()
+	r.whole()
+	r.do(`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.broken("is not the head (5 rows)")
+}
+
+// Keys are changed while the service runs: what the old one signed is checked for as long as it is among them, and missed when it is not.
+func TestVerify_OverAChangeOfKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.write()
+	secret := func(n byte) string {
+		return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))
+	}
+	change := func(entries ...string) {
+		t.Helper()
+		made, err := consentchain.NewKeys(entries, "ours")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.keys = made
+		r.store, r.archive = store.New(r.super, made), store.NewArchive(r.super, made)
+		r.witness = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry())
+	}
+	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {
+		change(entries...)
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+		r.write()
+		r.whole()
+	}
+	change("two=" + secret(2))
+	r.broken(`row 6 (`)
+	r.broken(`key "one": signed under a key that is not configured`)
+	change("two="+secret(2), "one="+secret(9)) // another key under the old name
+	r.broken(`row 6 (`)
+}
+
+// A chain computed anew under a key of the attacker's, whatever it is called.
+func TestVerify_FindsAChainComputedAnew(t *testing.T) {
+	t.Parallel()
+	for _, put := range []string{"rows", "rows and head"} {
+		r := newRig(t)
+		rows, err := r.super.Query(r.Context(), `SELECT seq, mac, key_id FROM consent_records WHERE workspace_id = $1 ORDER BY seq`, r.ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		forger, at := keys(t, "another"), consentchain.Link{}
+		for rows.Next() {
+			row := consentchain.Row{WorkspaceID: r.ours, ID: uuid.Must(uuid.NewV7()), Kind: "opt_out_removed", Source: "api", Actor: "x", RecordedAt: time.Now(), OccurredAt: time.Now()}
+			var seq int64
+			var mac []byte
+			var key string
+			if err := rows.Scan(&seq, &mac, &key); err != nil {
+				t.Fatal(err)
+			}
+			at = row.Sign(forger, at)
+			if _, err := r.super.Exec(r.Context(), `UPDATE consent_records SET mac = $3, source = 'api', actor = 'x' WHERE workspace_id = $1 AND seq = $2`, r.ours, seq, row.MAC); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if put == "rows and head" {
+			mark := forger.Head(r.ours, at)
+			if _, err := r.super.Exec(r.Context(), `UPDATE consent_heads SET mac = $2, sum = $3 WHERE workspace_id = $1`, r.ours, mark.MAC, mark.Sum); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.log = ""
+		r.broken("row 1 (")
+	}
+}
+
+func TestVerify_FindsAHeadLogThatWasTouched(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for n := range 3 {
+		r.write()
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+	}
+	r.write()
+	r.whole()
+	whole, err := os.ReadFile(r.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(string(whole), "\n"), "\n")
+	if len(lines) != 5 {
+		t.Fatalf("%d lines, want one for each chain and one for each time that one grew:\n%s", len(lines), whole)
+	}
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(r.log, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(strings.Join(lines[:2], "") + strings.Join(lines[3:], ""))
+	r.broken("lines are missing")
+	put(lines[0] + lines[2] + lines[1] + lines[3] + lines[4])
+	r.broken("lines are missing, or stand elsewhere")
+	put(strings.Replace(string(whole), `"count":5`, `"count":4`, 1))
+	r.broken("not what was signed")
+	put(string(whole)[:len(whole)-40]) // the last line cut short by a crash is none
+	r.whole()
+	put(strings.Join(lines[2:], "")) // older files put away
+	r.whole()
+	if err := os.Remove(r.log); err != nil {
+		t.Fatal(err)
+	}
+	r.broken("is not there")
+	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry()) // a new process tells every head
+	if err := again.Write(r.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.whole()
+}

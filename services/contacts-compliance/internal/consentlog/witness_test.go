@@ -1,0 +1,75 @@
+package consentlog_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+)
+
+// A log that was moved away or emptied is begun with every chain, not with those alone that grow from then on.
+func TestWrite_ALogThatBeginsKnowsEveryChain(t *testing.T) {
+	t.Parallel()
+	for name, rotate := range map[string]func(log string) error{
+		"moved away": func(log string) error { return os.Rename(log, log+".1") },
+		"emptied":    func(log string) error { return os.Truncate(log, 0) },
+	} {
+		r := newRig(t)
+		r.write()
+		if err := rotate(r.log); err != nil {
+			t.Fatal(err)
+		}
+		r.write()
+		r.whole()
+		r.do(`DELETE FROM consent_records WHERE workspace_id = $1`, `DELETE FROM consent_heads WHERE workspace_id = $1`)
+		t.Log(name)
+		r.broken("row 1: is missing; the head log has 5 rows")
+	}
+}
+
+// Whoever rules the database can hide for a while that a chain moved; then its rows are missed in the log.
+func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.write()
+	hidden, at := uuid.Must(uuid.NewV7()), consentchain.Link{}
+	for n := range 2 {
+		number, id, before, after := "+15005550001", uuid.Must(uuid.NewV7()), "unknown", "dnd"
+		row := consentchain.Row{WorkspaceID: hidden, RecordedAt: time.Now().Add(-time.Duration(20-19*n) * time.Minute).Truncate(time.Microsecond), ID: uuid.Must(uuid.NewV7()), Number: &number, ContactID: &id,
+			Kind: "opt_out", Source: "api", Actor: "a", Before: &before, After: &after, OccurredAt: time.Now().Truncate(time.Microsecond)}
+		at = row.Sign(r.keys, at)
+		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at, key_id, mac)
+			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key, @mac)`, pg.Args{"ws": hidden, "seq": row.Seq, "recorded": row.RecordedAt,
+			"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID, "mac": row.MAC}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.person(hidden, "+15005550001", "dnd")
+	head := r.keys.Head(hidden, at)
+	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
+		t.Fatal(err)
+	}
+	r.do(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN NEW.moved_at := '2001-01-01'; RETURN NEW; END $f$`,
+		`CREATE TRIGGER hide BEFORE INSERT OR UPDATE ON consent_heads FOR EACH ROW EXECUTE FUNCTION hide()`)
+	r.write()
+	r.broken("row 1 (")
+	r.broken("the head log has 0 rows")
+	for range 30 { // half an hour
+		r.write()
+	}
+	r.whole()
+	for n := range 2 {
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+	}
+	for range 30 {
+		r.write()
+	}
+	r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`, `UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 5`)
+	r.broken("row 6: is missing; the head log has 7 rows")
+}

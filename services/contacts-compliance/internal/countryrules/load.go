@@ -1,0 +1,248 @@
+package countryrules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+// file is a pack as it is written.
+type file struct {
+	Pack        string               `json:"pack"`
+	Version     int                  `json:"version"`
+	CoversUntil window.Date          `json:"covers_until"`
+	Note        string               `json:"note"`
+	Countries   []string             `json:"countries"`
+	Calendars   map[string][]Holiday `json:"calendars"`
+	Rules       []row                `json:"rules"`
+}
+
+type row struct {
+	Region       string                    `json:"region"`
+	Purposes     []Purpose                 `json:"purposes"`
+	Hours        map[string][]window.Range `json:"hours"`
+	Holidays     string                    `json:"holidays"`
+	HolidayHours []window.Range            `json:"holiday_hours"`
+	Caps         []Cap                     `json:"caps"`
+	Consent      Consent                   `json:"consent"`
+	From         window.Date               `json:"from"`
+	Until        window.Date               `json:"until"`
+	Citation     string                    `json:"citation"`
+}
+
+// Load reads every .json file of a folder. An error lists all faults, each with its file, the place in it and what to write instead; then
+// there is no library.
+func Load(files fs.FS) (Library, error) {
+	l := Library{packs: map[string]Pack{}}
+	names, err := fs.Glob(files, "*.json")
+	if err != nil {
+		return l, fmt.Errorf("list packs: %w", err)
+	}
+	var faults []error
+	for _, name := range names {
+		p, found := read(files, name)
+		for _, fault := range found {
+			faults = append(faults, fmt.Errorf("%s: %w", name, fault))
+		}
+		l.packs[p.Name] = p
+	}
+	if _, ok := l.packs[Fallback]; !ok && len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("there is no %s.json: every workspace with packs needs it for the countries that they do not know", Fallback))
+	}
+	if len(faults) > 0 {
+		return Library{}, fmt.Errorf("read policy packs: %w", errors.Join(faults...))
+	}
+	return l, nil
+}
+
+func read(files fs.FS, name string) (Pack, []error) {
+	raw, err := fs.ReadFile(files, name)
+	if err != nil {
+		return Pack{}, []error{err}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	var f file
+	if err := decoder.Decode(&f); err != nil {
+		line := 1 + bytes.Count(raw[:min(int(decoder.InputOffset()), len(raw))], []byte("\n"))
+		return Pack{}, []error{fmt.Errorf("near line %d: %w", line, err)}
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Pack{}, []error{errors.New("something follows the pack's closing brace; one file holds one pack")}
+	}
+	return f.pack(strings.TrimSuffix(name, ".json"))
+}
+
+var (
+	country = regexp.MustCompile(`^[A-Z]{2}$`)
+	region  = regexp.MustCompile(`^[A-Z]{2}-[A-Z]{2}$`)
+)
+
+// pack checks a file and resolves its names.
+func (f file) pack(name string) (Pack, []error) {
+	var faults []error
+	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	switch {
+	case f.Pack != name:
+		say("pack: is %q; name it %q like its file", f.Pack, name)
+	case f.Version < 1:
+		say("version: must be 1 or more, and one more with every change")
+	case f.CoversUntil.IsZero():
+		say("covers_until: say the last day that was looked through, such as 2028-12-31; after it nothing is open")
+	case (len(f.Countries) == 0) != (name == Fallback):
+		say(`countries: list the pack's countries as ["US","PR"]; only %s has none`, Fallback)
+	}
+	for i, c := range f.Countries {
+		if !country.MatchString(c) {
+			say("countries[%d]: %q is no country code such as US", i, c)
+		}
+	}
+	for calendar, holidays := range f.Calendars {
+		for i, h := range holidays {
+			if err := h.fault(); err != nil {
+				say("calendars.%s[%d]: %w", calendar, i, err)
+			}
+		}
+	}
+	p := Pack{Name: f.Pack, Version: f.Version, Countries: f.Countries, CoversUntil: f.CoversUntil}
+	for i, r := range f.Rules {
+		rule, found := r.rule(f)
+		for _, fault := range found {
+			say("rules[%d].%w", i, fault)
+		}
+		p.Rules = append(p.Rules, rule)
+	}
+	for _, must := range []Purpose{Marketing, Service} {
+		if !p.hasBase(must) {
+			say("rules: none without a region is for %s; write one, or nothing would hold in most places", must)
+		}
+	}
+	for i, r := range p.Rules {
+		if r.Region == "" && (!r.From.IsZero() || !r.Until.IsZero()) && !p.endless(r) {
+			say("rules[%d]: holds for a time and no rule without a region holds for the rest; add one, or leave from and until out", i)
+		}
+	}
+	return p, faults
+}
+
+// endless says whether the rules for the whole of the countries that a purpose has follow each other without a gap.
+func (p Pack) endless(r Rule) bool {
+	day := window.Date{}
+	for {
+		next, held := window.Date{}, false
+		for _, other := range p.Rules {
+			if other.Region != "" || !slices.ContainsFunc(r.purposes, func(one Purpose) bool { return slices.Contains(other.purposes, one) }) || !other.Holds(day) {
+				continue
+			}
+			if other.Until.IsZero() {
+				return true
+			}
+			if held = true; next.Before(other.Until) {
+				next = other.Until
+			}
+		}
+		if !held {
+			return false
+		}
+		day = next
+	}
+}
+
+// rule checks a row and resolves its names.
+func (r row) rule(f file) (Rule, []error) {
+	var faults []error
+	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if r.Region != "" && (!region.MatchString(r.Region) || !slices.Contains(f.Countries, r.Region[:2])) {
+		say("region: %q is no region of the pack's countries, such as US-FL", r.Region)
+	}
+	if len(r.Purposes) == 0 {
+		say(`purposes: say what kind of call it is about, as ["marketing"]`)
+	}
+	for _, purpose := range r.Purposes {
+		if !slices.Contains(purposes(), purpose) {
+			say("purposes: %q is none of marketing, service, emergency", purpose)
+		}
+	}
+	if !slices.Contains([]Consent{NoConsent, Express, Written}, r.Consent) {
+		say("consent: %q is none of none, express, written", r.Consent)
+	}
+	if strings.TrimSpace(r.Citation) == "" {
+		say("citation: say what the rule rests on, or that it is our choice")
+	}
+	if !r.Until.IsZero() && !r.From.Before(r.Until) {
+		say("until: must be after from; it is the first day on which the rule holds no more")
+	}
+	for i, c := range r.Caps {
+		if c.Calls < 1 || c.Hours < 1 || c.Hours > 24*366 {
+			say(`caps[%d]: must be calls and hours, both 1 or more, as {"calls":3,"hours":24}`, i)
+		}
+	}
+	holidays, ok := f.Calendars[r.Holidays]
+	if r.Holidays != "" && !ok {
+		say("holidays: there is no calendar %q in this file", r.Holidays)
+	}
+	if len(r.HolidayHours) > 0 && r.Holidays == "" {
+		say("holiday_hours: name the holidays, or leave it out")
+	}
+	if err := ordered(r.HolidayHours); err != nil {
+		say("holiday_hours: %w", err)
+	}
+	week, err := week(r.Hours)
+	if err != nil {
+		say("hours: %w", err)
+	}
+	return Rule{
+		Pack: f.Pack, Version: f.Version, Region: r.Region, Week: week, Holidays: holidays, HolidayHours: r.HolidayHours, Caps: r.Caps,
+		Consent: r.Consent, From: r.From, Until: r.Until, CoversUntil: f.CoversUntil, Citation: r.Citation, purposes: r.Purposes,
+	}, faults
+}
+
+// week reads hours by day or span of days ("mon-fri"); each day must be said once.
+func week(hours map[string][]window.Range) (w Week, err error) {
+	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
+	said := [7]bool{}
+	for name, ranges := range hours {
+		first, last, span := strings.Cut(name, "-")
+		if !span {
+			last = first
+		}
+		from, to := slices.Index(monday, first), slices.Index(monday, last)
+		if from < 0 || to < from {
+			return w, fmt.Errorf(`%q is no day or span of days such as "sat" or "mon-fri"`, name)
+		}
+		if err := ordered(ranges); err != nil {
+			return w, fmt.Errorf("%s: %w", name, err)
+		}
+		for i := from; i <= to; i++ {
+			day := slices.Index(dayNames(), monday[i])
+			if said[day] {
+				return w, fmt.Errorf("%s is said twice", monday[i])
+			}
+			said[day], w[day] = true, ranges
+		}
+	}
+	for i, done := range said {
+		if !done {
+			return w, fmt.Errorf(`%s is missing; write "%s": [] for a day without calls`, dayNames()[i], dayNames()[i])
+		}
+	}
+	return w, nil
+}
+
+// ordered refuses ranges that overlap or are out of order.
+func ordered(ranges []window.Range) error {
+	for i, r := range ranges[min(1, len(ranges)):] {
+		if r.Start < ranges[i].End {
+			return fmt.Errorf("%s and %s overlap or are out of order", ranges[i], r)
+		}
+	}
+	return nil
+}

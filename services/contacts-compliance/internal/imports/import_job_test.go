@@ -1,0 +1,515 @@
+package imports_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/contacts-compliance/internal/consentchain"
+	"ringfence.dev/services/contacts-compliance/internal/consentlog"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/imports"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+const schema = "contacts_compliance"
+
+type rig struct {
+	*testing.T
+	pool      *pgxpool.Pool
+	keys      *consentchain.Keys
+	store     *store.Store
+	importing *imports.Importer
+	workspace uuid.UUID
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	keys, err := consentchain.NewKeys(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	st := store.New(pool, keys)
+	return &rig{T: t, pool: pool, keys: keys, store: st, importing: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
+}
+
+// start sends the file in pieces cut anywhere and starts it.
+func (r *rig) start(file string, pieces int) uuid.UUID {
+	r.Helper()
+	opened, err := r.store.OpenImport(r.Context(), r.workspace, "operator:ann", nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	size := len(file)/pieces + 1
+	for n := pieces; n > 0; n-- { // in any order
+		piece := file[min((n-1)*size, len(file)):min(n*size, len(file))]
+		if _, err := r.store.PutPart(r.Context(), r.workspace, opened.ID, n, []byte(piece)); err != nil {
+			r.Fatal(err)
+		}
+	}
+	if _, missing, err := r.store.StartImport(r.Context(), r.workspace, opened.ID); err != nil {
+		r.Fatalf("start: StartImport: %v", err)
+	} else if missing != 0 {
+		r.Fatalf("start: missing = %v, want 0", missing)
+	}
+	return opened.ID
+}
+
+func (r *rig) next() {
+	r.Helper()
+	if more, err := r.importing.Next(r.Context()); err != nil {
+		r.Fatalf("Next: %v", err)
+	} else if !more {
+		r.Fatal("Next: more = false, want true")
+	}
+}
+
+func (r *rig) read(id uuid.UUID) store.Import {
+	r.Helper()
+	known, err := r.store.Import(r.Context(), r.workspace, id)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return known
+}
+
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.Helper()
+	if err := r.pool.QueryRow(r.Context(), sql, args...).Scan(&n); err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
+func (r *rig) change(number phone.Number, kind contacts.Kind) {
+	r.Helper()
+	if _, err := r.store.Record(r.Context(), contacts.Change{WorkspaceID: r.workspace, Number: number, Kind: kind, Source: "api", Actor: "a"}, store.CreateUnknown); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) whole() {
+	r.Helper()
+	var out bytes.Buffer
+	if err := consentlog.Verify(r.Context(), store.NewArchive(r.pool, r.keys), r.keys, "", &out); err != nil {
+		r.Errorf("verify: %v\n%s", err, out.String())
+	}
+}
+
+func aList(numbers int) string {
+	var file strings.Builder
+	file.WriteString("name,phone_e164\n")
+	for n := range numbers {
+		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
+		if n%1000 == 0 {
+			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n) // twice, and one that is bad
+		}
+	}
+	return file.String()
+}
+
+const opted = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
+
+func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.change("+14150000007", contacts.OptOutRemoved) // clean before
+	file := aList(12_345)
+	id := r.start(file, 7)
+	r.next()
+	done := r.read(id)
+	sum := sha256.Sum256([]byte(file))
+	if done.Status != store.Done {
+		t.Errorf("import: done.Status = %v, want %v", done.Status, store.Done)
+	}
+	if done.Numbers != 12_345 {
+		t.Errorf("import: done.Numbers = %v, want 12_345", done.Numbers)
+	}
+	if done.Applied != 12_345 {
+		t.Errorf("import: done.Applied = %v, want 12_345", done.Applied)
+	}
+	if done.Bad != 13 {
+		t.Errorf("import: done.Bad = %v, want 13", done.Bad)
+	}
+	if done.Lines != 12_345+26+1 {
+		t.Errorf("import: done.Lines = %v, want %v", done.Lines, 12_345+26+1)
+	}
+	if got := *done.FileSHA256; got != hex.EncodeToString(sum[:]) {
+		t.Errorf("import: *done.FileSHA256 = %v, want %v", got, hex.EncodeToString(sum[:]))
+	}
+	if done.DoneAt == nil {
+		t.Fatalf("import = %+v", done)
+	}
+	var bad []imports.Bad
+	err := json.Unmarshal(done.BadRows, &bad)
+	if err != nil {
+		t.Fatalf("bad rows: error = %v", err)
+	}
+	if got := len(bad); got != 13 {
+		t.Fatalf("bad rows: length of bad = %v, want 13", got)
+	}
+	if bad[1].Line != 1006 {
+		t.Errorf("bad rows: bad[1].Line = %v, want 1006", bad[1].Line)
+	}
+	if bad[1].Value != "4155" {
+		t.Errorf("bad rows: bad[1].Value = %v, want 4155", bad[1].Value)
+	}
+	if bad[1].Reason == "" {
+		t.Errorf("bad rows = %s, %v", done.BadRows, err)
+	}
+	if n := r.count(opted, r.workspace); n != 12_345 {
+		t.Errorf("%d opted out", n)
+	}
+	for _, number := range []phone.Number{"+14150000007", "+14150012344"} {
+		records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
+		if err != nil {
+			t.Fatalf("error = %v", err)
+		}
+		if len(records) == 0 {
+			t.Fatalf("records of %s = %+v, %v, want the import's first", number, records, err)
+		}
+		if records[0].ID != *done.RecordID {
+			t.Errorf("records[0].ID = %v, want %v", records[0].ID, *done.RecordID)
+		}
+		if records[0].Source != "import" {
+			t.Errorf("records[0].Source = %v, want import", records[0].Source)
+		}
+		if records[0].Number != "" {
+			t.Errorf("records[0].Number = %v, want \"\"", records[0].Number)
+		}
+		if records[0].After != "dnd" {
+			t.Errorf("records[0].After = %v, want dnd", records[0].After)
+		}
+		if !strings.Contains(string(records[0].Evidence), *done.ListSHA256) {
+			t.Errorf("%s does not contain %q", string(records[0].Evidence), *done.ListSHA256)
+		}
+	}
+	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil {
+		t.Errorf("records of a number on no list: %v", err)
+	} else if len(records) != 0 {
+		t.Errorf("records of a number on no list: records = %v, want none", records)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`) + r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
+		t.Errorf("%d records and parts, want the removal before and the import's", n)
+	}
+	r.whole()
+
+	same := r.start(file, 3)
+	r.next()
+	again := r.read(same)
+	if again.Status != store.Done {
+		t.Errorf("the same file again: again.Status = %v, want %v", again.Status, store.Done)
+	}
+	if again.SameAs == nil {
+		t.Fatalf("the same file again = %+v, want it to change nothing", again)
+	}
+	if got := *again.SameAs; got != id {
+		t.Errorf("the same file again: *again.SameAs = %v, want %v", got, id)
+	}
+	if again.RecordID != nil {
+		t.Errorf("the same file again: again.RecordID = %v, want nil", again.RecordID)
+	}
+	r.change("+14150000007", contacts.OptOutRemoved)
+	once := r.start(file, 3)
+	r.next()
+	if again := r.read(once); again.RecordID == nil {
+		t.Error("the same file after a removal: again.RecordID = nil, want a value")
+	} else if got := r.count(opted, r.workspace); got != 12_345 {
+		t.Errorf("the same file after a removal: r.count(opted, r.workspace) = %v, want 12_345", got)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`); n != 4 {
+		t.Errorf("%d records, want two removals and two imports", n)
+	}
+	r.whole()
+	if more, err := r.importing.Next(t.Context()); err != nil {
+		t.Errorf("Next without work: %v", err)
+	} else if more {
+		t.Error("Next without work: more = true, want false")
+	}
+}
+
+// An import that is broken off anywhere, by a process that dies or loses its claim, ends as one that was not.
+func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(25_000), 5)
+	broken := 0
+	for pause := time.Millisecond; r.read(id).Status != store.Done; pause *= 2 { // each process runs twice as long
+		ctx, cancel := context.WithTimeout(t.Context(), pause)
+		if _, err := r.importing.Next(ctx); err != nil {
+			broken++
+		}
+		cancel()
+		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL WHERE status <> 'done'`); err != nil { // its time is up
+			t.Fatal(err)
+		}
+	}
+	done := r.read(id)
+	n := r.count(opted, r.workspace)
+	if n != 25_000 {
+		t.Errorf("%d opted out after %d breaks: n = %v, want 25_000", n, broken, n)
+	}
+	if done.Numbers != 25_000 {
+		t.Errorf("%d opted out after %d breaks: done.Numbers = %v, want 25_000", n, broken, done.Numbers)
+	}
+	if done.Applied != 25_000 {
+		t.Errorf("%d opted out after %d breaks: done.Applied = %v, want 25_000", n, broken, done.Applied)
+	}
+	if done.Bad != 25 {
+		t.Errorf("%d opted out after %d breaks: done.Bad = %v, want 25", n, broken, done.Bad)
+	}
+	if broken < 3 {
+		t.Errorf("%d opted out after %d breaks: %+v", n, broken, done)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`); n != 1 {
+		t.Errorf("%d records, want one", n)
+	}
+	list := sha256.New()
+	numbers, err := r.store.NumbersAfter(t.Context(), id, "", 30_000)
+	if err != nil {
+		t.Fatalf("error = %v", err)
+	}
+	if got := len(numbers); got != 25_000 {
+		t.Fatalf("length of numbers = %v, want 25_000", got)
+	}
+	if !slices.IsSorted(numbers) {
+		t.Fatalf("slices.IsSorted(numbers) = false, want true")
+	}
+	for _, number := range numbers {
+		list.Write([]byte(number + "\n"))
+	}
+	if *done.ListSHA256 != hex.EncodeToString(list.Sum(nil)) {
+		t.Error("the digest is not that of the list")
+	}
+	r.whole()
+}
+
+// The list is a part of the record: a number put in or taken out is found.
+func TestVerify_FindsAListThatWasTouched(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(10), 1)
+	r.next()
+	r.whole()
+	super := pgtest.Super(t, r.pool, schema)
+	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // who has every right does not meet what holds the service
+		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, harm := range [][2]string{
+		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`, `INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
+		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`, `DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
+		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``}, // a copy for the eye: the record counts
+	} {
+		do := func(sql string) {
+			t.Helper()
+			var args []any
+			if strings.Contains(sql, "$1") {
+				args = append(args, id)
+			}
+			if _, err := super.Exec(t.Context(), sql, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(harm[0])
+		var out bytes.Buffer
+		err := consentlog.Verify(t.Context(), store.NewArchive(r.pool, r.keys), r.keys, "", &out)
+		if found := strings.Contains(out.String(), "row 1 (") && err != nil; found != (harm[1] != "") {
+			t.Errorf("%s: %v\n%s", harm[0], err, out.String())
+		}
+		if harm[1] != "" {
+			do(harm[1])
+		}
+	}
+	r.whole()
+}
+
+func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(aList(10), 1)
+	mine, ok, err := r.store.ClaimImport(t.Context())
+	if err != nil {
+		t.Fatalf("ClaimImport: %v", err)
+	}
+	if !ok {
+		t.Fatal("ok = false, want true")
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Fatalf("claimed twice: ClaimImport: %v", err)
+	} else if ok {
+		t.Fatal("claimed twice: ok = true, want false")
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Fatalf("not claimed when its time was up: ClaimImport: %v", err)
+	} else if !ok {
+		t.Fatal("not claimed when its time was up: ok = false, want true")
+	}
+	err = r.store.ApplyNumbers(t.Context(), &mine, []string{"+14150000001"})
+	if err == nil {
+		t.Fatalf("ApplyNumbers = %v, %d opted out", err, r.count(opted, r.workspace))
+	}
+	if got := r.count(opted, r.workspace); got != 0 {
+		t.Errorf("ApplyNumbers: r.count(opted, r.workspace) = %v, want 0", got)
+	}
+	if mine.Applied != 0 {
+		t.Errorf("ApplyNumbers: mine.Applied = %v, want 0", mine.Applied)
+	}
+	sum := "x"
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	for deed, do := range map[string]func(context.Context, *store.Import) error{"Tend": r.store.Tend, "SettleList": r.store.SettleList, "FinishImport": r.store.FinishImport} {
+		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrLost) {
+			t.Errorf("%s = %v, want that the import is another's", deed, err)
+		}
+	}
+	if got := r.count(`SELECT count(*) FROM consent_records`); got != 0 {
+		t.Errorf("who lost the import wrote: r.count(`SELECT count(*) FROM consent_records`) = %v, want 0", got)
+	} else if got := r.read(mine.ID).Status; got != store.Reading {
+		t.Errorf("who lost the import wrote: r.read(mine.ID).Status = %v, want %v", got, store.Reading)
+	}
+	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrStarted { //nolint:errorlint // the very one
+		t.Errorf("a part after the start: %v", err)
+	}
+}
+
+// An import that takes longer to sum up, compare or finish than a claim lasts is not taken meanwhile: its worker tends it, and its last steps hold its row.
+func TestTend_KeepsTheImport(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(aList(10), 1)
+	mine, _, err := r.store.ClaimImport(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = now() - interval '1 second'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Tend(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Errorf("ClaimImport: %v", err)
+	} else if ok {
+		t.Error("ClaimImport: ok = true, want false")
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := r.pool.Begin(t.Context()) // FinishImport waits for the head of the chain
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE consent_heads IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	sum, done := consentchain.NewList().Hex(), make(chan error, 1)
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	go func() { done <- r.store.FinishImport(t.Context(), &mine) }()
+	for r.count(`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'consent_heads'::regclass`) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("nobody waits for the head")
+		}
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Errorf("ClaimImport: %v", err)
+	} else if ok {
+		t.Error("ClaimImport: ok = true, want false")
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	started := r.start(aList(1), 1)
+	opened, err := r.store.OpenImport(t.Context(), r.workspace, "operator:ann", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.PutPart(t.Context(), r.workspace, opened.ID, 1, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := r.store.PruneImports(t.Context(), time.Hour); err != nil {
+		t.Errorf("PruneImports: %v", err)
+	} else if gone != 0 {
+		t.Errorf("PruneImports: gone = %v, want 0", gone)
+	}
+	gone, err := r.store.PruneImports(t.Context(), 0)
+	if err != nil {
+		t.Fatalf("error = %v", err)
+	}
+	if gone != 1 {
+		t.Errorf("gone = %v, want 1", gone)
+	}
+	if got := r.count(`SELECT count(*) FROM opt_out_import_parts`); got != 1 {
+		t.Errorf("r.count(`SELECT count(*) FROM opt_out_import_parts`) = %v, want 1", got)
+	}
+	r.read(started)
+}
+
+// Who is made clean while an import runs is opted out when its record stands.
+func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(10), 1)
+	mine, _, err := r.store.ClaimImport(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := []string{"+14150000001", "+14150000002"}
+	if err := r.store.AddNumbers(t.Context(), &mine, numbers); err != nil {
+		t.Fatal(err)
+	}
+	list := consentchain.NewList()
+	for _, number := range numbers {
+		list.Add(number)
+	}
+	sum := list.Hex()
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	if err := r.store.SettleList(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.ApplyNumbers(t.Context(), &mine, numbers); err != nil {
+		t.Fatal(err)
+	}
+	r.change("+14150000002", contacts.OptOutRemoved)
+	r.change("+14150000003", contacts.OptOutRemoved) // on no list
+	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(opted, r.workspace); n != 2 {
+		t.Errorf("count: n = %v, want 2", n)
+	} else if got := r.read(id).Status; got != store.Done {
+		t.Errorf("count: r.read(id).Status = %v, want %v", got, store.Done)
+	}
+	r.whole()
+}

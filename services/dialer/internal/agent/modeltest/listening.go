@@ -1,0 +1,82 @@
+package modeltest
+
+// Voice detection of the fake: a frame is loud when its largest sample is; 60 ms of loud frames begin speech and 500 ms without one end it.
+const (
+	loudFrames  = 3
+	quietFrames = 25
+)
+
+func (c *conn) listen(audio []byte) {
+	peak := byte(0)
+	for _, b := range audio {
+		peak = max(peak, ^b&0x7f)
+	}
+	c.mu.Lock()
+	c.clock += len(audio) / 8
+	if peak >= 0x48 { // about 1 500 of 32 767
+		c.loud, c.quiet = c.loud+1, 0
+	} else {
+		c.quiet++
+		if c.quiet > 5 {
+			c.loud = 0
+		}
+	}
+	begins, ends := c.speech == "" && c.loud >= loudFrames, c.speech != "" && c.quiet >= quietFrames
+	if ends {
+		c.times++
+	}
+	n := c.times
+	c.mu.Unlock()
+	if begins {
+		c.startSpeech()
+	}
+	if ends {
+		c.stopSpeech(c.server.opts.Hears(n))
+	}
+}
+
+// startSpeech: somebody begins to speak, which interrupts the response under way if the session wants it so.
+func (c *conn) startSpeech() {
+	c.mu.Lock()
+	c.speech = c.id("item")
+	item, at, interrupt := c.speech, c.clock, c.detect.interrupt
+	c.mu.Unlock()
+	c.send("input_audio_buffer.speech_started", map[string]any{"audio_start_ms": at, "item_id": item})
+	if interrupt {
+		c.cancel()
+	}
+}
+
+// stopSpeech: the words are written down, and answered if the session wants it so.
+func (c *conn) stopSpeech(text string) {
+	c.mu.Lock()
+	item, at, create := c.speech, c.clock, c.detect.create
+	c.speech, c.heard = "", text
+	busy := c.active != nil
+	c.mu.Unlock()
+	c.send("input_audio_buffer.speech_stopped", map[string]any{"audio_end_ms": at, "item_id": item})
+	c.send("input_audio_buffer.committed", map[string]any{"item_id": item, "previous_item_id": nil})
+	said := map[string]any{"id": item, "object": "realtime.item", "type": "message", "role": "user", "status": "completed",
+		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}}}
+	c.send("conversation.item.added", map[string]any{"item": said, "previous_item_id": nil})
+	c.send("conversation.item.done", map[string]any{"item": said, "previous_item_id": nil})
+	if create && !busy {
+		c.make("", nil)
+	}
+	c.send("conversation.item.input_audio_transcription.completed", map[string]any{
+		"item_id": item, "content_index": 0, "transcript": text, "usage": map[string]any{"type": "duration", "seconds": 1},
+	})
+}
+
+// echoBack sends a frame back as it came.
+func (c *conn) echoBack(frame string) {
+	c.mu.Lock()
+	if c.echo == "" {
+		c.echo = c.id("item")
+		c.items[c.echo] = 0
+	}
+	c.items[c.echo] += 20
+	item := c.echo
+	c.mu.Unlock()
+	c.send("response.output_audio.delta", map[string]any{"response_id": "resp_echo", "item_id": item, "output_index": 0, "content_index": 0, "delta": frame})
+}

@@ -1,0 +1,190 @@
+// Package livetest is a server of OpenAI's Live protocol (GPT-Live) for tests and for the local
+// trial. It decodes what clients send with the types of openai-go and refuses what they do not
+// know. What the model hears and says is scripted.
+//
+// The server behaves as GPT-Live was measured to: it sends audio without a break, silence included,
+// and it stops speaking by itself when the person speaks. Its clock is the audio that it receives:
+// each 100 ms of input are answered with 100 ms of output. A test therefore decides how fast time
+// passes.
+
+package modeltest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+)
+
+// LiveReply is what the model does.
+type LiveReply struct {
+	// Text is spoken, with a sound of 40 ms per letter.
+	Text string
+	// Tool is called by the backend with Args, after Text was spoken.
+	Tool, Args string
+}
+
+// LiveOptions of a server.
+type LiveOptions struct {
+	// Key is the key that the server accepts. If empty, it accepts any.
+	Key string
+	// Hears returns the words of the nth time, from 1, that the person speaks. If nil, audio is only
+	// counted.
+	Hears func(n int) string
+	// Reply answers the person's words, a tool's output, or the content of session.instructions.append.
+	// If nil, the model says "Good day." to everything.
+	Reply func(heard string) LiveReply
+	// Refuse is the code of the error that answers session.start. If empty, the session starts.
+	Refuse string
+	// Unspoken is how many session.commentary.append events are accepted and then not spoken.
+	Unspoken int
+}
+
+// LiveServer is a running server.
+type LiveServer struct {
+	// URL begins with ws://.
+	URL  string
+	opts LiveOptions
+	http *httptest.Server
+
+	mu       sync.Mutex
+	sessions []*session
+	received []json.RawMessage
+	sent     []json.RawMessage
+}
+
+// NewLive starts a server on this machine.
+func NewLive(opts LiveOptions) *LiveServer {
+	s := UnstartedLive(opts)
+	s.http = httptest.NewServer(s)
+	s.URL = "ws" + strings.TrimPrefix(s.http.URL, "http") + Path
+	return s
+}
+
+// Path is the path of the sessions.
+const Path = "/v1/live/sessions"
+
+// UnstartedLive returns the handler only, for a server of the caller.
+func UnstartedLive(opts LiveOptions) *LiveServer {
+	if opts.Reply == nil {
+		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
+	}
+	return &LiveServer{opts: opts}
+}
+
+// QuotedLive returns the sentence that text asks to be said word for word, or nothing.
+func QuotedLive(text string) string {
+	var sentence string
+	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {
+		return sentence
+	}
+	return ""
+}
+
+// Close ends the server and its connections.
+func (s *LiveServer) Close() {
+	s.Cut()
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// Cut breaks every connection off, without a closing handshake.
+func (s *LiveServer) Cut() {
+	for _, one := range s.all() {
+		_ = one.ws.CloseNow()
+	}
+}
+
+// End ends every session with a reason, such as expired, as the server does by itself.
+func (s *LiveServer) End(reason string) {
+	for _, one := range s.all() {
+		one.close(reason)
+	}
+}
+
+// Fail sends an error event on every session.
+func (s *LiveServer) Fail(code string) {
+	for _, one := range s.all() {
+		one.refuse("", code, "")
+	}
+}
+
+// Inject sends a message as it is on every session.
+func (s *LiveServer) Inject(message []byte) {
+	for _, one := range s.all() {
+		one.write(message)
+	}
+}
+
+func (s *LiveServer) all() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sessions)
+}
+
+// Received returns the events of a type that clients sent, or all events if kind is empty. Of audio
+// it keeps the first hundred events.
+func (s *LiveServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
+
+// Sent returns the events of a type that the server sent, or all events if kind is empty. Of audio
+// it keeps the first hundred events.
+func (s *LiveServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
+
+func (s *LiveServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, message := range *from {
+		if kind == "" || typeOf(message) == kind {
+			found = append(found, message)
+		}
+	}
+	return found
+}
+
+func (s *LiveServer) keep(into *[]json.RawMessage, message []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(*into) < 4096 {
+		*into = append(*into, slices.Clone(message))
+	}
+}
+
+func typeOf(message []byte) string {
+	var head struct{ Type string }
+	_ = json.Unmarshal(message, &head)
+	return head.Type
+}
+
+// ServeHTTP serves one session.
+func (s *LiveServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); {
+	case s.opts.Key != "" && key != s.opts.Key:
+		http.Error(w, `{"error":{"code":"invalid_api_key"}}`, http.StatusUnauthorized)
+		return
+	case r.URL.Path != Path || r.URL.RawQuery != "":
+		http.Error(w, `{"error":{"code":"invalid_request"}}`, http.StatusBadRequest)
+		return
+	}
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = ws.CloseNow() }()
+	ws.SetReadLimit(16 << 20)
+	one := &session{server: s, ws: ws, unspoken: s.opts.Unspoken}
+	s.mu.Lock()
+	s.sessions = append(s.sessions, one)
+	s.mu.Unlock()
+	for {
+		_, message, err := ws.Read(context.Background())
+		if err != nil {
+			return
+		}
+		one.take(message)
+	}
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"sync"
+	"time"
+)
+
+// After calls a function once, later, unless it is stopped before: time.AfterFunc is one.
+type After func(wait time.Duration, do func()) (stop func() bool)
+
+// ScriptedOpener opens scripted sessions.
+type ScriptedOpener struct{ after After }
+
+// New makes sessions that wait by after.
+func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
+
+// Open is ready at once.
+func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
+	return &session{script: spec.Settings.Script, notice: spec.Notice != "", after: o.after, events: make(chan Event, 12)}, nil
+}
+
+// session plays its script: a tone, then nothing, then the end. It hears and does not answer.
+type session struct {
+	script Script
+	notice bool
+	after  After
+	events chan Event
+
+	mu    sync.Mutex
+	begun bool
+	ended bool
+	stop  func() bool
+}
+
+// tone is what the script says, and what is said when it is to say words: for so many milliseconds. notice stands for the words that the call is recorded.
+const (
+	tone, notice = "tone", "notice"
+	words        = 500
+)
+
+func (s *session) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun || s.ended {
+		return
+	}
+	s.begun = true
+	if s.notice && s.script.Speaks {
+		s.events <- Event{Kind: Audio, Item: notice, Audio: Tone(max(s.script.ToneHz, 1), words), Keep: true}
+		s.events <- Event{Kind: ItemDone, Item: notice}
+		s.events <- Event{Kind: Noticed, Item: notice}
+	}
+	s.play(s.script.ToneMillis, false)
+	if s.script.EndAfterMillis > 0 {
+		s.stop = s.after(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
+	}
+}
+
+// play queues a tone, of its own accord or as it was asked to; the queue has room for one and its end, and what does not fit is not said.
+func (s *session) play(millis int, asked bool) {
+	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
+		return
+	}
+	s.events <- Event{Kind: Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: asked, Asked: asked}
+	s.events <- Event{Kind: ItemDone, Item: tone}
+	s.events <- Event{Kind: TurnDone}
+}
+
+// Say stands for words: half a second of the tone.
+func (s *session) Say(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.play(words, true)
+	}
+}
+
+func (s *session) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	if s.stop != nil {
+		s.stop()
+	}
+	s.events <- Event{Kind: Closed}
+	close(s.events)
+}
+
+func (s *session) Events() <-chan Event               { return s.events }
+func (s *session) HearAudio([]byte)                   {}
+func (s *session) HearDigit(byte)                     {}
+func (s *session) Interrupted(string, time.Duration)  {}
+func (s *session) Played(string)                      {}
+func (s *session) ToolResult(string, json.RawMessage) {}
+
+// Tone is a sine of a quarter of full scale in mu-law.
+func Tone(hz, millis int) []byte {
+	audio := make([]byte, millis*BytesPerSecond/1000)
+	for i := range audio {
+		audio[i] = mulaw(int(8000 * math.Sin(2*math.Pi*float64(hz)*float64(i)/BytesPerSecond)))
+	}
+	return audio
+}
+
+// mulaw encodes one 16-bit sample (ITU-T G.711).
+func mulaw(sample int) byte {
+	const bias, clip = 0x84, 32635
+	sign := byte(0)
+	if sample < 0 {
+		sample, sign = -sample, 0x80
+	}
+	sample = min(sample, clip) + bias
+	exponent := 7
+	for mask := 0x4000; exponent > 0 && sample&mask == 0; mask >>= 1 {
+		exponent--
+	}
+	return ^(sign | byte(exponent)<<4 | byte(sample>>(exponent+3))&0x0f)
+}

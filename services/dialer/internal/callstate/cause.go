@@ -1,0 +1,130 @@
+package callstate
+
+import "ringfence.dev/services/dialer/internal/agent"
+
+// Cause is a Q.850 name of contract.md §2. It is an open enum: a name that is not listed here counts as a failure of the carrier.
+type Cause string
+
+// Causes that our own code speaks of.
+const (
+	NormalClearing         Cause = "normal_clearing"
+	UserBusy               Cause = "user_busy"
+	NoUserResponse         Cause = "no_user_response"
+	NoAnswer               Cause = "no_answer"
+	SubscriberAbsent       Cause = "subscriber_absent"
+	CallRejected           Cause = "call_rejected"
+	NumberChanged          Cause = "number_changed"
+	InvalidNumberFormat    Cause = "invalid_number_format"
+	FacilityRejected       Cause = "facility_rejected"
+	UnallocatedNumber      Cause = "unallocated_number"
+	NoRouteDestination     Cause = "no_route_destination"
+	NetworkOutOfOrder      Cause = "network_out_of_order"
+	RecoveryOnTimerExpire  Cause = "recovery_on_timer_expire"
+	IncompatibleDest       Cause = "incompatible_destination"
+	OriginatorCancel       Cause = "originator_cancel"
+	ProviderAuthFailed     Cause = "provider_auth_failed"
+	SpamBlocked            Cause = "spam_blocked"
+	DestinationOutOfOrder  Cause = "destination_out_of_order"
+	MediaTimeout           Cause = "media_timeout"
+	MaxDuration            Cause = "max_duration"
+	SilenceTimeout         Cause = "silence_timeout"
+	AgentError             Cause = "agent_error"
+	Unspecified            Cause = "unspecified"
+	NormalTemporaryFailure Cause = "normal_temporary_failure"
+	SwitchCongestion       Cause = "switch_congestion"
+)
+
+// Codes with which a failed call fails its request.
+const (
+	CodeInvalidNumber       = "invalid_number"
+	CodeProviderRejected    = "provider_rejected"
+	CodeProviderUnavailable = "provider_unavailable"
+	CodeAgentUnavailable    = "agent_unavailable"
+	CodeDialStateUnknown    = "dial_state_unknown"
+	CodeInternal            = "internal_error"
+)
+
+// OfTrunk says that a refusal with this cause is the trunk's own trouble, which every call would meet, and not about the number.
+func (c Cause) OfTrunk() bool {
+	switch c {
+	case NetworkOutOfOrder, SwitchCongestion, NormalTemporaryFailure, RecoveryOnTimerExpire, ProviderAuthFailed, Unspecified:
+		return true
+	}
+	return false
+}
+
+// Conversed says that only a call that was answered ends with this cause.
+func (c Cause) Conversed() bool {
+	switch c {
+	case NormalClearing, MaxDuration, SilenceTimeout:
+		return true
+	}
+	return false
+}
+
+// status is how a call that ended with this cause ended.
+func (c Cause) status(answered bool) Status {
+	if answered && c.Conversed() {
+		return Completed
+	}
+	if answered {
+		return Failed
+	}
+	switch c {
+	case UserBusy:
+		return Busy
+	case NoUserResponse, NoAnswer, SubscriberAbsent:
+		return Unanswered
+	case OriginatorCancel:
+		return Canceled
+	}
+	return Failed
+}
+
+// accountRefused is the detail of a call that a trunk refused, surely or probably because of the operator's account.
+const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
+	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
+
+// code is the request's error code and what the customer can do about it.
+func (c Cause) code() (code, detail string) {
+	switch c {
+	case NoRouteDestination:
+		return CodeInvalidNumber, "The operator's trunk redirected the call or has no route to the number; " +
+			"neither means that the number does not exist. Check the number, or ask your operator to check the trunk."
+	case UnallocatedNumber, InvalidNumberFormat, NumberChanged:
+		return CodeInvalidNumber, "The number does not exist or cannot be reached; check it before asking for another call."
+	case ProviderAuthFailed:
+		return CodeProviderRejected, accountRefused
+	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
+		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
+	case AgentError:
+		return CodeAgentUnavailable, "The agent failed during the call, which is not charged; ask for the call again."
+	case Unspecified:
+		return CodeInternal, "The call failed for a reason of ours; ask for it again."
+	}
+	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
+}
+
+// reached is the disposition of a call that ended so; a completed call is judged by its conversation instead.
+func (c Cause) reached(status Status) string {
+	switch status {
+	case Busy:
+		return "busy"
+	case Canceled:
+		return agent.ReachedAbandoned
+	case Unanswered:
+		if c == SubscriberAbsent {
+			return "unreachable"
+		}
+		return "no_answer"
+	}
+	switch c {
+	case UnallocatedNumber, InvalidNumberFormat, NumberChanged:
+		return "invalid_number"
+	case CallRejected, SpamBlocked:
+		return "rejected"
+	case AgentError, Unspecified, MaxDuration:
+		return "error"
+	}
+	return "unreachable"
+}

@@ -1,0 +1,90 @@
+package callstate
+
+import (
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// OptOut is the request of the person at the far end not to be called again. A call has at most one.
+type OptOut struct {
+	CallID      uuid.UUID `db:"call_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	PhoneE164   string    `db:"phone_e164"`
+	// Evidence is the person's own words. It is empty if they are not known.
+	Evidence string    `db:"evidence"`
+	HeardAt  time.Time `db:"heard_at"`
+}
+
+// maxEvidenceBytes limits the evidence of an opt-out.
+const maxEvidenceBytes = 1000
+
+// Evidence returns text in the form in which it is stored: valid UTF-8 without NUL, and at most
+// maxEvidenceBytes long.
+func Evidence(text string) string {
+	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
+	if len(text) > maxEvidenceBytes {
+		text = strings.ToValidUTF8(text[:maxEvidenceBytes], "")
+	}
+	return text
+}
+
+// Person returns the number of the far end. It is Anonymous if the caller withheld it.
+func (c *Call) Person() phone.Number {
+	if c.Direction == Inbound {
+		return phone.Number(c.From)
+	}
+	return phone.Number(c.To)
+}
+
+// RecordOptOut records that the person asked not to be called again. The opt-out is stored in the
+// transaction that stores the call. Only the first opt-out of a call counts. A caller who withheld
+// the number cannot be opted out.
+func (c *Call) RecordOptOut(evidence string, at time.Time) {
+	number, known := phone.Parse(string(c.Person()))
+	if !known || c.optOut != nil {
+		return
+	}
+	c.optOut = &OptOut{
+		CallID: c.CallID, WorkspaceID: c.WorkspaceID, PhoneE164: string(number), Evidence: Evidence(evidence), HeardAt: at,
+	}
+}
+
+// OptOut returns the opt-out that was recorded since the call was read, or nil.
+func (c *Call) OptOut() *OptOut { return c.optOut }
+
+// settleOutcome stores the outcome of the conversation. It is the only code that does so. The outcome
+// opted_out therefore always records an opt-out, whether a tool, the end of the call or the summary
+// gave it.
+func (c *Call) settleOutcome(outcome string, at time.Time) {
+	c.Outcome = outcome
+	if outcome == agent.OutcomeOptedOut {
+		c.RecordOptOut(c.lastWords(at))
+	}
+}
+
+// settledOutcome returns the outcome that the conversation itself settled. It is empty if only the
+// summary can give one, and for a call that was not answered.
+func (c *Call) settledOutcome() string {
+	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
+		return ""
+	}
+	return c.Outcome
+}
+
+// lastWords returns what the person said last and when, or at if that is not known.
+func (c *Call) lastWords(at time.Time) (string, time.Time) {
+	if c.Erased {
+		return "", at
+	}
+	for i := len(c.Turns) - 1; i >= 0; i-- {
+		if turn := c.Turns[i]; turn.Role == agent.RolePerson {
+			return turn.Text, turn.At
+		}
+	}
+	return "", at
+}

@@ -1,0 +1,57 @@
+package callstate_test
+
+import (
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// TestEnd_EndedHasTheSettledOutcome covers the outcome in the ended event. The calls service needs
+// it there, because the summary can be late.
+func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
+	t.Parallel()
+	judged := func(outcome string) *agent.Judgement {
+		return &agent.Judgement{Outcome: outcome, Reached: agent.ReachedHuman}
+	}
+	tests := []struct {
+		name   string
+		words  string // heard by the scripted agent
+		cause  callstate.Cause
+		judged *agent.Judgement
+		want   string
+	}{
+		{name: "opted out", cause: callstate.NormalClearing, judged: judged(agent.OutcomeOptedOut), want: agent.OutcomeOptedOut},
+		{
+			name: "callback", cause: callstate.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
+			want: agent.OutcomeCallbackRequested,
+		},
+		{
+			name: "no conversation", cause: callstate.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
+			want: agent.OutcomeNoConversation,
+		},
+		{name: "left to the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
+		{
+			name: "failed call", cause: callstate.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
+			want: agent.OutcomeOptedOut,
+		},
+		{name: "scripted agent", words: "Never call me again.", cause: callstate.NormalClearing, want: agent.OutcomeOptedOut},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := outbound()
+			c.Initiate(at(0))
+			c.Answer(at(1))
+			if test.words != "" {
+				c.Hear(test.words, at(2))
+			}
+			c.End(callstate.End{At: at(3), Cause: test.cause, Judged: test.judged, Zone: at(0).Location()})
+			for _, f := range c.Facts() {
+				if ended := f.Event.GetEnded(); ended != nil && ended.GetOutcome() != test.want {
+					t.Errorf("outcome of ended = %q, want %q", ended.GetOutcome(), test.want)
+				}
+			}
+		})
+	}
+}

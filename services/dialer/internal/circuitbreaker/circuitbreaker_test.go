@@ -1,0 +1,81 @@
+package circuitbreaker_test
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+)
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := circuitbreaker.New(3, time.Second)
+	state := func(want circuitbreaker.State) {
+		t.Helper()
+		if got := b.State(); got != want {
+			t.Fatalf("state = %s, want %s", got, want)
+		}
+	}
+	b.Failed(now, false)
+	b.Failed(now, false)
+	b.Succeeded() // in a row counts
+	b.Failed(now, false)
+	b.Failed(now, false)
+	state(circuitbreaker.Closed)
+	if !b.Failed(now, false) {
+		t.Error("the third failure in a row did not open the circuit")
+	}
+	if _, ok := b.Allow(); ok {
+		t.Error("Allow: ok = true, want false")
+	} else if got := b.Rest(now); got != time.Second {
+		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
+	}
+	b.Succeeded() // of a call from before
+	state(circuitbreaker.Open)
+	b.Try(now) // too early
+	state(circuitbreaker.Open)
+	now = now.Add(time.Second)
+	b.Absent(now)
+	if b.Rest(now) != time.Second {
+		t.Errorf("rests %s after nobody was there", b.Rest(now))
+	}
+	now = now.Add(time.Second)
+	b.Try(now)
+	state(circuitbreaker.HalfOpen)
+	switch probe, ok := b.Allow(); {
+	case !probe:
+		t.Error("probe = false, want true")
+	case !ok:
+		t.Error("ok = false, want true")
+	case !b.Probing():
+		t.Error("b.Probing() = false, want true")
+	}
+	if _, ok := b.Allow(); ok {
+		t.Error("a half-open circuit let a second probe through")
+	}
+	b.Unasked()
+	if _, ok := b.Allow(); !ok {
+		t.Error("after a probe that asked nobody there was no other")
+	}
+	for want := 2 * time.Second; want <= 64*time.Second; want *= 2 {
+		if !b.Failed(now, false) {
+			t.Error("a probe that failed did not open the circuit")
+		}
+		if got := b.Rest(now); got != min(want, 32*time.Second) {
+			t.Errorf("rests %s, want %s", got, want)
+		}
+		now = now.Add(b.Rest(now))
+		b.Try(now)
+		b.Allow()
+	}
+	if !b.Succeeded() {
+		t.Error("a probe that succeeded did not close the circuit")
+	}
+	state(circuitbreaker.Closed)
+	if b.Failed(now, true); b.State() != circuitbreaker.Open {
+		t.Errorf("a circuit without a listener: b.State() = %v, want %v", b.State(), circuitbreaker.Open)
+	} else if got := b.Rest(now); got != time.Second {
+		t.Errorf("a circuit without a listener: b.Rest(now) = %v, want %v", got, time.Second)
+	}
+}

@@ -1,0 +1,195 @@
+package conversation_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/conversation"
+	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// BenchmarkTalks holds one conversation with a model at RINGFENCE_TALK_MODEL (ws://…) for each phone of RINGFENCE_TALK_PHONES, for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING,
+// and reports the CPU of this process alone. When each phone was answered, in ns since 1970, goes to the file RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs
+// it; -test.benchtime is 1x.
+func BenchmarkTalks(b *testing.B) {
+	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
+	window, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_FOR"))
+	if len(phones) == 0 || err != nil {
+		b.Skip("no phones to talk to: `make bench ARGS='-only bridge'` starts some")
+	}
+	settling, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_SETTLING"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	metrics := prometheus.NewRegistry()
+	streams, err := media.New(media.Settings{Bind: loopback}, metrics)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error)
+	go func() { ended <- streams.Run(ctx) }()
+	model := realtime.New(realtime.Config{URL: os.Getenv("RINGFENCE_TALK_MODEL"), Key: "bench", Model: "echo"}, ssrf.New(nil), nil)
+	talks := conversation.NewSIPCalls(hours(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`), noKeys{}, streams, loopback,
+		map[string]agent.Opener{agent.Realtime: model}, nil)
+	all, answers := make([]sipcarrier.Talk, len(phones)), make([]int64, len(phones))
+	for i, phone := range phones {
+		all[i] = ring(b, talks)
+		answers[i] = time.Now().UnixNano()
+		pickUp(b, all[i], phone)
+		time.Sleep(10 * time.Millisecond) // a hundred calls a second
+	}
+	time.Sleep(settling)
+	before := late(b, metrics)
+	begun, spent := time.Now(), cpuTime(b)
+	for b.Loop() {
+		time.Sleep(window)
+	}
+	spent, took := cpuTime(b)-spent, time.Since(begun)
+	after := late(b, metrics)
+	goroutines := runtime.NumGoroutine()
+	lost := counted(b, metrics, "ringfence_dialer_rtp_lost_packets_total")
+	unsent := counted(b, metrics, "ringfence_dialer_rtp_unsent_packets_total") + counted(b, metrics, "ringfence_dialer_rtp_skipped_frames_total")
+	var ending sync.WaitGroup
+	for _, one := range all {
+		ending.Go(func() { one.End() })
+	}
+	ending.Wait()
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	text, err := json.Marshal(answers)
+	if err == nil {
+		err = os.WriteFile(os.Getenv("RINGFENCE_TALK_ANSWERS"), text, 0o600)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for bound, n := range before {
+		after[bound] -= n
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(100*spent.Seconds()/took.Seconds(), "cpu-%")
+	b.ReportMetric(100*spent.Seconds()/took.Seconds()*100/float64(len(all)), "cpu-%-per-100")
+	b.ReportMetric(quantile(after, 0.5), "late-p50-ms")
+	b.ReportMetric(quantile(after, 0.99), "late-p99-ms")
+	b.ReportMetric(lost, "lost")
+	b.ReportMetric(unsent, "unsent")
+	b.ReportMetric(float64(goroutines), "goroutines")
+}
+
+// hours are orders of calls that may take long.
+type hours string
+
+func (o hours) Order(context.Context, uuid.UUID) (store.Order, error) {
+	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
+}
+
+// ring begins a talk and waits until its agent was reached.
+func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
+	b.Helper()
+	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	if err := talk.Ready(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return talk
+}
+
+func pickUp(b *testing.B, talk sipcarrier.Talk, phone string) {
+	b.Helper()
+	address := netip.MustParseAddrPort(phone)
+	answer, _, err := sdp.NewSession(7, sdp.Local{Address: address.Addr(), Port: address.Port()}).Answer(talk.Offer(), sdp.Both)
+	if err == nil {
+		err = talk.Answer(answer, sipcarrier.Told{Over: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float64) {
+	b.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, family := range families {
+		for _, one := range family.GetMetric() {
+			if family.GetName() == name {
+				sum += one.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// late are how many packets were sent at most so late, in seconds.
+func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
+	b.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	counts := map[float64]float64{}
+	for _, family := range families {
+		for _, one := range family.GetMetric() {
+			for _, bucket := range one.GetHistogram().GetBucket() {
+				counts[bucket.GetUpperBound()] += float64(bucket.GetCumulativeCount())
+			}
+		}
+	}
+	return counts
+}
+
+// quantile reads cumulative counts, evenly within a bucket, in ms.
+func quantile(counts map[float64]float64, q float64) float64 {
+	bounds := slices.Sorted(maps.Keys(counts))
+	if len(bounds) == 0 {
+		return 0
+	}
+	rank, low, below := q*counts[bounds[len(bounds)-1]], 0.0, 0.0
+	for _, bound := range bounds {
+		if n := counts[bound]; n >= rank && n > below {
+			return 1000 * (low + (bound-low)*(rank-below)/(n-below))
+		}
+		low, below = bound, counts[bound]
+	}
+	return 1000 * low
+}

@@ -1,0 +1,356 @@
+// Package conversation runs one conversation: it connects the audio of a call with the session of an agent. It queues the
+// agent's audio and records which part was sent, writes the transcript, limits the duration, handles answering machines
+// and executes the agent's tools. It stores nothing and does not depend on a carrier or on an agent's protocol. The
+// result is returned when the conversation ends.
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// Settings of a conversation.
+type Settings struct {
+	Agent agent.Settings
+	// Longest bounds the conversation. It is at most the longest session of the agent's kind, which
+	// is also the bound if it is zero.
+	Longest time.Duration
+	// Zone is the time zone of the person. If nil, it is UTC.
+	Zone *time.Location
+	// Disclosure is the text that the agent was asked to say first: the disclosure and the notice of a
+	// recording. It is empty if there is none.
+	Disclosure string
+	// Noticed is called once, when the last frame of the recording notice was sent. Objected is
+	// called once, if the person does not want to be recorded, before the agent speaks again. Both
+	// must return soon. If they are nil, the call is not recorded.
+	Noticed, Objected func()
+}
+
+// Leg is the part of a call's leg that a conversation uses. SendDigits and Transfer may take long.
+type Leg interface {
+	// SpeakSoon is called when audio was added to the empty queue. It does not block.
+	SpeakSoon()
+	// SendDigits sends DTMF digits.
+	SendDigits(ctx context.Context, digits string) error
+	// Transfer transfers the call to a number. It returns when the transfer has succeeded or failed.
+	Transfer(ctx context.Context, to string) error
+}
+
+// Signal is what a detector has found in the person's audio.
+type Signal int32
+
+// Signals. Several signals of one frame are combined by OR.
+//
+//   - Machine: the speech resembles that of an answering machine. It is a hint and no reason to hang up.
+//   - Beep: an answering machine begins to record.
+//   - Fax: a fax answers.
+const (
+	Nothing Signal = 0
+	Machine Signal = 1
+	Beep    Signal = 2
+	Fax     Signal = 4
+)
+
+// Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal once.
+type Detector interface {
+	Hear(frame []byte) Signal
+}
+
+// OptedOut is called when the person has asked not to be called again, before the agent speaks again. It must store the
+// opt-out permanently and return soon.
+type OptedOut func(words string, at time.Time)
+
+// Result is the result of a conversation.
+type Result struct {
+	// Cause is the hangup cause. It is empty if the leg had ended before.
+	Cause callstate.Cause
+	// Outcome and Reached are the outcome and the disposition of the API. An empty Outcome is null.
+	Outcome, Reached string
+	// UnlistedOutcome is the last outcome that the agent gave and that is not one of its outcomes.
+	UnlistedOutcome string
+	Turns           []agent.Turn
+	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
+	Disclosure *agent.DisclosureRecord
+	// Reworded are the words of the disclosure by the agent's own transcript, if they differ from its text.
+	Reworded string
+	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call; nil: none.
+	OptedOut   bool
+	CallbackAt *time.Time
+	// FirstAudio is the time from the beginning to the agent's first frame. It is zero if there was none.
+	FirstAudio time.Duration
+	// Unheard counts the frames of the person that the agent did not receive. Unsaid is the audio of the agent for which
+	// the queue had no room. Trimmed counts the silent frames that were dropped to catch up.
+	Unheard, Trimmed int64
+	Unsaid           time.Duration
+}
+
+// Conversation is one conversation. The stream calls NextFrame, FrameUnsent, HearFrame and
+// HearDigit. Run is the goroutine of the conversation.
+type Conversation struct {
+	session  agent.Session
+	settings Settings
+	leg      Leg
+	detector Detector
+	optedOut OptedOut
+
+	mu      sync.Mutex
+	queue   playout
+	rec     Recorder
+	waiting heard
+	hush    [agent.FrameBytes]byte
+
+	woken    chan struct{}
+	goodbye  chan farewell
+	results  chan result
+	signals  atomic.Int32
+	heardAt  atomic.Int64 // when the person was last loud, in ns
+	spokeAt  atomic.Int64
+	loudness atomic.Int64 // loud frames of the person's
+
+	state
+}
+
+// farewell is the last sentence before a process that stops ends the call.
+type farewell struct {
+	text  string
+	cause callstate.Cause
+}
+
+// result is the result of a tool that runs in the background.
+type result struct {
+	id, tool string
+	err      error
+}
+
+// New connects a session with a leg. leg and detector may be nil. Nothing is sent before Run.
+func New(session agent.Session, settings Settings, leg Leg, detector Detector, optedOut OptedOut) *Conversation {
+	if longest := settings.Agent.Longest(); settings.Longest <= 0 || settings.Longest > longest {
+		settings.Longest = longest
+	}
+	if settings.Zone == nil {
+		settings.Zone = time.UTC
+	}
+	c := &Conversation{
+		session: session, settings: settings, leg: leg, detector: detector, optedOut: optedOut,
+		woken: make(chan struct{}, 1), goodbye: make(chan farewell, 1), results: make(chan result, 8),
+	}
+	for i := range c.hush {
+		c.hush[i] = silence
+	}
+	c.state.transcript, c.state.cuts = newTranscript(), map[string]bool{}
+	return c
+}
+
+// NextFrame fills dst with the next 20 ms of the agent. It returns false if there is nothing to send.
+// It neither blocks nor allocates.
+func (c *Conversation) NextFrame(dst []byte) bool {
+	now := time.Now()
+	c.mu.Lock()
+	if c.queue.halted {
+		c.mu.Unlock()
+		return false
+	}
+	c.queue.now = now
+	spoke, moved := c.queue.next(dst)
+	if c.rec != nil {
+		person, said := c.waiting.pop(), c.hush[:]
+		if person == nil {
+			person = c.hush[:]
+		}
+		if spoke {
+			said = dst
+		}
+		c.rec.Tick(person, said)
+	}
+	c.mu.Unlock()
+	if moved {
+		c.wake()
+	}
+	if spoke && loud(dst) {
+		c.spokeAt.Store(now.UnixNano())
+	}
+	return spoke
+}
+
+// FrameUnsent records that the frame that NextFrame returned last was not sent. The transcript and the record of the
+// disclosure do not count it as played.
+func (c *Conversation) FrameUnsent() {
+	c.mu.Lock()
+	c.queue.unsent()
+	c.mu.Unlock()
+}
+
+// HearFrame receives 20 ms of the person's audio.
+func (c *Conversation) HearFrame(frame []byte) {
+	c.session.HearAudio(frame)
+	if loud(frame) {
+		c.heardAt.Store(time.Now().UnixNano())
+		c.loudness.Add(1)
+	}
+	c.mu.Lock()
+	if c.rec != nil {
+		c.waiting.push(frame)
+	}
+	c.mu.Unlock()
+	if c.detector == nil {
+		return
+	}
+	if signal := c.detector.Hear(frame); signal != Nothing {
+		c.signals.Or(int32(signal))
+		c.wake()
+	}
+}
+
+// HearDigit receives a key that the person pressed.
+func (c *Conversation) HearDigit(digit byte) {
+	c.heardAt.Store(time.Now().UnixNano())
+	c.session.HearDigit(digit)
+}
+
+// Record begins to record both sides. With nil it ends the recording.
+func (c *Conversation) Record(rec Recorder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rec, c.waiting = rec, heard{}
+}
+
+// Goodbye makes the agent speak a sentence and then ends the call with the cause. Only the first call has an effect.
+func (c *Conversation) Goodbye(text string, cause callstate.Cause) {
+	select {
+	case c.goodbye <- farewell{text, cause}:
+	default:
+	}
+}
+
+func (c *Conversation) wake() {
+	select {
+	case c.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Run holds the conversation until the agent or a rule ends it, or until ctx ends because the leg is
+// gone. From then on no audio of the agent is sent, so that the transcript contains what was sent until
+// then. The caller must hang up the leg afterwards.
+func (c *Conversation) Run(ctx context.Context) Result {
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	c.begun = time.Now()
+	c.heardAt.Store(c.begun.UnixNano())
+	c.session.Begin()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	events := c.session.Events()
+	for !c.over {
+		select {
+		case <-ctx.Done():
+			c.halt()
+			c.overhear(work, events)
+			c.end("")
+		case e, open := <-events:
+			if !open {
+				e = agent.Event{Kind: agent.Closed}
+				events = nil
+			}
+			c.on(work, e)
+		case <-c.woken:
+			c.look()
+		case done := <-c.results:
+			c.onResult(done)
+		case last := <-c.goodbye:
+			c.part(last.text, last.cause)
+		case <-timer.C:
+		}
+		timer.Reset(c.due(time.Now()))
+	}
+	c.halt()
+	c.session.Close()
+	c.lastWords(events)
+	if !c.quoteLimit.IsZero() {
+		c.reportOptOut("")
+	}
+	return c.result()
+}
+
+// overhear continues the session for a moment if the person hung up while speaking, so that the last words are
+// transcribed and an opt-out in them counts. The agent receives silence, from which it detects the end of the sentence.
+func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) {
+	if c.closing != nil || events == nil || c.loudness.Load() < spoke || time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
+		return
+	}
+	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
+	defer tick.Stop()
+	defer limit.Stop()
+	for {
+		select {
+		case <-limit.C:
+			return
+		case <-tick.C:
+			c.session.HearAudio(c.hush[:])
+		case e, open := <-events:
+			switch {
+			case !open, e.Kind == agent.TurnDone:
+				return
+			case e.Kind == agent.Failed, e.Kind == agent.Closed:
+				c.unheard += e.Dropped
+				return
+			case e.Kind == agent.ToolCall && (e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
+				c.on(ctx, e)
+			default:
+				c.onLate(e)
+			}
+		}
+	}
+}
+
+// lastWords reads the events that a closed session still has: what was said, and an outcome or an
+// opt-out that the agent gave at the last moment.
+func (c *Conversation) lastWords(events <-chan agent.Event) {
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	for events != nil {
+		select {
+		case e, open := <-events:
+			if !open {
+				return
+			}
+			c.unheard += e.Dropped
+			c.onLate(e)
+		case <-limit.C:
+			go func() { // the rest must not delay the end of the call
+				for range events { //nolint:revive // read to the end
+				}
+			}()
+			return
+		}
+	}
+}
+
+// onLate handles an event that arrives after the last frame was sent. It completes the transcript and
+// the outcome. Nothing is said any more.
+func (c *Conversation) onLate(e agent.Event) {
+	switch e.Kind {
+	case agent.Said:
+		c.said(e, time.Now())
+	case agent.Audio:
+		c.arrived(e)
+	case agent.ItemDone:
+		c.transcript.item(e.Item).complete = true
+	case agent.Disclosed:
+		c.disclosed = e.Item
+	case agent.ToolCall:
+		c.onLateTool(e)
+	}
+}
+
+func (c *Conversation) answer(id string, result map[string]any) {
+	if text, err := json.Marshal(result); err == nil {
+		c.session.ToolResult(id, text)
+	}
+}

@@ -1,0 +1,306 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
+
+// quoteTimeout limits how long the outcome opted_out waits for the transcription of the person's last
+// words before the opt-out is reported.
+const quoteTimeout = 2 * time.Second
+
+// arguments are the arguments of all tools.
+type arguments struct {
+	Outcome string `json:"outcome"`
+	Quote   string `json:"quote"`
+	At      string `json:"at"`
+	Kind    string `json:"kind"`
+	To      string `json:"to"`
+	Digits  string `json:"digits"`
+}
+
+func argumentsOf(e agent.Event) (args arguments) {
+	if json.Unmarshal(e.Args, &args) != nil {
+		return arguments{}
+	}
+	return args
+}
+
+// onTool executes a tool call. The result of an invalid call is a refusal with a reason.
+func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
+	args := argumentsOf(e)
+	switch e.Tool {
+	case agent.ToolEndCall:
+		c.endCall(e.ID, args.Outcome)
+	case agent.ToolOptOut:
+		c.optOut(args.Quote)
+		c.answer(e.ID, map[string]any{"state": "noted", "next": "Say that it is noted, say goodbye and call end_call."})
+	case agent.ToolCallback:
+		c.callBack(e.ID, args.At)
+	case agent.ToolVoicemail:
+		c.onMachine(e.ID, args.Kind)
+	case agent.ToolTransfer:
+		c.transfer(ctx, e.ID, args.To)
+	case agent.ToolStopRecording:
+		c.object()
+		c.answer(e.ID, map[string]any{"state": "done", "next": "Say that nothing is recorded any more and that what was recorded is deleted; then go on."})
+	case agent.ToolDigits:
+		c.press(ctx, e.ID, args.Digits)
+	default:
+		c.answer(e.ID, map[string]any{"state": "refused", "reason": "there is no such tool"})
+	}
+}
+
+// onLateTool handles a tool call that arrives when the conversation is already over. Only the
+// outcome and the opt-out still count; the agent gets no result.
+func (c *Conversation) onLateTool(e agent.Event) {
+	switch args := argumentsOf(e); e.Tool {
+	case agent.ToolEndCall:
+		c.settleOutcome(args.Outcome)
+	case agent.ToolOptOut:
+		c.optOut(args.Quote)
+	}
+}
+
+// endCall ends the call when everything was said. The first outcome that is not one of the agent's outcomes
+// is refused with the list: the call then waits for the agent to call end_call again, as long as for a last
+// sentence.
+func (c *Conversation) endCall(id, outcome string) {
+	first := c.closing == nil
+	c.settleOutcome(outcome)
+	c.close(callstate.NormalClearing)
+	switch {
+	case first && c.unlisted != "":
+		c.closing.asked, c.closing.correcting = true, true
+		c.answer(id, map[string]any{
+			"state": "refused", "reason": "outcome is not one of the allowed values", "allowed": c.settings.Agent.OutcomeList(),
+			"next": "Call end_call again with an allowed outcome.",
+		})
+		return
+	case c.closing.correcting:
+		c.closing.asked, c.closing.correcting = false, false
+	}
+	c.answer(id, map[string]any{"state": "ending"})
+	c.look()
+}
+
+// settleOutcome stores the outcome that the agent gave, if it is one of the agent's outcomes. The
+// outcome opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
+// person's last words. Models transcribe speech while they already respond to it, so the words can
+// arrive after the outcome.
+func (c *Conversation) settleOutcome(outcome string) {
+	if outcome == "" {
+		return
+	}
+	if !slices.Contains(c.settings.Agent.OutcomeList(), outcome) {
+		c.unlisted = outcome
+		return
+	}
+	c.outcome = outcome
+	if outcome != agent.OutcomeOptedOut || c.opted {
+		return
+	}
+	c.opted = true
+	if c.transcript.endsWithPerson() {
+		c.reportOptOut("")
+	} else {
+		c.quoteLimit = time.Now().Add(quoteTimeout)
+	}
+}
+
+// optOut calls the OptedOut callback, once per conversation, before the agent says another word. If
+// the quote is empty, the person's last words are the evidence.
+func (c *Conversation) optOut(quote string) {
+	if c.opted && c.quoteLimit.IsZero() {
+		return
+	}
+	c.opted = true
+	c.reportOptOut(quote)
+}
+
+// reportOptOut calls the OptedOut callback. No opt-out waits for its quote afterwards.
+func (c *Conversation) reportOptOut(quote string) {
+	c.quoteLimit = time.Time{}
+	if quote == "" {
+		quote = c.transcript.lastHeard()
+	}
+	if c.optedOut != nil {
+		c.optedOut(callstate.Evidence(quote), time.Now())
+	}
+}
+
+// callBack stores the time of another call. A time without an offset is in the person's time zone.
+func (c *Conversation) callBack(id, text string) {
+	at, err := time.Parse(time.RFC3339, text)
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if err != nil {
+			at, err = time.ParseInLocation(layout, text, c.settings.Zone)
+		}
+	}
+	now := time.Now()
+	switch {
+	case err != nil:
+		c.answer(id, map[string]any{"state": "refused", "reason": "at is no RFC 3339 date and time"})
+	case !at.After(now):
+		c.answer(id, map[string]any{"state": "refused", "reason": "that time is past", "now": now.In(c.settings.Zone).Format(time.RFC3339)})
+	case at.After(now.AddDate(1, 0, 1)): // spec: a call is scheduled 366 days ahead at most
+		c.answer(id, map[string]any{"state": "refused", "reason": "that is more than a year ahead"})
+	default:
+		at = at.In(c.settings.Zone)
+		c.callback = &at
+		c.answer(id, map[string]any{"state": "noted", "at": at.Format(time.RFC3339)})
+	}
+}
+
+// transfer transfers the call to a target of the agent's settings. The model cannot choose a number itself.
+func (c *Conversation) transfer(ctx context.Context, id, name string) {
+	to, listed := c.settings.Agent.Transfers[name]
+	if !listed || c.leg == nil {
+		c.answer(id, map[string]any{"state": "refused", "reason": "nobody is to be reached under that name"})
+		return
+	}
+	go func() { c.done(ctx, result{id, agent.ToolTransfer, c.leg.Transfer(ctx, to)}) }()
+}
+
+func (c *Conversation) press(ctx context.Context, id, digits string) {
+	if !pressed.MatchString(digits) || c.leg == nil {
+		c.answer(id, map[string]any{"state": "refused", "reason": "digits are 1 to 32 of 0-9, * and #"})
+		return
+	}
+	go func() { c.done(ctx, result{id, agent.ToolDigits, c.leg.SendDigits(ctx, digits)}) }()
+}
+
+func (c *Conversation) done(ctx context.Context, r result) {
+	select {
+	case c.results <- r:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Conversation) onResult(r result) {
+	switch {
+	case r.err != nil:
+		c.answer(r.id, map[string]any{"state": "failed"})
+	case r.tool == agent.ToolTransfer:
+		c.transferred = true
+		c.end(callstate.NormalClearing)
+	default:
+		c.answer(r.id, map[string]any{"state": "done"})
+	}
+}
+
+// onMachine handles the tool voicemail_detected. The agent continues with a menu or a screening service. A fax ends the
+// call.
+func (c *Conversation) onMachine(id, kind string) {
+	switch kind {
+	case agent.ReachedIVR, agent.ReachedScreening:
+		c.reached = kind
+		c.answer(id, map[string]any{"state": "noted", "next": "Go on: answer its questions, or press digits."})
+		return
+	case agent.ReachedFax:
+		c.reached = kind
+		c.end(callstate.NormalClearing)
+		return
+	}
+	if !c.voicemail(time.Now()) {
+		c.answer(id, map[string]any{"state": "noted", "next": "Go on."})
+	}
+}
+
+// voicemail applies the agent's policy for answering machines. It returns false if the conversation continues.
+func (c *Conversation) voicemail(now time.Time) (settled bool) {
+	c.reached = agent.ReachedVoicemail
+	switch policy := c.settings.Agent.OnVoicemail; {
+	case policy == agent.VoicemailMessage && c.settings.Agent.Message != "":
+		if c.leaving.IsZero() && c.closing == nil {
+			c.leaving = now
+			c.flush()
+		}
+		return true
+	case policy == agent.VoicemailHangUp || policy == agent.VoicemailMessage:
+		c.end(callstate.NormalClearing)
+		return true
+	}
+	return false
+}
+
+// onBeep handles a beep. It starts a message that waits for it. Early in the call, a beep alone shows an answering
+// machine. It has no effect if the policy is to continue.
+func (c *Conversation) onBeep(now time.Time) {
+	policy := c.settings.Agent.OnVoicemail
+	machine := !c.leaving.IsZero() || c.hint || c.early(now)
+	if c.closing != nil || !machine || policy == "" || policy == agent.VoicemailGoOn {
+		return
+	}
+	if c.voicemail(now); !c.over {
+		c.leave()
+	}
+}
+
+// early reports whether the call is too young, and the person has said too little, to be sure of a person.
+func (c *Conversation) early(now time.Time) bool {
+	return now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
+}
+
+// onFax ends the call if the tone of a fax is heard at its beginning, unless the policy is to continue.
+func (c *Conversation) onFax(now time.Time) {
+	policy := c.settings.Agent.OnVoicemail
+	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
+		return
+	}
+	c.reached = agent.ReachedFax
+	c.end(callstate.NormalClearing)
+}
+
+// leave makes the agent speak the message, and then ends the call.
+func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), callstate.NormalClearing) }
+
+// result returns the result with disposition and outcome (contract.md section 2.10).
+func (c *Conversation) result() Result {
+	c.mu.Lock()
+	r := Result{
+		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(), Reworded: c.reworded(),
+		UnlistedOutcome: c.unlisted,
+		OptedOut:        c.opted, CallbackAt: c.callback, FirstAudio: c.first,
+		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
+	}
+	c.mu.Unlock()
+	someone := c.transcript.heard() > 0 || c.loudness.Load() >= spoke
+	switch {
+	case c.broken:
+		r.Reached = agent.ReachedError
+		if c.opted {
+			r.Outcome = agent.OutcomeOptedOut
+		}
+		return r // otherwise the outcome is null
+	case c.reached != "":
+		r.Reached = c.reached
+	case someone:
+		r.Reached = agent.ReachedHuman
+	default:
+		r.Reached = agent.ReachedAbandoned
+	}
+	switch {
+	case c.opted:
+		r.Outcome = agent.OutcomeOptedOut
+	case c.transferred:
+		r.Outcome = agent.OutcomeTransferred
+	case c.callback != nil:
+		r.Outcome = agent.OutcomeCallbackRequested
+	case c.outcome != "":
+		r.Outcome = c.outcome
+	case !someone || r.Reached == agent.ReachedVoicemail || r.Reached == agent.ReachedFax:
+		r.Outcome = agent.OutcomeNoConversation
+	default:
+		r.Outcome = agent.OutcomeUnknown
+	}
+	return r
+}

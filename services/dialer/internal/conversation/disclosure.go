@@ -1,0 +1,70 @@
+package conversation
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// disclosure returns the record of what was sent of the disclosure. It is finished if the item that
+// ends it was sent to its last frame; otherwise it was cut at the last frame that was sent. An agent of
+// kind media_ws speaks in its own items: without its mark, nothing is known.
+func (c *Conversation) disclosure() *agent.DisclosureRecord {
+	if c.settings.Disclosure == "" || c.disclosed == "" && c.settings.Agent.Kind == agent.MediaWS {
+		return nil
+	}
+	record := &agent.DisclosureRecord{Text: c.settings.Disclosure}
+	var last time.Time
+	for id, it := range c.transcript.items {
+		if id != c.disclosed && !it.disclosure || it.began.IsZero() {
+			continue
+		}
+		if record.StartedAt == nil || it.began.Before(*record.StartedAt) {
+			record.StartedAt = &it.began
+		}
+		if it.ended.After(last) {
+			last = it.ended
+		}
+	}
+	if record.StartedAt == nil {
+		return record
+	}
+	if end := c.transcript.items[c.disclosed]; end != nil && end.complete && end.played >= end.arrived {
+		record.FinishedAt = &last
+	} else {
+		record.CutAt = &last
+	}
+	return record
+}
+
+// reworded returns the words of the agent's transcript of the disclosure, if they differ from its text. It
+// returns "" if they are the same, or if the agent has not transcribed the whole disclosure. The transcript is the
+// agent's own: it does not prove which words the audio contains.
+func (c *Conversation) reworded() string {
+	if c.settings.Disclosure == "" || c.disclosed == "" {
+		return ""
+	}
+	var spoken []string
+	for _, w := range c.transcript.said {
+		if it := c.transcript.items[w.item]; it != nil && it.disclosure {
+			spoken = append(spoken, w.turn.Text)
+		}
+	}
+	words := strings.Join(spoken, " ")
+	if letters(words) == letters(c.settings.Disclosure) {
+		return ""
+	}
+	return words
+}
+
+// letters returns the letters and digits of a text in lower case.
+func letters(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, text)
+}

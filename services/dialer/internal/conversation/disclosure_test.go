@@ -1,0 +1,288 @@
+package conversation
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// The agent of these tests speaks one word per second.
+const (
+	disclosureWords = "Hello, this is an AI. We record."
+	greetingWords   = "Good day Ms Smith."
+	// firstFrame is when the line takes its first frame.
+	firstFrame = 20 * time.Millisecond
+)
+
+// speakWords has the agent send all audio of a text at once, as models do.
+func (k *bridgeTalk) speakWords(item, text string, disclosure bool) {
+	k.send(
+		agent.Event{
+			Kind: agent.Audio, Item: item, Audio: tone(time.Duration(len(strings.Fields(text))) * time.Second),
+			Keep: disclosure, Disclosure: disclosure,
+		},
+		agent.Event{Kind: agent.ItemDone, Item: item},
+		agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: item, Text: text},
+	)
+	if disclosure {
+		k.send(agent.Event{Kind: agent.Disclosed, Item: item})
+	}
+	k.send(agent.Event{Kind: agent.TurnDone})
+}
+
+// turnTexts returns the texts of a transcript.
+func turnTexts(turns []agent.Turn) (texts []string) {
+	for _, turn := range turns {
+		texts = append(texts, turn.Text)
+	}
+	return texts
+}
+
+// TestTranscript_EndsWhereThePersonHungUp ends the call in each sentence. The agent has sent all its
+// audio and text before the first word was played.
+func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		after time.Duration
+		want  []string
+		// started, finished and cut are the times in the record of the disclosure; zero: none.
+		started, finished, cut time.Duration
+	}{
+		{name: "before the first frame"},
+		{name: "in the first word", after: 500 * time.Millisecond, started: firstFrame, cut: 500 * time.Millisecond},
+		{
+			name: "in the disclosure", after: 3500 * time.Millisecond, want: []string{"Hello, this is –"},
+			started: firstFrame, cut: 3500 * time.Millisecond,
+		},
+		{
+			name: "in the notice", after: 6500 * time.Millisecond, want: []string{"Hello, this is an AI. We –"},
+			started: firstFrame, cut: 6500 * time.Millisecond,
+		},
+		{
+			name: "in the first word of the greeting", after: 7500 * time.Millisecond, want: []string{disclosureWords},
+			started: firstFrame, finished: 7 * time.Second,
+		},
+		{
+			name: "in the greeting", after: 9200 * time.Millisecond, want: []string{disclosureWords, "Good day –"},
+			started: firstFrame, finished: 7 * time.Second,
+		},
+		{
+			name: "after the greeting", after: 12 * time.Second, want: []string{disclosureWords, greetingWords},
+			started: firstFrame, finished: 7 * time.Second,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+				k.settings.Disclosure = disclosureWords
+				begun := time.Now()
+				k.speakWords("1", disclosureWords, true)
+				k.speakWords("2", greetingWords, false)
+				k.pass(test.after)
+				k.hangUp()
+				<-k.over
+				heard := k.heardAudio()
+				k.pass(5 * time.Second)
+				if got := k.heardAudio(); got != heard {
+					t.Errorf("audio sent after the end = %v, want 0s", got-heard)
+				}
+				if diff := cmp.Diff(test.want, turnTexts(k.result.Turns)); diff != "" {
+					t.Errorf("transcript (-want +got):\n%s", diff)
+				}
+				want := &agent.DisclosureRecord{
+					Text: disclosureWords, StartedAt: after(begun, test.started),
+					FinishedAt: after(begun, test.finished), CutAt: after(begun, test.cut),
+				}
+				if diff := cmp.Diff(want, k.result.Disclosure); diff != "" {
+					t.Errorf("disclosure (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestTranscript_FramesThatWereNotSent covers a network that does not take the agent's packets for a time.
+func TestTranscript_FramesThatWereNotSent(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		from, to time.Duration // the time in which no frame is sent
+		want     []string
+		// started and cut are the times in the record of the disclosure; zero: none.
+		started, cut time.Duration
+	}{
+		{name: "none is sent", to: 20 * time.Second},
+		{
+			name: "the first second", to: time.Second, want: []string{"Hello, this is an AI. We –", greetingWords},
+			started: time.Second + firstFrame, cut: 7 * time.Second,
+		},
+		{
+			name: "a second of the disclosure", from: 2 * time.Second, to: 3 * time.Second,
+			want: []string{"Hello, this is an AI. We –", greetingWords}, started: firstFrame, cut: 7 * time.Second,
+		},
+		{
+			name: "the end", from: 3500 * time.Millisecond, to: 20 * time.Second, want: []string{"Hello, this is –"},
+			started: firstFrame, cut: 3500 * time.Millisecond,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+				k.settings.Disclosure = disclosureWords
+				begun := time.Now()
+				k.fails.Store(test.from == 0)
+				k.speakWords("1", disclosureWords, true)
+				k.speakWords("2", greetingWords, false)
+				k.pass(test.from)
+				k.fails.Store(true)
+				k.pass(test.to - test.from)
+				k.fails.Store(false)
+				k.pass(12 * time.Second)
+				k.hangUp()
+				<-k.over
+				if diff := cmp.Diff(test.want, turnTexts(k.result.Turns)); diff != "" {
+					t.Errorf("transcript (-want +got):\n%s", diff)
+				}
+				want := &agent.DisclosureRecord{
+					Text: disclosureWords, StartedAt: after(begun, test.started), CutAt: after(begun, test.cut),
+				}
+				if diff := cmp.Diff(want, k.result.Disclosure); diff != "" {
+					t.Errorf("disclosure (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// after returns the time after a duration, or nil if the duration is zero.
+func after(begun time.Time, d time.Duration) *time.Time {
+	if d == 0 {
+		return nil
+	}
+	at := begun.Add(d)
+	return &at
+}
+
+func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		begun := time.Now()
+		k.speakWords("1", disclosureWords, true)
+		k.speakWords("2", greetingWords, false)
+		k.pass(9 * time.Second)
+		k.hangUp()
+		<-k.over
+		var got []time.Duration
+		for _, turn := range k.result.Turns {
+			got = append(got, turn.At.Sub(begun), turn.EndedAt.Sub(begun))
+		}
+		want := []time.Duration{
+			firstFrame, 7 * time.Second,
+			7020 * time.Millisecond, 9 * time.Second,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("times of the turns (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestTranscript_ItemThatIsNotComplete covers a hang-up while the model is still sending the item: the
+// text is complete, most of the audio is missing.
+func TestTranscript_ItemThatIsNotComplete(t *testing.T) {
+	t.Parallel()
+	const text = "This sentence is so long that nobody can say it in one second."
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.send(
+			agent.Event{Kind: agent.Audio, Item: "1", Audio: tone(time.Second)},
+			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: text},
+		)
+		k.pass(2 * time.Second)
+		k.hangUp()
+		<-k.over
+		if diff := cmp.Diff([]string{"This sentence is so –"}, turnTexts(k.result.Turns)); diff != "" {
+			t.Errorf("transcript (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: "Never spoken."})
+		k.pass(time.Second)
+		k.hangUp()
+		<-k.over
+		if len(k.result.Turns) != 0 {
+			t.Errorf("turns = %v, want none", k.result.Turns)
+		}
+	})
+}
+
+// TestDisclosure_AgentOfTheCustomer covers media_ws: the agent's mark says which audio is the disclosure.
+func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
+	t.Parallel()
+	for _, marks := range []bool{true, false} {
+		converse(t, agent.Settings{Kind: agent.MediaWS}, func(k *bridgeTalk) {
+			k.settings.Disclosure = disclosureWords
+			k.speak("0", time.Second)
+			if marks {
+				k.send(agent.Event{Kind: agent.Disclosed, Item: "0"})
+			}
+			k.pass(2 * time.Second)
+			k.hangUp()
+			<-k.over
+			record := k.result.Disclosure
+			if got := record != nil; got != marks {
+				t.Fatalf("record with mark %v = %v, want %v", marks, got, marks)
+			}
+			if marks && record.FinishedAt == nil {
+				t.Error("FinishedAt = nil, want a time")
+			}
+		})
+	}
+}
+
+// TestDisclosure_ComparesTheAgentsTranscript covers an agent that does not speak the text that it was given.
+func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, spoken, want string }{
+		{name: "the same words", spoken: "Hello this is an A.I.; we record."},
+		{name: "other words", spoken: "Hello, this is Ann.", want: "Hello, this is Ann."},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+				k.settings.Disclosure = disclosureWords
+				k.speakWords("1", test.spoken, true)
+				k.speakWords("2", greetingWords, false)
+				k.pass(15 * time.Second)
+				k.hangUp()
+				<-k.over
+				if got := k.result.Reworded; got != test.want {
+					t.Errorf("Result.Reworded = %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestDisclosure_NoRecordIfTurnedOff(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.speak("1", time.Second)
+		k.pass(2 * time.Second)
+		k.hangUp()
+		<-k.over
+		if k.result.Disclosure != nil {
+			t.Errorf("Result.Disclosure = %v, want nil", k.result.Disclosure)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package conversation
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// TestEndCall_OutcomeOptedOutIsAnOptOut covers the ways in which an agent can give the outcome
+// opted_out without the tool opt_out. The OptedOut callback must run exactly once, with the
+// person's last words. RefusesFurtherCalls must not match them, because the test would pass without
+// the outcome.
+func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
+	t.Parallel()
+	const words = "No, thank you, that is enough."
+	if agent.RefusesFurtherCalls(words) {
+		t.Fatalf("RefusesFurtherCalls(%q) = true, want words that only the outcome makes an opt-out", words)
+	}
+	said := agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p1", Text: words}
+	endCall := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolEndCall, ID: "e", Args: []byte(`{"outcome":"opted_out"}`)}
+	tests := []struct {
+		name     string
+		settings agent.Settings
+		run      func(*bridgeTalk)
+	}{
+		{name: "during the call", run: func(k *bridgeTalk) {
+			k.send(said, endCall)
+			k.hangUp()
+		}},
+		{name: "before the words are transcribed", run: func(k *bridgeTalk) {
+			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
+				agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Good day."}, endCall)
+			k.pass(20 * time.Millisecond)
+			k.send(said)
+		}},
+		{name: "before the words are transcribed, after the person hung up", run: func(k *bridgeTalk) {
+			k.send(endCall)
+			k.fake.mu.Lock() // Close must not close the channel before the words are sent
+			defer k.fake.mu.Unlock()
+			k.hangUp()
+			k.fake.events <- said
+		}},
+		{name: "the words were transcribed before the agent answered them", run: func(k *bridgeTalk) {
+			k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
+		}},
+		{name: "agent with its own outcomes", settings: agent.Settings{Outcomes: []string{"sold"}}, run: func(k *bridgeTalk) {
+			k.send(said, endCall)
+			k.hangUp()
+		}},
+		{name: "after the tool opt_out", run: func(k *bridgeTalk) {
+			k.send(said)
+			k.tool(agent.ToolOptOut, `{"quote":"`+words+`"}`)
+			k.send(endCall)
+			k.hangUp()
+		}},
+		{name: "after the person hung up", run: func(k *bridgeTalk) {
+			k.send(said)
+			k.hear(time.Second)
+			k.hangUp()
+			k.pass(100 * time.Millisecond)
+			k.send(endCall)
+		}},
+		{name: "behind the event that ended the call", run: func(k *bridgeTalk) {
+			ends := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolVoicemail, ID: "v", Args: []byte(`{"kind":"fax"}`)}
+			k.send(said)
+			k.fake.mu.Lock() // Close must not close the channel between the two
+			defer k.fake.mu.Unlock()
+			k.fake.events <- ends
+			k.fake.events <- endCall
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, test.settings, func(k *bridgeTalk) {
+				test.run(k)
+				<-k.over
+				if want := []string{words}; !slices.Equal(k.opted, want) {
+					t.Errorf("opt-outs on record = %q, want %q", k.opted, want)
+				}
+				if k.result.Outcome != agent.OutcomeOptedOut {
+					t.Errorf("outcome = %q, want %q", k.result.Outcome, agent.OutcomeOptedOut)
+				}
+				if !k.result.OptedOut {
+					t.Error("Result.OptedOut = false, want true")
+				}
+			})
+		})
+	}
+}
+
+// TestSaid_RefusalOfFurtherCallsIsAnOptOut covers a model that ignores the refusal. The words are the
+// evidence, also if they are transcribed after the person hung up.
+func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
+	t.Parallel()
+	const words = "Rufen Sie mich bitte nie wieder an."
+	tests := []struct {
+		name string
+		role string
+		late bool
+		want []string
+	}{
+		{name: "during the call", role: agent.RolePerson, want: []string{words}},
+		{name: "after the person hung up", role: agent.RolePerson, late: true, want: []string{words}},
+		{name: "words of the agent", role: agent.RoleAgent},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+				said := agent.Event{Kind: agent.Said, Role: test.role, Text: words}
+				k.hear(time.Second)
+				if test.late {
+					k.hangUp()
+					k.pass(100 * time.Millisecond)
+				}
+				k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Fine."})
+				k.hangUp()
+				<-k.over
+				if !slices.Equal(k.opted, test.want) {
+					t.Errorf("opt-outs on record = %q, want %q", k.opted, test.want)
+				}
+				if got, want := k.result.OptedOut, len(test.want) > 0; got != want {
+					t.Errorf("Result.OptedOut = %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}

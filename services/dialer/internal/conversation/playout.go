@@ -1,0 +1,299 @@
+package conversation
+
+import (
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+const (
+	// maxQueued limits the queue to five minutes of audio. Audio beyond is dropped and counted.
+	maxQueued = 5 * 60 * agent.BytesPerSecond
+	// patience is the number of ticks that the first part of a frame waits for the rest. Then silence fills the frame.
+	patience = 2
+	// silence is the silent sample in mu-law.
+	silence = 0xff
+)
+
+// piece is one item of the agent in the queue.
+type piece struct {
+	id     string
+	chunks [][]byte
+	// chunk and offset are the position that is played next. played and total count bytes; recorded are
+	// the played bytes that the transcript has counted.
+	chunk, offset           int
+	played, total, recorded int
+	unsent                  int // bytes of played whose frames were not sent
+	keep, done              bool
+	// began and last are the times of the first and of the last frame; zero: nothing was played yet.
+	began, last time.Time
+}
+
+func (p *piece) left() int { return p.total - p.played }
+
+// share is the part of a frame that came from one piece, and the times of the piece before that frame.
+type share struct {
+	piece       *piece
+	bytes       int
+	at          time.Time
+	began, last time.Time
+}
+
+// play records that a part of the piece is sent now.
+func (p *piece) play(now time.Time) {
+	if p.began.IsZero() {
+		p.began = now
+	}
+	p.last = now
+}
+
+// take moves up to len(dst) bytes of the piece to dst. It allocates nothing.
+func (p *piece) take(dst []byte) (n int) {
+	for n < len(dst) && p.chunk < len(p.chunks) {
+		moved := copy(dst[n:], p.chunks[p.chunk][p.offset:])
+		n += moved
+		if p.offset += moved; p.offset == len(p.chunks[p.chunk]) {
+			p.chunks[p.chunk] = nil
+			p.chunk, p.offset = p.chunk+1, 0
+		}
+	}
+	p.played += n
+	return n
+}
+
+// playout is the queue of the agent's audio. Audio of any size is added, and frames of 20 ms are taken. It is not safe
+// for concurrent use.
+type playout struct {
+	pieces []*piece
+	// head is the index of the first piece that was not played to its end. The pieces before it wait for collect.
+	head   int
+	depth  int // bytes
+	halted bool
+	waited int // ticks that the first part of a frame has waited
+	// now is the time of the frame that is taken.
+	now time.Time
+	// frame are the shares of the frame that was taken last, and lost those of frames that were not sent and that
+	// the transcript still counts.
+	frame, lost []share
+	ratchet     ratchet
+	// dropped counts the bytes for which the queue had no room. trimmed counts the silent frames that were dropped because
+	// the agent was late.
+	dropped, trimmed int64
+}
+
+// add appends audio to an item, or begins a new piece.
+func (q *playout) add(id string, audio []byte, keep bool) {
+	if q.halted {
+		return
+	}
+	if q.depth+len(audio) > maxQueued {
+		q.dropped += int64(len(audio))
+		return
+	}
+	p := q.find(id)
+	if p == nil || p.done {
+		p = &piece{id: id, keep: keep}
+		q.pieces = append(q.pieces, p)
+	}
+	p.chunks = append(p.chunks, audio)
+	p.total += len(audio)
+	q.depth += len(audio)
+	q.ratchet.arrived += len(audio)
+}
+
+// finish marks an item as complete. An item without audio gets an empty piece, which keeps its place in the order.
+func (q *playout) finish(id string) {
+	p := q.find(id)
+	if p == nil {
+		p = &piece{id: id}
+		q.pieces = append(q.pieces, p)
+	}
+	p.done = true
+}
+
+// mark appends an item without audio. A barge-in does not remove it. When playback reaches the
+// item, everything queued before it was played or cut.
+func (q *playout) mark(id string) {
+	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
+}
+
+func (q *playout) find(id string) *piece {
+	for i := len(q.pieces) - 1; i >= q.head; i-- {
+		if q.pieces[i].id == id {
+			return q.pieces[i]
+		}
+	}
+	return nil
+}
+
+// next fills dst with the next frame. spoke is false if there is none. moved reports that an item
+// began or ended, or that the queue became empty.
+func (q *playout) next(dst []byte) (spoke, moved bool) {
+	if q.ratchet.tick(q.depth) && q.depth >= 2*len(dst) && q.skipSilence(len(dst)) {
+		q.trimmed++
+		moved = true
+	}
+	if q.depth == 0 {
+		return false, q.settle() || moved
+	}
+	if q.depth < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waited < patience {
+		q.waited++
+		return false, moved
+	}
+	q.waited, q.frame = 0, q.frame[:0]
+	n := 0
+	for n < len(dst) && q.head < len(q.pieces) {
+		p := q.pieces[q.head]
+		began, last := p.began, p.last
+		took := p.take(dst[n:])
+		if took > 0 {
+			q.frame = append(q.frame, share{p, took, q.now, began, last})
+			moved = moved || p.began.IsZero()
+			p.play(q.now)
+		}
+		n += took
+		if p.left() > 0 || !p.done {
+			break
+		}
+		q.head++
+		moved = true
+	}
+	q.depth -= n
+	for i := n; i < len(dst); i++ {
+		dst[i] = silence
+	}
+	return n > 0, q.settle() || moved || q.depth == 0
+}
+
+// unsent takes the frame that was taken last back from the times of its pieces. It keeps its place in the audio.
+func (q *playout) unsent() {
+	for _, of := range q.frame {
+		of.piece.began, of.piece.last = of.began, of.last
+		of.piece.unsent += of.bytes
+	}
+	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
+}
+
+// settle moves head behind the complete pieces that were played to their end.
+func (q *playout) settle() (moved bool) {
+	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
+		q.head++
+		moved = true
+	}
+	return moved
+}
+
+// skipSilence drops the next frame if it is silent and lies within one chunk.
+func (q *playout) skipSilence(size int) bool {
+	if q.head >= len(q.pieces) {
+		return false
+	}
+	p := q.pieces[q.head]
+	if p.chunk >= len(p.chunks) || len(p.chunks[p.chunk])-p.offset < size || p.keep {
+		return false
+	}
+	for _, sample := range p.chunks[p.chunk][p.offset : p.offset+size] {
+		if magnitude(sample) > quietSample {
+			return false
+		}
+	}
+	if p.offset += size; p.offset == len(p.chunks[p.chunk]) {
+		p.chunks[p.chunk] = nil
+		p.chunk, p.offset = p.chunk+1, 0
+	}
+	p.played += size
+	q.depth -= size
+	return true
+}
+
+// cut is an item whose rest was discarded.
+type cut struct {
+	id            string
+	played, total time.Duration
+}
+
+// halt discards everything and returns the pieces that were in the queue. Nothing is sent afterwards.
+func (q *playout) halt() []*piece {
+	pieces := q.pieces
+	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
+	return pieces
+}
+
+// flush discards all pieces except those to be kept. It returns how much of each discarded piece was played.
+func (q *playout) flush() (cuts []cut) {
+	kept := q.pieces[:q.head]
+	for _, p := range q.pieces[q.head:] {
+		if p.keep {
+			kept = append(kept, p)
+			continue
+		}
+		if p.left() > 0 || !p.done {
+			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.total)})
+		} else {
+			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.played)})
+		}
+		q.depth -= p.left()
+	}
+	q.pieces = kept
+	q.waited = 0
+	return cuts
+}
+
+// collect removes the items that were played to their end, and returns them.
+func (q *playout) collect() (played []string) {
+	for _, p := range q.pieces[:q.head] {
+		played = append(played, p.id)
+	}
+	q.pieces = append(q.pieces[:0], q.pieces[q.head:]...)
+	q.head = 0
+	return played
+}
+
+// ratchet detects an agent that sends audio in real time and is behind, for example a gateway after a stall: its queue
+// never becomes empty again. It observes four slots of half a second. An agent that sends ahead of time, as models do,
+// sends more audio in a slot than the slot lasts, and is not trimmed.
+type ratchet struct {
+	arrived int // bytes in this slot
+	slots   [slots]int
+	least   [slots]int
+	n       int // ticks in this slot
+	filled  int
+	lowest  int
+	late    bool
+}
+
+const (
+	slots     = 4
+	slotTicks = 25
+	slotBytes = slotTicks * agent.FrameBytes
+	// surplus is the depth from which the queue counts as late: the frame that is played next and
+	// one more.
+	surplus = 2 * agent.FrameBytes
+)
+
+// tick is called every 20 ms with the depth of the queue. It returns whether silence may be trimmed.
+func (r *ratchet) tick(depth int) bool {
+	if r.n == 0 || depth < r.lowest {
+		r.lowest = depth
+	}
+	if depth <= agent.FrameBytes { // the agent has caught up
+		r.late = false
+	}
+	if r.n++; r.n < slotTicks {
+		return r.late
+	}
+	copy(r.slots[:], r.slots[1:])
+	copy(r.least[:], r.least[1:])
+	r.slots[slots-1], r.least[slots-1] = r.arrived, r.lowest
+	r.filled = min(r.filled+1, slots)
+	r.n, r.arrived = 0, 0
+	late, steady, sum := r.filled == slots, true, 0
+	for i := range slots {
+		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // tolerates jitter
+		late = late && r.least[i] >= surplus
+		sum += r.slots[i]
+	}
+	steady = steady && sum >= slots*slotBytes*7/10 && sum <= slots*slotBytes*13/10
+	r.late = steady && (late || r.late)
+	return r.late
+}

@@ -1,0 +1,71 @@
+package conversation
+
+import (
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// noticeMark is the beginning of the id of a mark; the id of the notice's item follows it. The mark
+// is queued behind that item. When playback reaches the mark, the notice was sent to its end.
+const noticeMark = "\x00noticed"
+
+// notice is the state of the notice of a recording.
+type notice struct {
+	item     string // the last of the notice
+	heard    bool
+	objected bool
+}
+
+// noticed queues the mark behind the notice. If the notice was cut, no recording begins.
+func (c *Conversation) noticed(item string) {
+	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
+		return
+	}
+	c.notice.item = item
+	c.mu.Lock()
+	c.queue.mark(noticeMark + item)
+	c.mu.Unlock()
+	c.look()
+}
+
+// unnotice handles a notice that was cut before its end.
+func (c *Conversation) unnotice(one cut) {
+	if one.id == c.notice.item && one.played < one.total {
+		c.notice.item = noticeMark // no item's
+	}
+}
+
+// recordable handles the end of the notice: its mark was played.
+func (c *Conversation) recordable(item string) {
+	if c.notice.item != item || c.notice.heard || c.notice.objected {
+		return
+	}
+	c.notice.heard = true
+	c.settings.Noticed()
+}
+
+// object handles the wish of the person not to be recorded.
+func (c *Conversation) object() {
+	if c.notice.objected || c.settings.Objected == nil {
+		return
+	}
+	c.notice.objected = true
+	c.Record(nil)
+	c.settings.Objected()
+}
+
+// said adds words to the transcript. Plain words of the person end the recording or opt the person out,
+// even if the agent calls no tool.
+func (c *Conversation) said(e agent.Event, now time.Time) {
+	c.transcript.say(e.Role, e.Item, e.Text, now)
+	if e.Role != agent.RolePerson {
+		return
+	}
+	if agent.ObjectsToRecording(e.Text) {
+		c.object()
+	}
+	if agent.RefusesFurtherCalls(e.Text) || !c.quoteLimit.IsZero() {
+		c.optOut(e.Text)
+	}
+}

@@ -1,0 +1,345 @@
+package conversation
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+const (
+	// lingering is how long the queue may be empty before a closing call ends, if the agent has not sent TurnDone.
+	// beginning is the same time while the agent was asked for a sentence, because it needs longer to begin.
+	lingering, beginning = 1500 * time.Millisecond, 5 * time.Second
+	// closingMost limits the time from the close to the end, even if audio is still queued.
+	closingMost = time.Minute
+	// pause is the silence after which a message is left at a machine that does not beep. pauseMost limits the wait for
+	// that silence.
+	pause, pauseMost = 2 * time.Second, 30 * time.Second
+	// A beep counts as that of an answering machine only within beepWithin, and before beepTurns turns of the person.
+	beepWithin, beepTurns = 45 * time.Second, 3
+	// lastSentence limits the wait for the transcription of the sentence in which the person hung up. The wait is only
+	// necessary if the person was loud within justNow.
+	lastSentence, justNow = 2 * time.Second, 3 * time.Second
+	// spoke is how many loud frames of 20 ms (together 300 ms) show that a person is present.
+	spoke = 15
+)
+
+// state is used by the goroutine of Run only.
+type state struct {
+	transcript transcript
+	cuts       map[string]bool // items whose further audio is dropped
+	begun      time.Time
+	first      time.Duration
+	over       bool
+	cause      callstate.Cause
+	broken     bool
+	unheard    int64
+
+	outcome, reached string
+	unlisted         string // the last outcome that is not one of the agent's outcomes
+	opted            bool
+	quoteLimit       time.Time // when an opt-out without a quote is reported; zero if none waits
+	transferred      bool
+	callback         *time.Time
+
+	notice
+	// disclosed is the item that ends the disclosure; empty while the agent has not completed it.
+	disclosed string
+
+	closing *closing
+	// leaving is when the message for an answering machine began to wait for a beep or for silence; zero: none waits.
+	leaving time.Time
+	hint    bool
+}
+
+// closing is the state of a call that ends when everything was said.
+type closing struct {
+	cause callstate.Cause
+	limit time.Time
+	// asked: a new sentence or another end_call was requested and has not arrived yet.
+	asked bool
+	// correcting: asked is true because an end_call with an unlisted outcome was refused.
+	correcting bool
+	// last: only the requested sentence is played.
+	last bool
+	// said: the agent has sent everything.
+	said bool
+	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
+	dry time.Time
+}
+
+// on handles one event of the agent.
+func (c *Conversation) on(ctx context.Context, e agent.Event) {
+	now := time.Now()
+	switch e.Kind {
+	case agent.Audio:
+		c.onAudio(e)
+	case agent.ItemDone:
+		c.transcript.item(e.Item).complete = true
+		c.mu.Lock()
+		if !c.cuts[e.Item] {
+			c.queue.finish(e.Item)
+		}
+		c.mu.Unlock()
+		c.look()
+	case agent.SpeechStarted:
+		c.transcript.begin(e.Item, now)
+		c.heardAt.Store(now.UnixNano())
+		c.flush()
+	case agent.Clear:
+		c.flush()
+	case agent.Disclosed:
+		c.disclosed = e.Item
+	case agent.Noticed:
+		c.noticed(e.Item)
+	case agent.Said:
+		c.said(e, now)
+	case agent.ToolCall:
+		c.onTool(ctx, e)
+	case agent.TurnDone:
+		if c.closing != nil && !c.closing.asked {
+			c.closing.said = true
+		}
+		c.look()
+	case agent.Failed:
+		c.unheard += e.Dropped
+		if c.closing == nil {
+			c.broken = true
+			c.end(callstate.AgentError)
+			return
+		}
+		c.closing.said, c.closing.asked = true, false
+		c.look()
+	case agent.Closed:
+		c.unheard += e.Dropped
+		c.close(callstate.NormalClearing)
+		c.closing.said, c.closing.asked = true, false
+		c.look()
+	}
+}
+
+// arrived counts audio of the agent, whether it is sent or not.
+func (c *Conversation) arrived(e agent.Event) {
+	it := c.transcript.item(e.Item)
+	it.disclosure = it.disclosure || e.Disclosure
+	if !it.complete {
+		it.arrived += len(e.Audio)
+	}
+}
+
+// onAudio queues audio of the agent.
+func (c *Conversation) onAudio(e agent.Event) {
+	c.arrived(e)
+	if c.cuts[e.Item] {
+		return
+	}
+	if !c.leaving.IsZero() && !e.Keep { // nothing is played during the greeting of a machine
+		c.drop(e.Item)
+		c.session.Interrupted(e.Item, 0)
+		return
+	}
+	if c.overdue(e) {
+		c.drop(e.Item)
+		c.session.Interrupted(e.Item, 0)
+		return
+	}
+	if c.closing != nil {
+		c.closing.dry = time.Time{}
+		if e.Asked { // the disclosure can still be played here, and is not the requested sentence
+			c.closing.asked = false
+		}
+	}
+	c.mu.Lock()
+	idle := c.queue.depth == 0
+	c.queue.add(e.Item, e.Audio, e.Keep)
+	c.mu.Unlock()
+	if idle && c.leg != nil {
+		c.leg.SpeakSoon()
+	}
+}
+
+// overdue reports whether audio must not be sent any more: behind a voicemail message or a farewell the
+// model adds nothing. An agent of kind media_ws does not mark what it was asked to say.
+func (c *Conversation) overdue(e agent.Event) bool {
+	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
+}
+
+// drop discards all further audio of an item.
+func (c *Conversation) drop(item string) {
+	if len(c.cuts) >= mostItems {
+		clear(c.cuts)
+	}
+	c.cuts[item] = true
+}
+
+// flush handles a barge-in: it discards the queued audio except what must be heard. The last sentence of a call is not
+// interrupted.
+func (c *Conversation) flush() {
+	if c.closing != nil {
+		return
+	}
+	c.recordPlayout()
+	c.mu.Lock()
+	cuts := c.queue.flush()
+	c.mu.Unlock()
+	for _, one := range cuts {
+		c.drop(one.id)
+		c.unnotice(one)
+		c.session.Interrupted(one.id, one.played)
+	}
+}
+
+// look handles what the stream has done since the last call: it records what was played, handles detected signals and
+// ends a closing call when the queue is empty.
+func (c *Conversation) look() {
+	now := time.Now()
+	c.recordPlayout()
+	c.mu.Lock()
+	played, dry := c.queue.collect(), c.queue.depth == 0
+	c.mu.Unlock()
+	for _, item := range played {
+		if of, mark := strings.CutPrefix(item, noticeMark); mark {
+			c.recordable(of)
+			continue
+		}
+		c.session.Played(item)
+	}
+	signals := Signal(c.signals.Swap(0))
+	if signals&Machine != 0 {
+		c.hint = true
+	}
+	if signals&Beep != 0 {
+		c.onBeep(now)
+	}
+	if signals&Fax != 0 {
+		c.onFax(now)
+	}
+	if c.closing == nil {
+		return
+	}
+	if !dry {
+		c.closing.dry = time.Time{}
+	} else if c.closing.said && !c.closing.asked {
+		c.end(c.closing.cause)
+	} else if c.closing.dry.IsZero() {
+		c.closing.dry = now
+	}
+}
+
+// recordPlayout writes into the transcript what has been sent of the queued items.
+func (c *Conversation) recordPlayout() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recordPieces(c.queue.pieces[:min(c.queue.head+1, len(c.queue.pieces))])
+}
+
+func (c *Conversation) recordPieces(pieces []*piece) {
+	for _, p := range pieces {
+		if !p.began.IsZero() && c.first == 0 {
+			c.first = max(p.began.Sub(c.begun), 1)
+		}
+		c.transcript.play(p)
+	}
+	for _, of := range c.queue.lost {
+		c.transcript.unplay(of)
+	}
+	c.queue.lost = c.queue.lost[:0]
+}
+
+// halt ends the playout. What is still queued is never sent.
+func (c *Conversation) halt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recordPieces(c.queue.halt())
+}
+
+// close ends the call when everything was said.
+func (c *Conversation) close(cause callstate.Cause) {
+	if c.closing == nil {
+		c.closing = &closing{cause: cause, limit: time.Now().Add(closingMost)}
+	}
+}
+
+// part makes the agent speak a last sentence, and closes the call.
+func (c *Conversation) part(text string, cause callstate.Cause) {
+	if c.closing != nil {
+		return
+	}
+	c.leaving = time.Time{}
+	c.flush()
+	c.close(cause)
+	c.closing.last = true
+	if text == "" {
+		c.closing.said = true
+	} else {
+		c.closing.asked = true
+		c.session.Say(text)
+	}
+	c.look()
+}
+
+func (c *Conversation) end(cause callstate.Cause) {
+	if !c.over {
+		c.over, c.cause = true, cause
+	}
+}
+
+// due handles the limits that have been reached. It returns the time until the next limit.
+func (c *Conversation) due(now time.Time) time.Duration {
+	if c.over {
+		return 0
+	}
+	next := c.begun.Add(c.settings.Longest)
+	if !now.Before(next) {
+		c.end(callstate.MaxDuration)
+		return 0
+	}
+	if !c.quoteLimit.IsZero() {
+		if !now.Before(c.quoteLimit) {
+			c.reportOptOut("")
+		} else {
+			next = earlier(next, c.quoteLimit)
+		}
+	}
+	loudest := time.Unix(0, max(c.heardAt.Load(), c.spokeAt.Load()))
+	quiet := loudest.Add(c.settings.Agent.Silence())
+	switch {
+	case c.closing != nil:
+		quiet = c.closing.limit
+		if !c.closing.dry.IsZero() {
+			linger := lingering
+			if c.closing.asked {
+				linger = beginning
+			}
+			quiet = earlier(quiet, c.closing.dry.Add(linger))
+		}
+		if !now.Before(quiet) {
+			c.end(c.closing.cause)
+			return 0
+		}
+	case !c.leaving.IsZero():
+		since := c.leaving
+		if heard := time.Unix(0, c.heardAt.Load()); heard.After(since) {
+			since = heard
+		}
+		quiet = earlier(since.Add(pause), c.leaving.Add(pauseMost))
+		if !now.Before(quiet) {
+			c.leave()
+			return c.due(now)
+		}
+	case !now.Before(quiet):
+		c.end(callstate.SilenceTimeout)
+		return 0
+	}
+	return earlier(next, quiet).Sub(now)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,302 @@
+package conversation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.speak("done", 100*time.Millisecond)
+		k.speak("cut", 2*time.Second)
+		k.speak("never", time.Second)
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "cut", Text: "one two three four five six seven eight"},
+			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "never", Text: "This was never said."})
+		k.pass(600 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
+		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)}) // it was on its way
+		k.pass(3 * time.Second)
+		if heard := k.heardAudio(); heard != 600*time.Millisecond {
+			t.Errorf("the person heard %s, want 600ms", heard)
+		}
+		switch {
+		case len(k.fake.now().cuts) != 2:
+			t.Errorf("length of k.fake.now().cuts = %v, want 2", len(k.fake.now().cuts))
+		case k.fake.now().cuts["cut"] != 500*time.Millisecond:
+			t.Errorf(`k.fake.now().cuts["cut"] = %v, want %v`, k.fake.now().cuts["cut"], 500*time.Millisecond)
+		case k.fake.now().cuts["never"] != 0:
+			t.Errorf(`k.fake.now().cuts["never"] = %v, want 0`, k.fake.now().cuts["never"])
+		}
+		if !slices.Equal(k.fake.now().played, []string{"done"}) {
+			t.Errorf("played to the end: %v", k.fake.now().played)
+		}
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "person", Text: "Wait."})
+		k.hangUp()
+		<-k.over
+		switch turns := k.result.Turns; {
+		case len(turns) != 2:
+			t.Errorf("length of turns = %v, want 2", len(turns))
+		case turns[0].Text != "one two –":
+			t.Errorf(`turns[0].Text = %v, want "one two –"`, turns[0].Text)
+		case turns[1].Text != "Wait.":
+			t.Errorf(`turns[1].Text = %v, want "Wait."`, turns[1].Text)
+		}
+	})
+}
+
+func TestBargeIn_TheDisclosureIsHeardToItsEnd(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.send(agent.Event{Kind: agent.Audio, Item: "disclosure", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "disclosure"})
+		k.speak("greeting", time.Second)
+		k.pass(200 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.pass(3 * time.Second)
+		if heard := k.heardAudio(); heard != time.Second {
+			t.Errorf("the person heard %s, want the disclosure whole and nothing else", heard)
+		}
+		if _, told := k.fake.now().cuts["disclosure"]; told {
+			t.Error("cut: found = true, want false")
+		} else if got := len(k.fake.now().cuts); got != 1 {
+			t.Errorf("cut: length of k.fake.now().cuts = %d, want 1", got)
+		}
+	})
+}
+
+func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		begun := time.Now()
+		said := func(role, item, text string) {
+			k.send(agent.Event{Kind: agent.Said, Role: role, Item: item, Text: text})
+		}
+		k.speak("a1", time.Second)
+		k.speak("a2", time.Second)
+		said(agent.RoleAgent, "a1", "First.")
+		said(agent.RoleAgent, "a2", "Second.")
+		k.pass(5 * time.Second)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p1"})
+		k.pass(2 * time.Second)
+		k.speak("a3", time.Second)
+		said(agent.RoleAgent, "a3", "Fourth.")
+		k.pass(time.Second)
+		said(agent.RolePerson, "p1", "Third.") // words come late
+		k.hangUp()
+		<-k.over
+		var texts []string
+		for _, turn := range k.result.Turns {
+			texts = append(texts, turn.Text)
+		}
+		if got := strings.Join(texts, " "); got != "First. Second. Third. Fourth." {
+			t.Errorf("said %s", got)
+		}
+		for i, want := range []time.Duration{20 * time.Millisecond, 1020 * time.Millisecond, 5 * time.Second, 7020 * time.Millisecond} {
+			if at := k.result.Turns[i].At.Sub(begun); at < want-20*time.Millisecond {
+				t.Errorf("Sub: at = %v, want at least %v; texts[i] = %q", at, want-20*time.Millisecond, texts[i])
+			} else if at > want+20*time.Millisecond {
+				t.Errorf("Sub: at = %v, want at most %v; texts[i] = %q", at, want+20*time.Millisecond, texts[i])
+			}
+		}
+		if k.result.FirstAudio != 20*time.Millisecond {
+			t.Errorf("first audio after %s", k.result.FirstAudio)
+		}
+	})
+}
+
+func TestTranscript_IsBounded(t *testing.T) {
+	t.Parallel()
+	tr := newTranscript()
+	for i := range 5_000 {
+		tr.say(agent.RolePerson, "", strings.Repeat("x", 50<<10), time.Unix(int64(i), 0))
+		tr.begin(string(rune(i)), time.Unix(int64(i), 0))
+	}
+	turns := tr.turns()
+	switch {
+	case len(turns) != 9:
+		t.Errorf("length of turns = %v, want 9", len(turns))
+	case len(turns[0].Text) != maxTurn:
+		t.Errorf("length of turns[0].Text = %v, want %v", len(turns[0].Text), maxTurn)
+	case len(tr.items) > mostItems:
+		t.Errorf("length of tr.items = %v, want at most %v", len(tr.items), mostItems)
+	}
+	text, err := agent.Transcript(turns)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case len(text) > 256<<10:
+		t.Errorf("length of text = %v, want at most %v", len(text), 256<<10)
+	case !strings.HasSuffix(string(text), `"truncated":true}`):
+		t.Errorf("string(text) = %q, want it to end with %q", string(text), `"truncated":true}`)
+	}
+}
+
+func TestShortened(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text string
+		part float64
+		want string
+	}{
+		{"one two three", 1, "one two three"}, {"one two three", 0, ""}, {"one two three", 0.1, ""}, {"one two three", 0.3, "one –"},
+		{"one two three", 0.6, "one two –"}, {"one two three", 0.99, "one two –"}, {"", 0.5, ""},
+	} {
+		if got := shortened(test.text, test.part); got != test.want {
+			t.Errorf("shortened(%q, %v) = %q, want %q", test.text, test.part, got, test.want)
+		}
+	}
+}
+
+func TestSilence_EndsTheCall(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *bridgeTalk) {
+		k.speak("a", 5*time.Second)
+		k.pass(9 * time.Second) // 4 s after the agent's last word
+		k.hear(time.Second)
+		k.pass(9 * time.Second)
+		if k.isOver() {
+			t.Fatalf("it ended after %s", k.ended)
+		}
+		k.HearDigit('5')
+		for range 9 * 50 {
+			k.HearFrame(hush(20 * time.Millisecond)) // a quiet line is silence
+			k.pass(20 * time.Millisecond)
+		}
+		k.wantEnd(callstate.SilenceTimeout, 28*time.Second, 30*time.Second)
+	})
+}
+
+func TestLongest_EndsTheCall(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{SilenceSeconds: 3600}, func(k *bridgeTalk) {
+		k.pass(11 * time.Minute)
+		k.wantEnd(callstate.MaxDuration, 10*time.Minute, 10*time.Minute)
+	})
+	if c := New(&fake{}, Settings{Longest: 2 * time.Hour}, nil, nil, nil); c.settings.Longest != agent.Longest {
+		t.Errorf("a call may last %s", c.settings.Longest)
+	}
+}
+
+func TestEndCall_WaitsForWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{Outcomes: []string{"sold"}}, func(k *bridgeTalk) {
+		k.speak("farewell", 1800*time.Millisecond)
+		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
+		k.send(agent.Event{Kind: agent.TurnDone})
+		k.pass(500 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // "bye": the farewell is said to its end
+		k.wantEnd(callstate.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
+		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
+			t.Errorf("the person heard %s of the farewell", heard)
+		}
+		if k.result.Outcome != "sold" {
+			t.Errorf(`k.result.Outcome = %q, want "sold"`, k.result.Outcome)
+		} else if k.result.Unheard != 7 {
+			t.Errorf("k.result.Unheard = %v, want 7", k.result.Unheard)
+		}
+	})
+}
+
+func TestEndCall_DoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	t.Run("for an agent that never says that its turn is done", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.speak("farewell", time.Second)
+			k.tool(agent.ToolEndCall, `{}`)
+			k.wantEnd(callstate.NormalClearing, 2500*time.Millisecond, 2600*time.Millisecond)
+		})
+	})
+	t.Run("for one that goes on talking", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.speak("a", 4*time.Minute)
+			k.tool(agent.ToolEndCall, `{}`)
+			k.wantEnd(callstate.NormalClearing, time.Minute, time.Minute)
+		})
+	})
+}
+
+func TestAgentLost(t *testing.T) {
+	t.Parallel()
+	t.Run("ends the call", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.hear(time.Second)
+			k.speak("a", time.Minute)
+			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
+			k.wantEnd(callstate.AgentError, time.Second, time.Second)
+			if k.result.Outcome != "" {
+				t.Errorf("k.result.Outcome = %q, want it empty", k.result.Outcome)
+			} else if k.result.Reached != agent.ReachedError {
+				t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, agent.ReachedError)
+			}
+		})
+	})
+	t.Run("in its farewell lets that be heard", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.speak("a", time.Second)
+			k.tool(agent.ToolEndCall, `{}`)
+			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
+			k.wantEnd(callstate.NormalClearing, time.Second, 1100*time.Millisecond)
+		})
+	})
+	t.Run("of its own will, after the queue", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.speak("a", time.Second)
+			k.fake.Close()
+			k.wantEnd(callstate.NormalClearing, time.Second, 1100*time.Millisecond)
+		})
+	})
+}
+
+func TestGoodbye(t *testing.T) {
+	t.Parallel()
+	t.Run("is said and then the call ends", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.speak("a", time.Minute)
+			k.pass(time.Second)
+			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
+			k.Goodbye("Again.", callstate.Unspecified)
+			k.pass(time.Second)
+			k.send(agent.Event{Kind: agent.TurnDone}) // what it was saying
+			k.send(agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true}, agent.Event{Kind: agent.ItemDone, Item: "bye"}, agent.Event{Kind: agent.TurnDone})
+			k.wantEnd(callstate.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
+			if !slices.Equal(k.fake.now().said, []string{"We have to stop."}) || k.heardAudio() != 2*time.Second {
+				t.Errorf("said %v, heard %s", k.fake.now().said, k.heardAudio())
+			}
+		})
+	})
+	t.Run("does not wait for an agent that says nothing", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
+			k.wantEnd(callstate.NormalTemporaryFailure, 5*time.Second, 5100*time.Millisecond)
+		})
+	})
+}
+
+func TestHangUp_EndsEverything(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		k.HearDigit('#')
+		k.hangUp()
+		k.wantEnd("", 0, 0)
+		switch {
+		case !k.fake.now().ended:
+			t.Error("k.fake.now().ended = false, want true")
+		case k.fake.now().digits != "#":
+			t.Errorf(`k.fake.now().digits = %v, want "#"`, k.fake.now().digits)
+		case k.fake.now().told[0] != "begin":
+			t.Errorf(`first call of the agent = %v, want "begin"`, k.fake.now().told[0])
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package conversation_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/conversation"
+	"ringfence.dev/services/dialer/internal/recordings"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// studio is a recorder whose every call is in the database, and is recorded if its agent can say so.
+type studio struct {
+	*recordings.Recorder
+	pool  *pgxpool.Pool
+	spool string
+	// hears is how long the person has been there; asked and begun are that when the tape was asked for, and was there.
+	hears        func() time.Duration
+	asked, begun atomic.Int64
+	// slow is how long the person is there before there is a tape that was asked for.
+	slow time.Duration
+}
+
+func newStudio(t *testing.T) *studio {
+	t.Helper()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	dir, err := recordings.NewDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &studio{pool: pool, spool: t.TempDir(), hears: func() time.Duration { return 0 }}
+	spool, err := recordings.OpenSpool(s.spool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Recorder = recordings.New(spool, store.NewRecordings(pool, spool.Name()), store.New(pool, uuid.New(), store.Timing{}), dir, time.Hour, func() {}, prometheus.NewRegistry())
+	return s
+}
+
+// Begin makes the call, which the rig does not, and its tape.
+func (s *studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
+	s.asked.Store(int64(s.hears()))
+	for s.hears() < time.Duration(s.asked.Load())+s.slow {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	defer func() { s.begun.Store(int64(s.hears())) }()
+	if _, err = s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
+		VALUES ($1, $2, 'inbound', '+14155550111', '+14155550100', $1, 'in_progress', 600, now())`, callID, workspaceID); err != nil {
+		return nil, err
+	}
+	return s.Recorder.Begin(ctx, workspaceID, callID)
+}
+
+// sound is how much was recorded, over all files; -1: there is none.
+func (s *studio) sound(t *testing.T) time.Duration {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
+	if err != nil || len(files) == 0 {
+		return -1
+	}
+	info, err := os.Stat(files[0])
+	if err != nil {
+		return -1
+	}
+	return time.Duration(info.Size()-recordings.HeaderBytes) * time.Second / recordings.BytesPerSecond
+}
+
+func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
+
+// objecting is a scripted agent that calls a tool in time.
+type objecting struct {
+	*agent.ScriptedOpener
+	tool  string
+	when  <-chan struct{}
+	found func() // what there is when the tool is answered
+}
+
+type objector struct {
+	agent.Session
+	events chan agent.Event
+	found  func()
+}
+
+func (o objecting) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
+	inner, err := o.ScriptedOpener.Open(ctx, spec)
+	s := &objector{Session: inner, events: make(chan agent.Event, 16), found: o.found}
+	go func() {
+		defer close(s.events)
+		when := o.when
+		for {
+			select {
+			case <-when:
+				when = nil
+				s.events <- agent.Event{Kind: agent.ToolCall, Tool: o.tool, ID: "1", Args: json.RawMessage("{}")}
+			case e, open := <-inner.Events():
+				if !open {
+					return
+				}
+				s.events <- e
+			}
+		}
+	}()
+	return s, err
+}
+
+func (s *objector) Events() <-chan agent.Event         { return s.events }
+func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
+
+func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	recorded, heard := recordCall(t, s)
+	if recorded < heard/2 {
+		t.Errorf("recorded = %v, want at least half of the %v of audio received since the start", recorded, heard)
+	}
+}
+
+// Audio is kept in memory while the database creates the recording.
+func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	s.slow = time.Second
+	recorded, heard := recordCall(t, s)
+	if want := heard + s.slow/2; recorded < want {
+		t.Errorf("recorded = %v, want at least %v: the recording was created %v after it was requested", recorded, want,
+			s.slow)
+	}
+}
+
+// recordCall records a call for at least half a second. It returns the length of the recording and
+// the length of the audio that the person received after the recording was created.
+func recordCall(t *testing.T, s *studio) (recorded, heard time.Duration) {
+	t.Helper()
+	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)
+	s.hears = r.person.time
+	r.pickUp()
+	testkit.Until(t, "half a second is recorded", func() bool {
+		heard = s.hears() - time.Duration(s.begun.Load())
+		return s.begun.Load() > 0 && heard > 500*time.Millisecond
+	})
+	r.talk.End()
+	return s.sound(t), heard
+}
+
+func TestRecording_NotWhereNobodySaysIt(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]string{
+		"an agent that cannot":            `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":900}}`,
+		"an agent that is never recorded": `{"recording":{"off":true},"script":{"tone_millis":300,"end_after_millis":900,"speaks":true}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStudio(t)
+			r := newRecordedRig(t, settings, s, nil)
+			r.pickUp()
+			r.waitOver()
+			r.talk.End()
+			if got := s.sound(t); got >= 0 {
+				t.Errorf("%s were recorded", got)
+			}
+		})
+	}
+}
+
+func TestRecording_NothingIsLeftWhenThePersonObjects(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	recorded, answered := make(chan struct{}), make(chan time.Duration, 1)
+	agents := map[string]agent.Opener{agent.Scripted: objecting{agent.New(afterwards), agent.ToolStopRecording, recorded, func() { answered <- s.sound(t) }}}
+	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
+	s.hears = r.person.time
+	r.pickUp()
+	testkit.Until(t, "it is recorded", func() bool {
+		return s.begun.Load() > 0 && s.hears() > time.Duration(s.begun.Load())+300*time.Millisecond
+	})
+	if s.sound(t) < 0 {
+		t.Error("there is no file")
+	}
+	close(recorded)
+	if left := <-answered; left >= 0 {
+		t.Errorf("%s are on the disk when the agent says that nothing is", left)
+	}
+	r.talk.End()
+	if s.sound(t) >= 0 {
+		t.Error("it was recorded again")
+	}
+}
+
+var _ conversation.CallRecorder = (*studio)(nil)

@@ -1,0 +1,186 @@
+package conversation
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+const (
+	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn, and maxTurns the
+	// number of turns. Text beyond a limit is dropped (contract.md section 5.11 cuts between turns).
+	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
+	// mostItems limits how many items have their playout recorded.
+	mostItems = 2048
+	// fastSpeech is a high rate of speech, in characters per second. The audio of a text is at least as
+	// long as this rate gives.
+	fastSpeech = 20
+)
+
+// transcript records who said what and when. An agent's turn contains only the part that was sent to
+// the person. Text can arrive before or after the audio of its item.
+type transcript struct {
+	said  []words
+	items map[string]*item
+	size  int
+	full  bool
+}
+
+type words struct {
+	turn agent.Turn
+	item string
+}
+
+// item is the playout of one item of the agent, or the beginning of one item of the person.
+type item struct {
+	// began and ended are the times of the first and of the last frame that was sent.
+	began, ended time.Time
+	// played and arrived count bytes of audio.
+	played, arrived int
+	// complete is true once the agent has sent all audio of the item. disclosure marks the audio of the
+	// disclosure.
+	complete, disclosure bool
+}
+
+func newTranscript() transcript { return transcript{items: map[string]*item{}} }
+
+// item returns the record of an item. It returns a record that is not kept if the id is empty or the
+// limit is reached.
+func (tr *transcript) item(id string) *item {
+	it := tr.items[id]
+	if it == nil {
+		it = &item{}
+		if id != "" && len(tr.items) < mostItems {
+			tr.items[id] = it
+		}
+	}
+	return it
+}
+
+// begin records when an item was first heard. Only the first call counts.
+func (tr *transcript) begin(id string, at time.Time) {
+	if it := tr.item(id); it.began.IsZero() {
+		it.began = at
+	}
+}
+
+// play records how much of an item was sent until now. An item can have more than one piece.
+func (tr *transcript) play(p *piece) {
+	if p.played == p.recorded {
+		return
+	}
+	it := tr.item(p.id)
+	if it.began.IsZero() {
+		it.began = p.began
+	}
+	it.ended, it.played = p.last, it.played+p.played-p.recorded
+	p.recorded = p.played
+}
+
+// unplay takes back a share of a frame that was not sent. The transcript must have played its piece before.
+func (tr *transcript) unplay(of share) {
+	it := tr.item(of.piece.id)
+	it.played -= of.bytes
+	if it.ended.Equal(of.at) {
+		it.ended = of.last
+	}
+	if it.began.Equal(of.at) {
+		it.began = time.Time{}
+	}
+}
+
+// say adds text. Its time is now unless the item has its own time.
+func (tr *transcript) say(role, item, text string, now time.Time) {
+	if text = strings.TrimSpace(text); text == "" || tr.full {
+		return
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
+	tr.size += len(text)
+	// The turn that crosses the limit is kept, so that agent.Transcript marks the transcript as cut.
+	tr.full = tr.size > maxWords || len(tr.said) == maxTurns
+	tr.said = append(tr.said, words{agent.Turn{Role: role, Text: text, At: now}, item})
+}
+
+// heard returns the number of turns of the person.
+func (tr *transcript) heard() (turns int) {
+	for _, w := range tr.said {
+		if w.turn.Role == agent.RolePerson {
+			turns++
+		}
+	}
+	return turns
+}
+
+// endsWithPerson reports whether the last words so far are the person's.
+func (tr *transcript) endsWithPerson() bool {
+	return len(tr.said) > 0 && tr.said[len(tr.said)-1].turn.Role == agent.RolePerson
+}
+
+// lastHeard returns the last words of the person, or "" if the person said nothing.
+func (tr *transcript) lastHeard() string {
+	for _, w := range slices.Backward(tr.said) {
+		if w.turn.Role == agent.RolePerson {
+			return w.turn.Text
+		}
+	}
+	return ""
+}
+
+// turns returns the conversation in order of time. If only a part of an item was sent, its text is
+// shortened in proportion: no agent reports where a word is in the audio. Text whose audio was never
+// sent is left out. Text without an item is kept, because it is not known which audio belongs to it.
+func (tr *transcript) turns() []agent.Turn {
+	turns := make([]agent.Turn, 0, len(tr.said))
+	for _, w := range tr.said {
+		it, known := tr.items[w.item]
+		if known && !it.began.IsZero() {
+			w.turn.At = it.began
+		}
+		if w.turn.Role == agent.RoleAgent && w.item != "" && (known || len(tr.items) < mostItems) {
+			w.turn.EndedAt = tr.item(w.item).ended
+			w.turn.Text = shortened(w.turn.Text, tr.item(w.item).part(w.turn.Text))
+		}
+		if w.turn.Text != "" {
+			turns = append(turns, w.turn)
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b agent.Turn) int { return a.At.Compare(b.At) })
+	return turns
+}
+
+// part returns which part of the item's text was sent, from 0 to 1. While audio is missing, the length
+// of the whole item is estimated from the text.
+func (it *item) part(text string) float64 {
+	whole := it.arrived
+	if !it.complete {
+		whole = max(whole, utf8.RuneCountInString(text)*agent.BytesPerSecond/fastSpeech)
+	}
+	if it.played >= whole {
+		return min(1, float64(it.played))
+	}
+	return float64(it.played) / float64(whole)
+}
+
+// shortened returns about that part of a text, cut between two words. A dash marks the cut.
+func shortened(text string, part float64) string {
+	if part >= 1 {
+		return text
+	}
+	whole, budget := strings.Fields(text), int(part*float64(len(text)))
+	kept := 0
+	for n := -1; kept < len(whole); kept++ {
+		if n += len(whole[kept]) + 1; n > budget {
+			break
+		}
+	}
+	switch kept {
+	case 0:
+		return ""
+	case len(whole):
+		return text
+	}
+	return strings.Join(whole[:kept], " ") + " –"
+}

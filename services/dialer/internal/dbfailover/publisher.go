@@ -1,0 +1,246 @@
+package dbfailover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// ackTimeout is how long a dial waits for the acknowledgement of its intent.
+	ackTimeout = time.Second
+	// probeInterval is how often an open circuit is tested.
+	probeInterval = time.Second
+	// idleInterval is how long the brokers may be without a question before they are asked whether
+	// they are there.
+	idleInterval = 5 * time.Second
+)
+
+// errNotAcknowledged is returned if Kafka did not acknowledge an intent in time.
+var errNotAcknowledged = fmt.Errorf("kafka did not acknowledge the intent within %s", ackTimeout)
+
+// Publisher publishes intents. Its circuit opens when an intent is not acknowledged, and closes
+// when Kafka acknowledges a record again. While it is open, no request is claimed.
+type Publisher struct {
+	client   *kafka.Client
+	failures prometheus.Counter
+	latency  prometheus.Histogram
+
+	mu sync.Mutex
+	// fault is why the circuit is open; nil: it is closed.
+	fault error
+	// failed is an intent that was not acknowledged. Its withdrawal is the record that tests the
+	// circuit.
+	failed *store.Intent
+	// unacknowledged counts the records for which Kafka has not answered.
+	unacknowledged int
+	lastAck        time.Time
+}
+
+// NewPublisher returns a publisher with its own Kafka client. Its circuit is open until Run has
+// found the topic.
+func NewPublisher(cfg kafka.Config, metrics prometheus.Registerer) (*Publisher, error) {
+	client, err := kafka.NewClient(cfg, "dialer-intents", metrics)
+	if err != nil {
+		return nil, err
+	}
+	p := &Publisher{
+		client: client, fault: errors.New("the topic has not been found yet"),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_dialer_intent_failures_total",
+			Help: "Dials that were not attempted because Kafka did not acknowledge their intent.",
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "ringfence_dialer_intent_ack_seconds",
+			Help:    "Time until Kafka acknowledged the intent of a dial.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+		}),
+	}
+	metrics.MustRegister(p.failures, p.latency)
+	return p, nil
+}
+
+// Close drops the records that Kafka has not acknowledged and closes the client.
+func (p *Publisher) Close() { p.client.Close() }
+
+// Ready returns nil while intents can be published.
+func (p *Publisher) Ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault != nil {
+		return fmt.Errorf("dial intents cannot be published: %w", p.fault)
+	}
+	return nil
+}
+
+// Intend publishes the intent and waits until Kafka has acknowledged it. The fence of the call may
+// be committed only if the result is nil. Otherwise the intent is withdrawn.
+func (p *Publisher) Intend(ctx context.Context, i store.Intent) error {
+	record, err := encodeIntended(i)
+	if err != nil {
+		return err
+	}
+	begun, acknowledged := time.Now(), make(chan error, 1)
+	p.produce(record, func(err error) { acknowledged <- err })
+	timeout := time.NewTimer(ackTimeout)
+	defer timeout.Stop()
+	select {
+	case err = <-acknowledged:
+	case <-timeout.C:
+		err = errNotAcknowledged
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil {
+		p.latency.Observe(time.Since(begun).Seconds())
+		return nil
+	}
+	p.Withdraw(i)
+	p.failures.Inc()
+	p.open(ctx, i, err)
+	return fmt.Errorf("publish intent of call %s: %w", i.CallID, err)
+}
+
+// Withdraw publishes that no phone rang for the call and that none will ring. It does not wait for
+// Kafka: without the withdrawal the request may end with dial_state_unknown after a failover.
+func (p *Publisher) Withdraw(i store.Intent) {
+	record, err := encodeWithdrawn(i)
+	if err != nil {
+		slog.Warn("intent not withdrawn", "call_id", i.CallID, "error", err)
+		return
+	}
+	p.produce(record, func(err error) {
+		if err != nil {
+			slog.Warn("intent not withdrawn", "call_id", i.CallID, "error", err)
+		}
+	})
+}
+
+// produce hands a record to the client, which batches records of concurrent dials. The record is
+// not canceled with a dial: a canceled record can be in the log or not.
+func (p *Publisher) produce(record *kgo.Record, answered func(error)) {
+	p.mu.Lock()
+	p.unacknowledged++
+	p.mu.Unlock()
+	p.client.TryProduce(context.Background(), record, func(_ *kgo.Record, err error) {
+		p.mu.Lock()
+		p.unacknowledged--
+		if err == nil {
+			p.lastAck = time.Now()
+		}
+		p.mu.Unlock()
+		answered(err)
+	})
+}
+
+func (p *Publisher) open(ctx context.Context, i store.Intent, fault error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault == nil {
+		slog.ErrorContext(ctx, "dialing stopped, intents cannot be published", "error", fault)
+	}
+	p.fault, p.failed = p.client.Explain(fault), &i
+}
+
+func (p *Publisher) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault != nil {
+		slog.Info("intents can be published again")
+	}
+	p.fault, p.failed = nil, nil
+}
+
+// Run creates the topic if it is missing and tests the circuit until ctx ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for found := false; ; {
+		if !found {
+			found = p.findTopic(ctx)
+		} else {
+			p.probe(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// findTopic closes the circuit if the topic exists.
+func (p *Publisher) findTopic(ctx context.Context) bool {
+	trying, cancel := context.WithTimeout(ctx, 10*probeInterval)
+	defer cancel()
+	if err := kafka.EnsureTopics(trying, p.client, []kafka.Topic{kafka.DialIntents}); err != nil {
+		if ctx.Err() == nil {
+			slog.WarnContext(ctx, "topic check failed", "topic", kafka.DialIntents.Name, "error", err)
+		}
+		return false
+	}
+	p.close()
+	return true
+}
+
+// probe closes an open circuit when Kafka acknowledges a record, and opens a closed one when the
+// brokers do not answer while nothing is dialed.
+func (p *Publisher) probe(ctx context.Context) {
+	p.mu.Lock()
+	fault, failed, unacknowledged, idle := p.fault, p.failed, p.unacknowledged, time.Since(p.lastAck)
+	p.mu.Unlock()
+	switch {
+	case fault != nil && unacknowledged > 0: // the client is still trying to deliver records
+		return
+	case fault != nil && failed != nil:
+		p.repeat(ctx, *failed)
+		return
+	case fault == nil && idle < idleInterval:
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	err := p.client.Ping(asking)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		p.close()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault == nil {
+		slog.ErrorContext(ctx, "dialing stopped, Kafka does not answer", "error", err)
+		p.fault = p.client.Explain(err)
+	}
+}
+
+// repeat publishes the withdrawal of an intent again. A second withdrawal has no effect.
+func (p *Publisher) repeat(ctx context.Context, failed store.Intent) {
+	record, err := encodeWithdrawn(failed)
+	if err != nil {
+		return
+	}
+	acknowledged := make(chan error, 1)
+	p.produce(record, func(err error) { acknowledged <- err })
+	timeout := time.NewTimer(ackTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-acknowledged:
+		if err == nil {
+			p.close()
+		}
+	case <-timeout.C:
+	case <-ctx.Done():
+	}
+}

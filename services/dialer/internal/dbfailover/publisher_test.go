@@ -1,0 +1,69 @@
+package dbfailover
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+func TestIntend_KafkaDoesNotAcknowledge(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	p, err := NewPublisher(kafka.Config{Brokers: cluster.ListenAddrs()}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	if p.Ready() == nil {
+		t.Error("Ready before the topic is found = nil, want an error")
+	}
+	if !p.findTopic(t.Context()) {
+		t.Fatal("the topic was not found")
+	}
+	if err := p.Ready(); err != nil {
+		t.Errorf("Ready = %v, want nil", err)
+	}
+	var refuse, refused = true, 0
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if !refuse {
+			return nil, nil, false
+		}
+		refused++
+		return nil, errors.New("the connection is closed"), true
+	})
+	i := store.Intent{
+		CallRequestID: uuid.New(), WorkspaceID: uuid.New(), CallID: uuid.New(), InstanceID: uuid.New(), AgentID: uuid.New(),
+		At: time.Now(),
+	}
+	if err := p.Intend(t.Context(), i); !errors.Is(err, errNotAcknowledged) {
+		t.Errorf("Intend = %v, want errNotAcknowledged", err)
+	}
+	if p.Ready() == nil {
+		t.Error("Ready after an intent without acknowledgement = nil, want an error")
+	}
+	cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+		refuse = false // on the goroutine of the cluster, as the function above
+		return nil, nil, false
+	})
+	testkit.Until(t, "the circuit closes", func() bool {
+		p.probe(t.Context())
+		return p.Ready() == nil
+	})
+	if err := p.Intend(t.Context(), i); err != nil {
+		t.Errorf("Intend after the circuit has closed = %v", err)
+	}
+}

@@ -1,0 +1,420 @@
+package dbfailover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// checkInterval is how often the server of the database is looked at.
+	checkInterval = time.Second
+	// checkTimeout bounds one look.
+	checkTimeout = 5 * time.Second
+	// advanceInterval is the pause between the end of the topic that was stored as the positions and
+	// the next that is read.
+	advanceInterval = 10 * time.Second
+	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is
+	// never shorter than the instance lease: after that time a process has either sent a heartbeat
+	// to the new server, or may not dial.
+	settleWait = 5 * time.Second
+	// batchSize is how many intents one transaction settles.
+	batchSize = 500
+)
+
+// ErrConfirmationNeeded is returned if dial-intents.v1 does not have every record since the stored
+// position. Nothing is dialed until an operator has run `dialer accept-intents`.
+var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
+
+// unchecked is the identity of no server.
+const unchecked = "not checked yet"
+
+// Reasons why nothing is dialed, as values of the label reason.
+const (
+	reasonReconciliation = "reconciliation"
+	reasonConfirmation   = "confirmation"
+	reasonIntents        = "intents"
+)
+
+// Reconciler settles intents that the database does not know. It lets the store claim and fence
+// only on a server that was reconciled.
+type Reconciler struct {
+	cfg       kafka.Config
+	client    *kafka.Client
+	store     *store.Store
+	publisher *Publisher
+	settled   *prometheus.CounterVec
+	stopped   *prometheus.GaugeVec
+	// pending has the reason why nothing is dialed; nil: the server is reconciled.
+	pending  atomic.Pointer[string]
+	advanced time.Time
+	// next has the positions that are stored next; nil: the end of the topic must be read.
+	next *positions
+	// used is the server that the store was given last; empty before the first check.
+	used string
+	// changed is called after the server has changed and is reconciled.
+	changed func()
+	// wait returns when the other dialers have had time to reconnect and to withdraw their intents.
+	wait func(context.Context) error
+}
+
+// NewReconciler reconciles the database of the store. lease is the instance lease of all dialers.
+// The store claims and fences nothing until Run has checked the server.
+func NewReconciler(
+	cfg kafka.Config, publisher *Publisher, st *store.Store, lease time.Duration, metrics prometheus.Registerer,
+) *Reconciler {
+	r := &Reconciler{
+		cfg: cfg, client: publisher.client, store: st, publisher: publisher, changed: func() {},
+		wait: func(ctx context.Context) error { return pause(ctx, max(settleWait, lease)) },
+		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ringfence_dialer_reconciled_requests_total",
+			Help: "Requests whose fence the database had lost, by result: restored (the call is live again), failed.",
+		}, []string{"result"}),
+		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringfence_dialer_dialing_stopped",
+			Help: "1 while this process dials nothing for the reason, otherwise 0.",
+		}, []string{"reason"}),
+	}
+	metrics.MustRegister(r.settled, r.stopped)
+	for _, result := range []string{"restored", "failed"} {
+		r.settled.WithLabelValues(result)
+	}
+	reason := reasonReconciliation
+	r.pending.Store(&reason)
+	r.report()
+	st.UseServer(unchecked)
+	return r
+}
+
+// Ready returns nil if requests may be dialed: the server is reconciled, and intents can be
+// published.
+func (r *Reconciler) Ready() error {
+	if reason := r.pending.Load(); reason != nil {
+		return fmt.Errorf("the database is not reconciled with %s: waiting for %s", kafka.DialIntents.Name, *reason)
+	}
+	return r.publisher.Ready()
+}
+
+// OnChange sets a function that is called each time the server has changed and is reconciled. It
+// must be called before Run.
+func (r *Reconciler) OnChange(f func()) { r.changed = f }
+
+// MayDial reports whether requests may be claimed.
+func (r *Reconciler) MayDial() bool { return r.Ready() == nil }
+
+// Reconciled reports whether the server is reconciled, so that INVITEs of fenced calls may leave.
+// They may leave as well while only the circuit of the publisher is open.
+func (r *Reconciler) Reconciled() bool { return r.pending.Load() == nil }
+
+func (r *Reconciler) report() {
+	for _, reason := range []string{reasonReconciliation, reasonConfirmation} {
+		value := 0.0
+		if pending := r.pending.Load(); pending != nil && *pending == reason {
+			value = 1
+		}
+		r.stopped.WithLabelValues(reason).Set(value)
+	}
+	value := 0.0
+	if r.publisher.Ready() != nil {
+		value = 1
+	}
+	r.stopped.WithLabelValues(reasonIntents).Set(value)
+}
+
+// Run looks at the server once a second, and reconciles when it has changed.
+func (r *Reconciler) Run(ctx context.Context) error {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		if err := r.check(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "database server check or reconciliation failed", "error", err)
+		}
+		r.report()
+		select {
+		case <-ctx.Done():
+			r.leave(ctx)
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// leave moves the positions on once more, so that they are at the end of the topic if every dialer
+// stops.
+func (r *Reconciler) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+	defer cancel()
+	if state, err := r.store.ServerState(ctx); err == nil && state.Server == state.Reconciled {
+		r.next = nil
+		_ = r.advance(ctx, state) // the next process reads more
+	}
+}
+
+func (r *Reconciler) check(ctx context.Context) error {
+	looking, cancel := context.WithTimeout(ctx, checkTimeout)
+	state, err := r.store.ServerState(looking)
+	cancel()
+	if err != nil {
+		return err // statements on this database fail as well
+	}
+	if state.Server != state.Reconciled {
+		r.stop(ctx, state)
+		if err := r.reconcile(ctx, state); err != nil {
+			reason := reasonReconciliation
+			if errors.Is(err, ErrConfirmationNeeded) {
+				reason = reasonConfirmation
+			}
+			r.pending.Store(&reason)
+			return err
+		}
+		r.advanced, r.next = time.Now(), nil
+	}
+	r.store.UseServer(state.Server)
+	r.pending.Store(nil)
+	if r.used != "" && r.used != state.Server {
+		r.changed()
+	}
+	r.used = state.Server
+	if r.next == nil && time.Since(r.advanced) < advanceInterval {
+		return nil
+	}
+	return r.advance(ctx, state)
+}
+
+func (r *Reconciler) stop(ctx context.Context, state store.ServerState) {
+	if r.pending.Load() == nil {
+		slog.WarnContext(ctx, "dialing stopped, the server of the database has changed", "server", state.Server,
+			"before", state.Reconciled)
+		reason := reasonReconciliation
+		r.pending.Store(&reason)
+		r.report()
+	}
+}
+
+// positions are the end of the topic, and the state of the server with a time after that end was
+// read.
+type positions struct {
+	state  store.ServerState
+	bounds kafka.Bounds
+}
+
+// advance moves the positions to an end of the topic, when every intent below it is resolved. It
+// keeps that end until then: the claims from before it are gone after the claim lease, and the
+// fenced calls from before it ring or end. A later end would have later claims and calls.
+func (r *Reconciler) advance(ctx context.Context, state store.ServerState) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if r.next == nil || r.next.state.Server != state.Server || r.next.state.TopicID != state.TopicID {
+		bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+		if err != nil {
+			return err
+		}
+		if state.TopicID != bounds.ID {
+			slog.WarnContext(ctx, "topic was replaced", "topic", kafka.DialIntents.Name, "topic_id", bounds.ID,
+				"before", state.TopicID)
+		}
+		after, err := r.store.ServerState(ctx)
+		if err != nil {
+			return err
+		}
+		state.Now = after.Now
+		r.next = &positions{state: state, bounds: bounds}
+	}
+	moved, err := r.store.AdvanceIntents(ctx, state.Server, r.next.bounds.ID, r.next.state.Now, r.next.bounds.End)
+	if err == nil && moved {
+		r.advanced, r.next = time.Now(), nil
+	}
+	return err
+}
+
+// reconcile settles the intents that the database does not know. state must have been read before:
+// the end of the topic that is read now is then behind every intent whose fence committed on an
+// earlier server.
+func (r *Reconciler) reconcile(ctx context.Context, state store.ServerState) error {
+	bounds, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+	if err != nil {
+		return err
+	}
+	from, err := r.start(ctx, state, bounds)
+	if err != nil {
+		return err
+	}
+	found := newIntentLog()
+	if err := r.read(ctx, from, bounds.End, found.add); err != nil {
+		return err
+	}
+	open, err := r.open(ctx, found)
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		slog.WarnContext(ctx, "database does not know dial intents", "intents", len(open), "server", state.Server)
+		if err := r.settle(ctx, state.Server, found, bounds.End); err != nil {
+			return err
+		}
+	}
+	if err := r.store.SetReconciled(ctx, state.Server, bounds.ID, bounds.End); err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "database reconciled with dial intents", "server", state.Server, "unknown", len(open))
+	return nil
+}
+
+// start returns the offsets from which the topic is read. It returns ErrConfirmationNeeded if
+// records since then are missing.
+func (r *Reconciler) start(ctx context.Context, state store.ServerState, bounds kafka.Bounds) (kafka.Offsets, error) {
+	if state.TopicID != uuid.Nil && state.TopicID != bounds.ID {
+		return nil, fmt.Errorf("topic %s has the id %s, and the database was reconciled with %s: %w",
+			kafka.DialIntents.Name, bounds.ID, state.TopicID, ErrConfirmationNeeded)
+	}
+	positions, err := r.store.IntentPositions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := kafka.Offsets{}
+	for partition, oldest := range bounds.Start {
+		from[partition] = positions[partition]
+		switch {
+		case oldest > from[partition]:
+			return nil, fmt.Errorf("partition %d of %s begins at %d, and the database was reconciled up to %d: %w",
+				partition, kafka.DialIntents.Name, oldest, from[partition], ErrConfirmationNeeded)
+		case from[partition] > bounds.End[partition]:
+			return nil, fmt.Errorf("partition %d of %s ends at %d, and the database was reconciled up to %d: %w",
+				partition, kafka.DialIntents.Name, bounds.End[partition], from[partition], ErrConfirmationNeeded)
+		}
+	}
+	return from, nil
+}
+
+// intentLog holds the intents that were read, in the order of the topic for each request.
+type intentLog struct {
+	intents   map[uuid.UUID][]store.Intent
+	withdrawn map[uuid.UUID]bool
+}
+
+func newIntentLog() *intentLog {
+	return &intentLog{intents: map[uuid.UUID][]store.Intent{}, withdrawn: map[uuid.UUID]bool{}}
+}
+
+func (l *intentLog) add(i store.Intent, isWithdrawal bool) {
+	if isWithdrawal {
+		l.withdrawn[i.CallID] = true
+		return
+	}
+	l.intents[i.CallRequestID] = append(l.intents[i.CallRequestID], i)
+}
+
+// newest returns the newest intent of each request that is not withdrawn, by call. A withdrawn
+// intent does not hide an older one: a process that lost its claim may append it, and its
+// withdrawal, behind the intent of the call that rang.
+func (l *intentLog) newest() map[uuid.UUID]store.Intent {
+	byCall := map[uuid.UUID]store.Intent{}
+	for _, intents := range l.intents {
+		for _, i := range slices.Backward(intents) {
+			if !l.withdrawn[i.CallID] {
+				byCall[i.CallID] = i
+				break
+			}
+		}
+	}
+	return byCall
+}
+
+// open returns the newest intent of each request that is not withdrawn, if it is not fenced.
+func (r *Reconciler) open(ctx context.Context, found *intentLog) ([]store.Intent, error) {
+	byCall := found.newest()
+	var open []store.Intent
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(byCall)), batchSize) {
+		missing, err := r.store.Unfenced(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range missing {
+			open = append(open, byCall[id])
+		}
+	}
+	return open, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// settle waits for the other dialers, reads what they have withdrawn meanwhile and settles the
+// intents that are still open. An intent behind end has no fence on an earlier server.
+func (r *Reconciler) settle(ctx context.Context, server string, found *intentLog, end kafka.Offsets) error {
+	if err := r.wait(ctx); err != nil {
+		return err
+	}
+	later, err := kafka.ReadBounds(ctx, r.client, kafka.DialIntents)
+	if err != nil {
+		return err
+	}
+	err = r.read(ctx, end, later.End, func(i store.Intent, isWithdrawal bool) {
+		if isWithdrawal {
+			found.add(i, isWithdrawal)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	open, err := r.open(ctx, found)
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(open, batchSize) {
+		settled, err := r.store.SettleIntents(ctx, server, batch)
+		if err != nil {
+			return err
+		}
+		r.settled.WithLabelValues("restored").Add(float64(settled.Restored))
+		r.settled.WithLabelValues("failed").Add(float64(settled.Failed))
+		slog.WarnContext(ctx, "dial intents settled", "restored", settled.Restored, "failed", settled.Failed)
+	}
+	return nil
+}
+
+// read calls each for the intents and withdrawals between the offsets.
+func (r *Reconciler) read(
+	ctx context.Context, from, to kafka.Offsets, each func(i store.Intent, isWithdrawal bool),
+) error {
+	return kafka.Scan(ctx, r.cfg, "dialer-reconciler", kafka.DialIntents, from, to, func(rec kafka.Record) error {
+		i, withdrawn, err := decode(rec)
+		if err != nil {
+			return fmt.Errorf("read offset %d of partition %d: %w", rec.Offset, rec.Partition, err)
+		}
+		each(i, withdrawn)
+		return nil
+	})
+}
+
+// Accept lets the next reconciliation read the topic from its oldest records, whatever was read
+// before. It is the operator's answer to ErrConfirmationNeeded.
+func Accept(ctx context.Context, cfg kafka.Config, st *store.Store) (kafka.Bounds, error) {
+	client, err := kafka.NewClient(cfg, "dialer-accept-intents", nil)
+	if err != nil {
+		return kafka.Bounds{}, err
+	}
+	defer client.Close()
+	bounds, err := kafka.ReadBounds(ctx, client, kafka.DialIntents)
+	if err != nil {
+		return kafka.Bounds{}, err
+	}
+	return bounds, st.AcceptTopic(ctx, bounds.ID, bounds.Start)
+}

@@ -1,0 +1,920 @@
+package dbfailover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// world is a database that may be another server's, and a Kafka.
+type world struct {
+	*testing.T
+	pool      *pgxpool.Pool
+	store     *store.Store
+	cfg       kafka.Config
+	publisher *Publisher
+	workspace uuid.UUID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, workspace: uuid.Must(uuid.NewV7()), cfg: kafkatest.New(t)}
+	w.pool = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	w.store = store.New(w.pool, uuid.Must(uuid.NewV7()), store.Timing{
+		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour,
+		RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+	var err error
+	if w.publisher, err = NewPublisher(w.cfg, prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.publisher.Close)
+	if !w.publisher.findTopic(t.Context()) {
+		t.Fatal("the topic was not found")
+	}
+	return w
+}
+
+// reconciler returns one whose wait for the other dialers is meanwhile; nil: no wait.
+func (w *world) reconciler(meanwhile func()) *Reconciler {
+	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
+	r.wait = func(context.Context) error {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		return nil
+	}
+	return r
+}
+
+// reconcile reconciles, or fails the test.
+func (w *world) reconcile() {
+	w.Helper()
+	r := w.reconciler(nil)
+	if err := r.check(w.Context()); err != nil {
+		w.Fatalf("check = %v", err)
+	}
+	if !r.MayDial() {
+		w.Fatalf("MayDial after check = false: %v", r.Ready())
+	}
+}
+
+// moveTo lets the database run on another server.
+func (w *world) moveTo(server string) {
+	w.Helper()
+	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
+		`CREATE OR REPLACE FUNCTION server_identity() RETURNS text LANGUAGE sql STABLE AS $$ SELECT '%s' $$`, server))
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.Helper()
+	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// intent is one of a new request to its own number, published by a process that is gone.
+func (w *world) intent() store.Intent {
+	id, now := uuid.Must(uuid.NewV7()), time.Now()
+	return store.Intent{
+		CallRequestID: id, WorkspaceID: w.workspace, CallID: uuid.Must(uuid.NewV7()), InstanceID: uuid.Must(uuid.NewV7()),
+		From: "+15005550006", To: fmt.Sprintf("+1415%07d", now.UnixNano()%10_000_000), Trunk: "sim",
+		AgentID: uuid.Must(uuid.NewV7()), MaxCallSeconds: 600, QueuedAt: &now, At: now,
+	}
+}
+
+// another returns an intent of the same request, published by another process.
+func another(i store.Intent) store.Intent {
+	i.CallID, i.InstanceID = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	return i
+}
+
+// enqueue puts the request of an intent into the dial queue.
+func (w *world) enqueue(i store.Intent) {
+	w.Helper()
+	r := dialqueue.Request{
+		CallRequestID: i.CallRequestID, WorkspaceID: i.WorkspaceID, To: phone.Number(i.To), AgentID: i.AgentID,
+		MaxCallSeconds: i.MaxCallSeconds, QueuedAt: i.QueuedAt, DueAt: i.At.Add(-time.Second),
+	}
+	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		_, err := w.store.Enqueue(w.Context(), tx, r)
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) publish(intents ...store.Intent) {
+	w.Helper()
+	for _, i := range intents {
+		if err := w.publisher.Intend(w.Context(), i); err != nil {
+			w.Fatalf("Intend = %v", err)
+		}
+	}
+}
+
+// withdraw waits until Kafka has acknowledged the withdrawal.
+func (w *world) withdraw(i store.Intent) {
+	w.Helper()
+	w.publisher.Withdraw(i)
+	if err := w.publisher.client.Flush(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// alive lets the process of an intent have sent a heartbeat.
+func (w *world) alive(i store.Intent) {
+	w.Helper()
+	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
+}
+
+// inAnotherCall lets the number of an intent be in a live call of another request.
+func (w *world) inAnotherCall(i store.Intent) {
+	w.Helper()
+	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at) VALUES ($1, $1, $2, 'outbound', '', $3, $1, 'ringing', 1, now())`,
+		uuid.Must(uuid.NewV7()), w.workspace, i.To)
+}
+
+// dialedOver lets the request of an intent be dialing through another call, which a process fenced
+// before. The trunk has refused that call.
+func (w *world) dialedOver(i store.Intent, instance uuid.UUID) {
+	w.Helper()
+	w.enqueue(i)
+	refused := i
+	refused.CallID, refused.InstanceID = uuid.Must(uuid.NewV7()), instance
+	w.publish(refused, i)
+	w.withdraw(refused)
+	w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sim', $3)`,
+		refused.CallID, refused.CallRequestID, instance)
+	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at, owner)
+		VALUES ($1, $2, $3, 'outbound', $4, $5, $6, 'fenced', 600, now() + interval '1 hour', $7)`,
+		refused.CallID, i.CallRequestID, i.WorkspaceID, i.From, i.To, i.AgentID, instance)
+	w.exec(`UPDATE dial_queue SET state = 'dialing' WHERE call_request_id = $1`, i.CallRequestID)
+}
+
+// outcome is what the database has of the request of an intent.
+type outcome struct {
+	State string
+	// Call is the status of the call, and whether the process of the intent owns it.
+	Call  string
+	Owned bool
+	// Ending is the reason why the call is hung up.
+	Ending string
+	// Fences is the number of fences, Failed the number of failed events.
+	Fences, Failed int
+}
+
+func (w *world) outcome(i store.Intent) (got outcome) {
+	w.Helper()
+	const query = `
+SELECT coalesce((SELECT state FROM dial_queue WHERE call_request_id = $1), ''),
+	coalesce((SELECT status FROM calls WHERE call_id = $2), ''),
+	EXISTS (SELECT FROM calls WHERE call_id = $2 AND owner = $3),
+	coalesce((SELECT ending FROM calls WHERE call_id = $2), ''),
+	(SELECT count(*) FROM fences WHERE call_request_id = $1),
+	(SELECT count(*) FROM outbox WHERE key = convert_to($1::text, 'UTF8')
+		AND position('dial_state_unknown'::bytea IN payload) > 0)`
+	err := w.pool.QueryRow(w.Context(), query, i.CallRequestID, i.CallID, i.InstanceID).
+		Scan(&got.State, &got.Call, &got.Owned, &got.Ending, &got.Fences, &got.Failed)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// before prepares what is known about the intent on the old and on the new server.
+		before func(w *world, i store.Intent)
+		// meanwhile happens while the reconciler waits for the other dialers.
+		meanwhile func(w *world, i store.Intent)
+		// stale: another process publishes an intent of the request behind the first one, and
+		// withdraws it meanwhile.
+		stale bool
+		want  outcome
+	}{
+		{
+			name:   "the process is gone",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
+		},
+		{
+			name:   "the order is lost as well",
+			before: func(w *world, i store.Intent) { w.publish(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
+		},
+		{
+			name:   "the process is alive",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name:   "the process is alive and the order is lost",
+			before: func(w *world, i store.Intent) { w.publish(i); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "the process is alive and the call is over",
+			before: func(w *world, i store.Intent) {
+				i.At = i.At.Add(-time.Hour)
+				w.enqueue(i)
+				w.publish(i)
+				w.alive(i)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
+		},
+		{
+			name: "another call to the number is live",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.alive(i)
+				w.inAnotherCall(i)
+			},
+			want: outcome{State: "failed", Failed: 1},
+		},
+		{
+			name:   "withdrawn",
+			before: func(w *world, i store.Intent) { w.enqueue(i); w.publish(i); w.withdraw(i) },
+			want:   outcome{State: "queued"},
+		},
+		{
+			name:      "withdrawn while the reconciler waits",
+			before:    func(w *world, i store.Intent) { w.enqueue(i); w.publish(i) },
+			meanwhile: func(w *world, i store.Intent) { w.withdraw(i) },
+			want:      outcome{State: "queued"},
+		},
+		{
+			name: "a withdrawn intent of another process follows",
+			before: func(w *world, i store.Intent) {
+				stale := another(i)
+				w.enqueue(i)
+				w.publish(i, stale)
+				w.withdraw(stale)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1},
+		},
+		{
+			name: "a withdrawn intent of another process follows, and the process is alive",
+			before: func(w *world, i store.Intent) {
+				stale := another(i)
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(i, stale)
+				w.withdraw(stale)
+			},
+			want: outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "an intent of another process follows, and is withdrawn while the reconciler waits",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.alive(i)
+				w.publish(i)
+			},
+			stale: true,
+			want:  outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 1},
+		},
+		{
+			name: "the intents of all trunks are withdrawn",
+			before: func(w *world, i store.Intent) {
+				next := another(i)
+				w.enqueue(i)
+				w.publish(i, next)
+				w.withdraw(i)
+				w.withdraw(next)
+			},
+			want: outcome{State: "queued"},
+		},
+		{
+			name: "fenced",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.exec(`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+					VALUES ($1, $2, 1, 'sim', $3)`, i.CallID, i.CallRequestID, i.InstanceID)
+			},
+			want: outcome{State: "queued", Fences: 1},
+		},
+		{
+			name:   "the database has the fence of the trunk before",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID); w.alive(i) },
+			want:   outcome{State: "dialing", Call: "fenced", Owned: true, Fences: 2},
+		},
+		{
+			name:   "the database has the fence of the trunk before, and the process is gone",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, i.InstanceID) },
+			want:   outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 2},
+		},
+		{
+			name:   "the database has the fence of another process",
+			before: func(w *world, i store.Intent) { w.dialedOver(i, uuid.Must(uuid.NewV7())); w.alive(i) },
+			want:   outcome{State: "dialing", Fences: 1},
+		},
+		{
+			name: "the request has ended",
+			before: func(w *world, i store.Intent) {
+				w.enqueue(i)
+				w.publish(i)
+				w.exec(`UPDATE dial_queue SET state = 'blocked', ended_at = now()`)
+			},
+			want: outcome{State: "blocked"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			tt.before(w, i)
+			stale := another(i)
+			if tt.stale {
+				w.publish(stale)
+			}
+			w.moveTo("b")
+			r := w.reconciler(func() {
+				if tt.stale {
+					w.withdraw(stale)
+				}
+				if tt.meanwhile != nil {
+					tt.meanwhile(w, i)
+				}
+			})
+			for range 2 { // the second time changes nothing
+				if err := r.check(t.Context()); err != nil {
+					t.Fatalf("check = %v", err)
+				}
+			}
+			if diff := cmp.Diff(tt.want, w.outcome(i)); diff != "" {
+				t.Errorf("request differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSettleIntents_SecondDialerChangesNothing covers two dialers that read the same open intents. The
+// second one settles them after the first.
+func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []store.Settled{{Failed: 1}, {}} {
+		settled, err := w.store.SettleIntents(t.Context(), state.Server, []store.Intent{i})
+		if err != nil {
+			t.Fatalf("SettleIntents = %v", err)
+		}
+		if settled != want {
+			t.Errorf("settled = %+v, want %+v", settled, want)
+		}
+		want := outcome{State: "dialing", Call: "fenced", Ending: "lost", Fences: 1}
+		if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
+			t.Errorf("request differs (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A dialer that is killed between an intent and its fence costs no request while the database keeps
+// its commits.
+func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.reconcile()
+	if diff := cmp.Diff(outcome{State: "queued"}, w.outcome(i)); diff != "" {
+		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+// The readers of dial-events.v1 may know the call as live: they get its end.
+func TestReconcile_TheEndOfALostCallIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.moveTo("b")
+	w.reconcile()
+	due, err := w.store.DueHangups(t.Context())
+	if err != nil {
+		t.Fatalf("DueHangups = %v", err)
+	}
+	if diff := cmp.Diff([]store.Hangup{{CallID: i.CallID, Ending: callstate.EndingLost}}, due); diff != "" {
+		t.Fatalf("calls to hang up differ (-want +got):\n%s", diff)
+	}
+	var version int64
+	err = w.store.Change(t.Context(), []uuid.UUID{i.CallID}, func(calls map[uuid.UUID]*callstate.Call) {
+		version = calls[i.CallID].Version
+		calls[i.CallID].End(callstate.EndingLost.Unheard(time.Now()))
+	})
+	if err != nil {
+		t.Fatalf("Change = %v", err)
+	}
+	if want := int64(1000); version < want {
+		t.Errorf("version of a restored call = %d, want at least %d", version, want)
+	}
+	want := outcome{State: "ended", Call: "failed", Ending: "lost", Fences: 1, Failed: 1}
+	if diff := cmp.Diff(want, w.outcome(i)); diff != "" {
+		t.Errorf("request differs (-want +got):\n%s", diff)
+	}
+}
+
+// A lost call whose number is in another call is not inserted again. The readers get its end as well.
+func TestReconcile_TheEndOfACallThatIsNotInsertedIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	w.inAnotherCall(i)
+	w.moveTo("b")
+	w.reconcile()
+	var payload []byte
+	const query = `SELECT payload FROM outbox WHERE key = convert_to($1::text, 'UTF8')`
+	if err := w.pool.QueryRow(t.Context(), query, i.CallRequestID).Scan(&payload); err != nil {
+		t.Fatalf("read the event of the request: %v", err)
+	}
+	var event eventv1.DialEvent
+	if err := proto.Unmarshal(payload, &event); err != nil {
+		t.Fatal(err)
+	}
+	if event.GetEnded() == nil {
+		t.Errorf("event = %v, want ended", &event)
+	}
+	if got := event.GetCall().GetCallId(); got != i.CallID.String() {
+		t.Errorf("call of the event = %q, want %q", got, i.CallID)
+	}
+	if got, want := event.GetCall().GetErrorCode(), callstate.CodeDialStateUnknown; got != want {
+		t.Errorf("error code = %q, want %q", got, want)
+	}
+}
+
+// The look_at of a claimed request is later than the scan_from of the limits.
+func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
+	t.Parallel()
+	for name, enqueued := range map[string]bool{"the order is known": true, "the order is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			if enqueued {
+				w.enqueue(i)
+			}
+			w.alive(i)
+			w.publish(i)
+			w.moveTo("b")
+			w.reconcile()
+			var counted bool
+			const query = `SELECT state = 'dialing' AND look_at > now() FROM dial_queue WHERE call_request_id = $1`
+			if err := w.pool.QueryRow(t.Context(), query, i.CallRequestID).Scan(&counted); err != nil {
+				t.Fatal(err)
+			}
+			if !counted {
+				t.Error("restored request is dialing with a look_at in the future = false, want true")
+			}
+		})
+	}
+}
+
+// While the circuit of the publisher is open, nothing is claimed, and what is fenced is dialed.
+func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.reconciler(nil)
+	if r.Reconciled() {
+		t.Error("Reconciled before the first check = true, want false")
+	}
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	w.publisher.open(t.Context(), w.intent(), errNotAcknowledged)
+	if !r.Reconciled() {
+		t.Error("Reconciled while the circuit is open = false, want true")
+	}
+	if r.MayDial() {
+		t.Error("MayDial while the circuit is open = true, want false")
+	}
+}
+
+// A database that fails or is slow is not another server. The statements of a dial fail or are slow
+// as well.
+func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.reconciler(nil)
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	owner := pgtest.Owner(t, w.pool, "dialer")
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := owner.Exec(t.Context(), `ALTER TABLE `+from+` RENAME TO `+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("reconciled_server", "renamed")
+	if err := r.check(t.Context()); err == nil {
+		t.Error("check while the statement fails = nil, want an error")
+	}
+	if !r.Reconciled() {
+		t.Error("Reconciled after a check that failed = false, want true")
+	}
+	rename("renamed", "reconciled_server")
+
+	lock, err := owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE reconciled_server`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	checked := make(chan error, 1)
+	go func() { checked <- r.check(ctx) }()
+	testkit.Until(t, "the check waits for the database", func() bool {
+		var waits bool
+		const query = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'reconciled_server'::regclass)`
+		if err := w.pool.QueryRow(t.Context(), query).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	if !r.Reconciled() {
+		t.Error("Reconciled during a slow check = false, want true")
+	}
+	cancel()
+	if err := <-checked; err == nil {
+		t.Error("check that was interrupted = nil, want an error")
+	}
+	if !r.Reconciled() {
+		t.Error("Reconciled after a slow check = false, want true")
+	}
+}
+
+func TestReconcile_PrecedesClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.moveTo("b")
+	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
+	capacity := store.Capacity{
+		Workers: dialqueue.Workers{All: 5, Free: 5}, Trunk: "sim", OfTrunk: limit, Total: limit,
+	}
+	if _, err := w.store.Claim(t.Context(), capacity, []uuid.UUID{w.workspace}); !errors.Is(err, store.ErrServerChanged) {
+		t.Errorf("Claim on another server = %v, want ErrServerChanged", err)
+	}
+	w.reconcile()
+	claimed, err := w.store.Claim(t.Context(), capacity, []uuid.UUID{w.workspace})
+	if err != nil {
+		t.Errorf("Claim after the reconciliation = %v", err)
+	}
+	if got := len(claimed.Requests); got != 1 {
+		t.Errorf("claimed requests = %d, want 1", got)
+	}
+}
+
+func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, calls := w.reconciler(nil), 0
+	r.OnChange(func() { calls++ })
+	for _, step := range []struct {
+		server string // empty: the server stays the same
+		want   int
+	}{{want: 0}, {server: "b", want: 1}, {want: 1}, {server: "c", want: 2}} {
+		if step.server != "" {
+			w.moveTo(step.server)
+		}
+		if err := r.check(t.Context()); err != nil {
+			t.Fatalf("check = %v", err)
+		}
+		if calls != step.want {
+			t.Errorf("calls on server %q = %d, want %d", step.server, calls, step.want)
+		}
+	}
+}
+
+// Intents of the topic that the database has not seen may be missing. Nothing is dialed until an
+// operator decides.
+func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		lose func(w *world, admin *kadm.Client) error
+	}{
+		{
+			name: "the topic was created again",
+			lose: func(w *world, admin *kadm.Client) error {
+				if _, err := admin.DeleteTopics(w.Context(), kafka.DialIntents.Name); err != nil {
+					return err
+				}
+				client, err := kafka.NewClient(w.cfg, "test", nil) // the other client has cached the topic
+				if err != nil {
+					return err
+				}
+				defer client.Close()
+				return kafka.EnsureTopics(w.Context(), client, []kafka.Topic{kafka.DialIntents})
+			},
+		},
+		{
+			name: "retention has deleted intents",
+			lose: func(w *world, admin *kadm.Client) error {
+				ends, err := admin.ListEndOffsets(w.Context(), kafka.DialIntents.Name)
+				if err != nil {
+					return err
+				}
+				_, err = admin.DeleteRecords(w.Context(), ends.Offsets())
+				return err
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			w.publish(w.intent())
+			w.moveTo("b")
+			if err := tt.lose(w, kadm.NewClient(w.publisher.client.Client)); err != nil {
+				t.Fatal(err)
+			}
+			r := w.reconciler(nil)
+			testkit.NoError(t, func() error { // the client learns of the new topic
+				if err := r.check(t.Context()); !errors.Is(err, ErrConfirmationNeeded) {
+					return fmt.Errorf("check = %w, want ErrConfirmationNeeded", err)
+				}
+				return nil
+			})
+			if r.MayDial() {
+				t.Error("MayDial = true, want false")
+			}
+			if _, err := Accept(t.Context(), w.cfg, w.store); err != nil {
+				t.Fatalf("Accept = %v", err)
+			}
+			if err := r.check(t.Context()); err != nil {
+				t.Errorf("check after Accept = %v", err)
+			}
+			if !r.MayDial() {
+				t.Errorf("MayDial after Accept = false: %v", r.Ready())
+			}
+		})
+	}
+}
+
+func TestAdvance_ReadsNoIntentAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	w.publish(w.intent(), w.intent())
+	r := w.reconciler(nil)
+	if err := r.check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	bounds, err := kafka.ReadBounds(t.Context(), w.publisher.client, kafka.DialIntents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[int32]int64(bounds.End), positions); diff != "" {
+		t.Errorf("positions differ from the end of the topic (-want +got):\n%s", diff)
+	}
+}
+
+// The intent of a claimed request may be published and its fence not committed yet.
+func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	i := w.intent()
+	w.enqueue(i)
+	w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'`, i.InstanceID)
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance := func() bool {
+		t.Helper()
+		moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, state.Now, map[int32]int64{0: 7})
+		if err != nil {
+			t.Fatalf("AdvanceIntents = %v", err)
+		}
+		return moved
+	}
+	if advance() {
+		t.Error("AdvanceIntents with an open claim = true, want false")
+	}
+	w.exec(`UPDATE dial_queue SET claimed_by = NULL`)
+	if !advance() {
+		t.Error("AdvanceIntents without a claim = false, want true")
+	}
+}
+
+// A claim that is made while the end of the topic is read may have its intent below that end.
+func TestAdvance_KeepsThePositionForAClaimMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	w.cfg = kafka.Config{Brokers: cluster.ListenAddrs()}
+	if w.publisher, err = NewPublisher(w.cfg, prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.publisher.Close)
+	if !w.publisher.findTopic(t.Context()) {
+		t.Fatal("the topic was not found")
+	}
+	w.reconcile()
+	before, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := w.intent()
+	w.enqueue(i)
+	w.publish(i)
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		_, err = w.pool.Exec(t.Context(), `UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'`,
+			i.InstanceID)
+		return nil, nil, false
+	})
+	if err := w.reconciler(nil).check(t.Context()); err != nil {
+		t.Fatalf("check = %v", err)
+	}
+	if err != nil {
+		t.Fatalf("claim = %v", err)
+	}
+	after, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("positions moved past the intent of a claim (-before +after):\n%s", diff)
+	}
+}
+
+// The trunk of a fenced call may refuse it. The intent of the next trunk is then published before its
+// fence commits.
+func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		// since is the time of the offsets after the fence committed.
+		since time.Duration
+		call  string
+		moves bool
+	}{
+		"fenced before":                 {since: time.Second, call: "status = 'fenced'"},
+		"fenced after the end was read": {since: -time.Second, call: "status = 'fenced'", moves: true},
+		"the phone rings":               {since: time.Second, call: "status = 'ringing'", moves: true},
+		"the call ended":                {since: time.Second, call: "status = 'void', ended_at = now()", moves: true},
+		"recovery hangs up":             {since: time.Second, call: "ending = 'lost'", moves: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.reconcile()
+			i := w.intent()
+			w.dialedOver(i, i.InstanceID)
+			w.exec(`UPDATE calls SET ` + tt.call)
+			state, err := w.store.ServerState(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var since time.Time
+			const query = `SELECT fenced_at + $1::interval FROM fences`
+			if err := w.pool.QueryRow(t.Context(), query, tt.since).Scan(&since); err != nil {
+				t.Fatal(err)
+			}
+			moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, since, map[int32]int64{0: 7})
+			if err != nil {
+				t.Fatalf("AdvanceIntents = %v", err)
+			}
+			if moved != tt.moves {
+				t.Errorf("AdvanceIntents = %t, want %t", moved, tt.moves)
+			}
+		})
+	}
+}
+
+// Under load a request is claimed at any time. The positions move to an end of the topic once the
+// claims from before it are gone.
+func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	r, first, second := w.reconciler(nil), w.intent(), w.intent()
+	claim := func(i store.Intent) {
+		t.Helper()
+		w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'
+			WHERE call_request_id = $2`, i.InstanceID, i.CallRequestID)
+	}
+	advance := func() {
+		t.Helper()
+		r.advanced = time.Time{} // the last time is long ago
+		if err := r.check(t.Context()); err != nil {
+			t.Fatalf("check = %v", err)
+		}
+	}
+	w.enqueue(first)
+	w.enqueue(second)
+	claim(first)
+	w.publish(first)
+	want, err := kafka.ReadBounds(t.Context(), w.publisher.client, kafka.DialIntents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance()
+	claim(second)
+	w.publish(second)
+	w.exec(`UPDATE dial_queue SET claimed_by = NULL WHERE call_request_id = $1`, first.CallRequestID)
+	advance()
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[int32]int64(want.End), positions); diff != "" {
+		t.Errorf("positions differ from the first end of the topic (-want +got):\n%s", diff)
+	}
+}
+
+// A topic that lost records ends before the stored position. The position must not stay behind its
+// end, because the next reconciliation would need an operator.
+func TestAdvance_MayGoBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	state, err := w.store.ServerState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []int64{7, 5} {
+		moved, err := w.store.AdvanceIntents(t.Context(), state.Server, state.TopicID, state.Now, map[int32]int64{0: end})
+		if err != nil {
+			t.Fatalf("AdvanceIntents = %v", err)
+		}
+		if !moved {
+			t.Errorf("AdvanceIntents to %d = false, want true", end)
+		}
+	}
+	positions, err := w.store.IntentPositions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := positions[0], int64(5); got != want {
+		t.Errorf("position = %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,71 @@
+package dial
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// Intents publishes what is about to be fenced, so that a request is not dialed again if the
+// database loses the fence (package failover).
+type Intents interface {
+	// Intend returns nil after Kafka has acknowledged the intent. With an error, nothing may be
+	// fenced.
+	Intend(ctx context.Context, i store.Intent) error
+	// Withdraw publishes that no phone rang for the call and that none will ring.
+	Withdraw(i store.Intent)
+}
+
+// intend publishes the intent to dial a call.
+func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
+	return d.intents.Intend(ctx, d.intent(r, o))
+}
+
+// withdraw publishes that the intent of a call is not valid any more: its fence was not committed,
+// its request is queued again, or another trunk was fenced instead. No phone rang for the call, and
+// none will. The intent of a request that has ended must stay valid: if a failover loses the end,
+// the reconciliation ends the request again, with dial_state_unknown.
+func (d *Dialer) withdraw(r dialqueue.Request, o carrier.Originate) {
+	d.intents.Withdraw(d.intent(r, o))
+}
+
+func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
+	return store.Intent{
+		CallRequestID: r.CallRequestID, WorkspaceID: r.WorkspaceID, CallID: o.CallID, InstanceID: d.store.Instance(),
+		From: o.From, To: string(r.To), Trunk: d.carrier.Name(), AgentID: r.AgentID, ContactID: r.ContactID,
+		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: r.QueuedAt, TimeZone: r.TimeZone, At: time.Now(),
+	}
+}
+
+// underway holds the calls that an attempt of this process works on.
+type underway struct {
+	mu    sync.Mutex
+	calls map[uuid.UUID]bool
+}
+
+// add notes a call until the returned function is called.
+func (u *underway) add(callID uuid.UUID) (remove func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.calls == nil {
+		u.calls = map[uuid.UUID]bool{}
+	}
+	u.calls[callID] = true
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.calls, callID)
+	}
+}
+
+func (u *underway) has(callID uuid.UUID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.calls[callID]
+}

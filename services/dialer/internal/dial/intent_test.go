@@ -1,0 +1,264 @@
+package dial_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// journal keeps intents and withdrawals in the order in which they were published.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+	all   []store.Intent
+	// withdrawn has the calls whose intents were withdrawn.
+	withdrawn []uuid.UUID
+	// intend answers the nth intent, from 1; nil: every intent is acknowledged.
+	intend func(n int, i store.Intent) error
+}
+
+func (j *journal) Intend(_ context.Context, i store.Intent) error {
+	j.mu.Lock()
+	j.lines, j.all = append(j.lines, "intended"), append(j.all, i)
+	n := len(j.all)
+	j.mu.Unlock()
+	if j.intend != nil {
+		return j.intend(n, i)
+	}
+	return nil
+}
+
+func (j *journal) Withdraw(i store.Intent) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines, j.withdrawn = append(j.lines, "withdrawn"), append(j.withdrawn, i.CallID)
+}
+
+func (j *journal) published() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.lines)
+}
+
+// fences counts the committed fences.
+func (d *desk) fences() (n int) {
+	d.t.Helper()
+	if err := d.pool.QueryRow(d.t.Context(), `SELECT count(*) FROM fences`).Scan(&n); err != nil {
+		d.t.Error(err)
+	}
+	return n
+}
+
+func TestIntend_PrecedesTheFenceOfEachTrunk(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var before []int
+	d.intents.intend = func(int, store.Intent) error {
+		before = append(before, d.fences())
+		return nil
+	}
+	over := &trunks{says: []func(carrier.Originate) error{refuses("normal_temporary_failure", "one"), takes}}
+	d.dial(over)
+	if want := []int{0, 1}; !slices.Equal(before, want) {
+		t.Errorf("fences when an intent is published = %v, want %v", before, want)
+	}
+	for n, o := range over.asked() {
+		if got := d.intents.all[n].CallID; got != o.CallID {
+			t.Errorf("call of intent %d = %s, want %s", n, got, o.CallID)
+		}
+	}
+}
+
+func TestIntend_WithoutAcknowledgementNothingIsFenced(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var fences int
+	d.intents.intend = func(n int, _ store.Intent) error {
+		if n == 1 {
+			return errors.New("no acknowledgement")
+		}
+		fences = d.fences()
+		return nil
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+	if fences != 0 {
+		t.Errorf("fences after an intent without acknowledgement = %d, want 0", fences)
+	}
+	if got, want := d.calls(), []string{"initiated"}; !slices.Equal(got, want) {
+		t.Errorf("calls = %q, want %q", got, want)
+	}
+}
+
+func TestRun_ClaimsNothingWhileItMayNotDial(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var asked, claimed atomic.Int64
+	d.mayDial = func() bool {
+		var n int64
+		const query = `SELECT count(*) FROM dial_queue WHERE claimed_by IS NOT NULL`
+		if err := d.pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		claimed.Store(max(claimed.Load(), n))
+		return asked.Add(1) > 2
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+	if got := claimed.Load(); got != 0 {
+		t.Errorf("claimed requests while it may not dial = %d, want 0", got)
+	}
+}
+
+func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// before changes the database when the first intent is published.
+		before string
+		says   []func(carrier.Originate) error
+		want   []string
+	}{
+		{
+			name: "the fence is refused",
+			before: `INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id,
+				status, max_call_seconds, deadline_at) SELECT gen_random_uuid(), gen_random_uuid(), workspace_id, 'outbound',
+					'', to_e164,
+				agent_id, 'ringing', 1, now() FROM dial_queue`,
+			want: []string{"intended", "withdrawn"},
+		},
+		{
+			name: "the attempt is released", says: []func(carrier.Originate) error{operatorFault("")},
+			want: []string{"intended", "withdrawn"},
+		},
+		{
+			name: "the phone rings", says: []func(carrier.Originate) error{takes}, want: []string{"intended"},
+		},
+		{
+			name: "the callee is busy", says: []func(carrier.Originate) error{refuses("user_busy", "")},
+			want: []string{"intended"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			if tt.before != "" {
+				d.intents.intend = func(n int, _ store.Intent) error {
+					if n == 1 {
+						d.exec(tt.before)
+					}
+					return nil
+				}
+			}
+			d.run(&trunks{says: tt.says}, func() error {
+				if got := d.intents.published(); len(got) < len(tt.want) {
+					return errors.New("the attempt has not ended")
+				}
+				return nil
+			})
+			if got := d.intents.published(); !slices.Equal(got[:len(tt.want)], tt.want) {
+				t.Errorf("published = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWithdraw_NotOfACallThatAnotherProcessEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	takenOver := func(o carrier.Originate) error {
+		d.exec(`UPDATE calls SET ending = $1`, string(callstate.EndingRecovery))
+		return operatorFault("")(o)
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{takenOver}})
+	if got, want := d.intents.published(), []string{"intended"}; !slices.Equal(got, want) {
+		t.Errorf("published = %q, want %q", got, want)
+	}
+}
+
+// Of the intents of two trunks, the one whose fence does not stay is withdrawn.
+func TestWithdraw_OneOfTwoTrunks(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// meanwhile changes the database before the first trunk refuses.
+		meanwhile func(d *desk, callID uuid.UUID)
+		// want is the number of the intent that is withdrawn, from 0.
+		want int
+	}{
+		{name: "the second trunk is fenced", meanwhile: func(*desk, uuid.UUID) {}, want: 0},
+		{
+			name: "the second fence is refused",
+			meanwhile: func(d *desk, callID uuid.UUID) {
+				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, callID)
+			},
+			want: 1,
+		},
+		{
+			name: "the second fence is not committed",
+			meanwhile: func(d *desk, _ uuid.UUID) {
+				owner := pgtest.Owner(d.t, d.pool, "dialer")
+				if _, err := owner.Exec(context.Background(), `ALTER TABLE fences ADD CHECK (attempt < 2)`); err != nil {
+					d.t.Error(err)
+				}
+			},
+			want: 1,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			first := func(o carrier.Originate) error {
+				tt.meanwhile(d, o.CallID)
+				return refuses("normal_temporary_failure", "one")(o)
+			}
+			d.run(&trunks{says: []func(carrier.Originate) error{first, takes}}, func() error {
+				if got := len(d.intents.published()); got < 2 {
+					return errors.New("the second trunk is not tried")
+				}
+				return nil
+			})
+			if got, want := len(d.intents.all), 2; got != want {
+				t.Fatalf("intents = %d, want %d", got, want)
+			}
+			if got, want := d.intents.withdrawn, []uuid.UUID{d.intents.all[tt.want].CallID}; !slices.Equal(got, want) {
+				t.Errorf("withdrawn calls = %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// The database of another server has a fenced call of this process on which no attempt works.
+func TestReview_ResolvesAFencedCallWithoutAnAttempt(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		known bool
+		want  string
+	}{
+		{name: "the carrier has the call", known: true, want: "initiated"},
+		{name: "the carrier does not have the call", want: "fenced  dial_unknown"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.review(&trunks{knows: tt.known}, func() error {
+				if got := d.calls(); !slices.Equal(got, []string{tt.want}) {
+					return errors.New("the call is not resolved")
+				}
+				return nil
+			})
+		})
+	}
+}

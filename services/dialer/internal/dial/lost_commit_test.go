@@ -1,0 +1,86 @@
+package dial_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// cutting is a connection to the database that closes in place of the answer to the commit of a second fence.
+type cutting struct {
+	net.Conn
+	fencing, committing atomic.Bool
+	cut                 *atomic.Bool
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("UPDATE dial_queue q SET traceparent")) {
+		c.fencing.Store(true)
+	}
+	if c.fencing.Load() && bytes.Contains(p, []byte("commit")) {
+		c.committing.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutting) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.committing.Load() && n > 0 && c.cut.CompareAndSwap(false, true) {
+		_ = c.Conn.Close()
+		return 0, errors.New("the connection was cut")
+	}
+	return n, err
+}
+
+// The process receives no answer to the commit of a second fence. It dials the next trunk, because no other process
+// will.
+func TestElsewhere_CommitThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		first func(carrier.Originate) error
+	}{
+		{name: "the first trunk is busy", first: refuses(callstate.NormalTemporaryFailure, "one")},
+		{name: "the first trunk refuses our account", first: operatorFault("one")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d, cut := newDesk(t), &atomic.Bool{}
+			settings := d.pool.Config()
+			settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+				return &cutting{Conn: conn, cut: cut}, err
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			d.pool = pool
+			d.dial(&trunks{says: []func(carrier.Originate) error{tt.first, takes}})
+			if !cut.Load() {
+				t.Error("cut = false, want the commit to be cut")
+			}
+			if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
+				t.Errorf("calls = %q, want %q", got, want)
+			}
+			state, inUse, _ := d.state()
+			if want := "dialing"; state != want {
+				t.Errorf("state = %q, want %q", state, want)
+			}
+			if inUse != 1 {
+				t.Errorf("inUse = %d, want 1", inUse)
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package dial_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// If no number can be chosen now, the request is put back. Its capacity is free then.
+func TestRun_NoNumberNowPutsTheRequestBack(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var chosen atomic.Int64
+	d.from = func(context.Context, string, []string) (number, over string, err error) {
+		chosen.Add(1)
+		return "", "", errors.New("no trunk with a number has a free channel")
+	}
+	over := &trunks{}
+	d.run(over, func() error {
+		if chosen.Load() == 0 {
+			return errors.New("no number was asked for")
+		}
+		return nil
+	})
+	state, inUse, _ := d.state()
+	if want := "queued"; state != want {
+		t.Errorf("state = %q, want %q", state, want)
+	}
+	if inUse != 0 {
+		t.Errorf("inUse = %d, want 0", inUse)
+	}
+	if got := len(over.asked()); got != 0 {
+		t.Errorf("originates = %d, want 0", got)
+	}
+}
+
+// The carrier is given the number and whether it is one of a trunk's caller_ids, for the second trunk as well.
+func TestRun_SaysWhoseNumberIsShown(t *testing.T) {
+	t.Parallel()
+	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
+	tests := []struct {
+		name   string
+		agent  string
+		chosen []string
+		want   []bool
+	}{
+		{name: "the agent has no number", chosen: []string{ofTrunk}, want: []bool{true}},
+		{name: "the trunk shows the agent's number", agent: ofAgent, chosen: []string{ofAgent}, want: []bool{false}},
+		{name: "the second shows its own", agent: ofAgent, chosen: []string{ofAgent, ofTrunk}, want: []bool{false, true}},
+		{name: "the second shows the agent's", agent: ofAgent, chosen: []string{ofTrunk, ofAgent}, want: []bool{true, false}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.exec("UPDATE agents SET from_e164 = $1", tt.agent)
+			d.from = func(_ context.Context, _ string, without []string) (number, over string, err error) {
+				return tt.chosen[len(without)], "", nil
+			}
+			over := &trunks{says: []func(carrier.Originate) error{takes}}
+			if len(tt.chosen) > 1 {
+				over.says = []func(carrier.Originate) error{refuses(callstate.NormalTemporaryFailure, "one"), takes}
+			}
+			d.dial(over)
+			var got []bool
+			for _, o := range over.asked() {
+				got = append(got, o.TrunkNumber)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("number of a trunk in each originate = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

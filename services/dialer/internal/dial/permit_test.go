@@ -1,0 +1,135 @@
+package dial_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// The carrier needs longer for its preparations than the gates' answer is valid. The gates are asked again
+// directly before the dial leaves.
+func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// meanwhile happens while the carrier prepares the dial.
+		meanwhile func(d *desk)
+		permitted bool
+		calls     []string
+		state     string
+	}{
+		{
+			name: "nothing changed", meanwhile: func(*desk) {}, permitted: true, calls: []string{"initiated"}, state: "dialing",
+		},
+		{
+			name: "the person opted out", meanwhile: func(d *desk) { d.gate.close() }, calls: []string{"void"}, state: "blocked",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			asked := 0
+			slow := func(o carrier.Originate) error {
+				before := d.gate.count()
+				tt.meanwhile(d)
+				permitted := true
+				testkit.Until(t, "the gates are asked again", func() bool {
+					permitted = o.Permitted(context.Background())
+					asked = d.gate.count() - before
+					return asked > 0
+				})
+				if permitted != tt.permitted {
+					t.Errorf("Permitted = %t, want %t", permitted, tt.permitted)
+				}
+				if !permitted {
+					return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+				}
+				return nil
+			}
+			d.dial(&trunks{says: []func(carrier.Originate) error{slow}})
+			if asked != 1 {
+				t.Errorf("questions to the gates during the originate = %d, want 1", asked)
+			}
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			if state, _, _ := d.state(); state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+		})
+	}
+}
+
+// The server of the database changes after the fence. The request is queued again, and its intent is
+// withdrawn.
+func TestPermit_NoINVITELeavesBeforeTheDatabaseIsReconciled(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var pending atomic.Bool
+	d.reconciled = func() bool { return !pending.Load() }
+	prepares := func(o carrier.Originate) error {
+		pending.Store(true)
+		defer pending.Store(false)
+		if o.Permitted(context.Background()) {
+			t.Error("Permitted before the database is reconciled = true, want false")
+		}
+		return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{prepares, takes}})
+	if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
+		t.Errorf("calls = %q, want %q", got, want)
+	}
+	if got, want := d.intents.published(), []string{"intended", "withdrawn", "intended"}; !slices.Equal(got, want) {
+		t.Errorf("published = %q, want %q", got, want)
+	}
+}
+
+// The trunk asked for another INVITE, and the gates had closed by then. Its response is the end of
+// the call, and no other trunk is tried.
+func TestPermit_ARefusalAfterTheFirstINVITEIsTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			over := &trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.gate.close()
+				testkit.Until(t, "the gates' answer expires", func() bool { return !o.Permitted(context.Background()) })
+				return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, RefusedBy: by, Err: carrier.ErrNotPermitted}
+			}}}
+			d.dial(over)
+			if got, want := d.calls(), []string{"failed normal_temporary_failure"}; !slices.Equal(got, want) {
+				t.Errorf("calls = %q, want %q", got, want)
+			}
+			if state, _, _ := d.state(); state != "ended" {
+				t.Errorf("state = %q, want ended", state)
+			}
+			if got := len(over.asked()); got != 1 {
+				t.Errorf("originates = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// close lets the gate refuse every later question.
+func (g *door) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+}
+
+// count returns the number of questions.
+func (g *door) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.questions
+}

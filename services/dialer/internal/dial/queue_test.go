@@ -1,0 +1,28 @@
+package dial
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/dialqueue"
+)
+
+func TestUnused(t *testing.T) {
+	t.Parallel()
+	a, b := uuid.New(), uuid.New()
+	var u unused
+	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
+	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
+	u.add(dialqueue.Request{WorkspaceID: a}) // of a workspace that may not dial
+	u.add(dialqueue.Request{WorkspaceID: b, TookToken: true})
+	for i, want := range []map[uuid.UUID]int{{a: 2}, {}} {
+		if diff := cmp.Diff(want, u.take([]uuid.UUID{a})); diff != "" {
+			t.Errorf("tokens of the first workspace, time %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if diff := cmp.Diff(map[uuid.UUID]int{b: 1}, u.take([]uuid.UUID{a, b})); diff != "" {
+		t.Errorf("tokens of both workspaces (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,77 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// reviewInterval is how often this process looks for its fenced calls on which no attempt works.
+const reviewInterval = 2 * time.Second
+
+// Review resolves fenced calls of this process on which no attempt works. A reconciliation after a
+// failover inserts such calls again. If the carrier knows the call, it continues. If the carrier
+// does not know it, it ends. Review runs until ctx ends.
+func (d *Dialer) Review(ctx context.Context) error {
+	ticker := time.NewTicker(reviewInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := d.review(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "fenced calls not reviewed", "error", err)
+		}
+	}
+}
+
+func (d *Dialer) review(ctx context.Context) error {
+	fenced, err := d.store.OwnFences(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range fenced {
+		if d.underway.has(id) {
+			continue
+		}
+		if err := d.resolve(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve takes what the carrier knows of a fenced call. Change locks the call and reads it again:
+// an attempt may have ended it meanwhile.
+func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
+	known, err := d.carrier.Find(ctx, callID)
+	unknown := errors.Is(err, carrier.ErrUnknownCall)
+	if err != nil && !unknown {
+		return err
+	}
+	slog.WarnContext(ctx, "fenced call without an attempt resolved", "call_id", callID, "known_to_carrier", !unknown)
+	err = d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
+		c := calls[callID]
+		switch {
+		case c == nil || c.Status != callstate.Fenced:
+		case unknown:
+			c.Doubt()
+		default:
+			if known.DialedAt == nil {
+				now := time.Now().UTC()
+				known.DialedAt = &now
+			}
+			known.Replay(c, callstate.Zone(c.TimeZone, c.Person()))
+		}
+	})
+	d.relay.Wake()
+	return err
+}

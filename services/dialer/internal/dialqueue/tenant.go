@@ -1,0 +1,129 @@
+// Package tenant owns the dialer's copies of what others decide: workspaces and agents, as workspaces.v1 and
+// agents.v1 tell them, and the numbers that the dialer itself owns.
+
+package dialqueue
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/eventv1"
+)
+
+// DefaultFrom is the caller id of an agent that has no number, over the simulated carrier only
+// (contract.md §8).
+const DefaultFrom = "+15005550006"
+
+// Limits unless the workspace sets its own (contract.md §6).
+const (
+	DefaultCallsPerSecond = 50
+	DefaultMaxLiveCalls   = 500
+)
+
+// Workspace is one tenant as far as dialling goes.
+type Workspace struct {
+	WorkspaceID    uuid.UUID `db:"workspace_id"`
+	Version        int64     `db:"version"`
+	Status         string    `db:"status"`
+	APIEnabled     bool      `db:"api_enabled"`
+	MaxLiveCalls   int32     `db:"max_live_calls"`
+	CallsPerSecond int32     `db:"calls_per_second"`
+	Destinations   []string  `db:"destinations"`
+	// Recordings: its calls are recorded. KeepRecordingsDays is for how long; 0: as long as the service is set to. A dial needs neither.
+	Recordings         bool  `db:"-"`
+	KeepRecordingsDays int32 `db:"-"`
+}
+
+// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+// Limits that are not set become the defaults.
+func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
+	id, err := uuid.Parse(event.GetWorkspaceId())
+	if err != nil {
+		return Workspace{}, fmt.Errorf("workspace_id: %w", err)
+	}
+	workspace := event.GetWorkspace()
+	if workspace == nil {
+		return Workspace{}, errors.New("the workspace event is newer than this build")
+	}
+	w := Workspace{
+		WorkspaceID: id, Version: event.GetVersion(), Status: workspace.GetStatus(), APIEnabled: workspace.GetApiEnabled(),
+		MaxLiveCalls: workspace.GetMaxLiveCalls(), CallsPerSecond: workspace.GetCallsPerSecond(),
+		Destinations: workspace.GetDestinations(), Recordings: workspace.GetRecordingsEnabled(),
+		KeepRecordingsDays: workspace.GetKeepRecordingsDays(),
+	}
+	if w.MaxLiveCalls <= 0 {
+		w.MaxLiveCalls = DefaultMaxLiveCalls
+	}
+	if w.CallsPerSecond <= 0 {
+		w.CallsPerSecond = DefaultCallsPerSecond
+	}
+	return w, nil
+}
+
+// MayDial says whether the plan allows calls and the workspace is not suspended.
+func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
+
+// MayReach says whether the workspace may have a number called: one that is dialled at all, among its destinations.
+func (w Workspace) MayReach(to phone.Number) bool {
+	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
+}
+
+// Agent is who holds the conversation.
+type Agent struct {
+	AgentID        uuid.UUID `db:"agent_id"`
+	WorkspaceID    uuid.UUID `db:"workspace_id"`
+	Version        int64     `db:"version"`
+	Name           string    `db:"name"`
+	FromE164       string    `db:"from_e164"`
+	MaxCallSeconds int32     `db:"max_call_seconds"`
+	Deleted        bool      `db:"deleted"`
+	// Kind, BaseURL and MediaURL are the settings that say where the agent is reached; they are read only.
+	Kind     string `db:"kind"`
+	BaseURL  string `db:"base_url"`
+	MediaURL string `db:"media_url"`
+	// Settings is a JSON object, written with the agent and read apart from it: a dial needs none of it.
+	Settings []byte `db:"-"`
+}
+
+// AgentOf converts the message of the calls service. It returns an error if this build cannot read
+// it.
+func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
+	id, err := uuid.Parse(event.GetAgentId())
+	if err != nil {
+		return Agent{}, fmt.Errorf("agent_id: %w", err)
+	}
+	workspaceID, err := uuid.Parse(event.GetWorkspaceId())
+	if err != nil {
+		return Agent{}, fmt.Errorf("workspace_id: %w", err)
+	}
+	agent := event.GetAgent()
+	if agent == nil {
+		return Agent{}, errors.New("the agent event is newer than this build")
+	}
+	settings := agent.GetSettingsJson()
+	if !json.Valid(settings) { // events of early versions carry no settings
+		settings = []byte("{}")
+	}
+	return Agent{
+		AgentID: id, WorkspaceID: workspaceID, Version: event.GetVersion(), Name: agent.GetName(),
+		FromE164: agent.GetFromE164(), MaxCallSeconds: agent.GetMaxCallSeconds(), Deleted: agent.GetDeleted(),
+		Settings: settings,
+	}, nil
+}
+
+// From returns the number that the agent calls from: its from_number, else the number whose inbound
+// calls reach it. It is empty if the agent has neither.
+func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
+
+// Number is one of ours: inbound calls to it reach the agent.
+type Number struct {
+	NumberID    uuid.UUID `db:"number_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	PhoneE164   string    `db:"phone_e164"`
+	AgentID     uuid.UUID `db:"agent_id"`
+}

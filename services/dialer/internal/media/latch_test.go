@@ -1,0 +1,119 @@
+package media
+
+import (
+	"net/netip"
+	"testing"
+)
+
+var (
+	signalled     = netip.MustParseAddrPort("203.0.113.9:40000")
+	otherPort     = netip.MustParseAddrPort("203.0.113.9:1024")
+	latchStranger = netip.MustParseAddrPort("192.0.2.66:40000")
+	another       = netip.MustParseAddrPort("203.0.113.9:1025")
+)
+
+// heard counts how many of n packets in a row are heard.
+func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
+	for i := range n {
+		if l.Admit(from, 7, number+uint16(i)) {
+			count++
+		}
+	}
+	return count
+}
+
+func signal() *Latch {
+	l := new(Latch)
+	l.Signal(signalled)
+	return l
+}
+
+func TestLatch_AStrangerMovesNothing(t *testing.T) {
+	l := signal()
+	if n := heard(l, latchStranger, 0, 1000); n != 0 {
+		t.Errorf("heard: n = %v, want 0", n)
+	} else if got := l.Target(); got != signalled {
+		t.Errorf("heard: l.Target() = %v, want %v", got, signalled)
+	}
+	l = signal()
+	if n := heard(l, signalled, 0, 3); n != 3 {
+		t.Errorf("%d of 3 packets of the signalled address are heard", n)
+	}
+	if n := heard(l, latchStranger, 3, 1000) + heard(l, otherPort, 3, 1000); n != 0 {
+		t.Errorf("n = %v, want 0", n)
+	} else if got := l.Target(); got != signalled {
+		t.Errorf("l.Target() = %v, want %v", got, signalled)
+	}
+}
+
+func TestLatch_AnotherPortOfTheSignalledAddressOnce(t *testing.T) {
+	l := signal()
+	if n := heard(l, otherPort, 65533, 10); n != 10-probation+1 {
+		t.Errorf("heard: n = %v, want %v", n, 10-probation+1)
+	} else if got := l.Target(); got != otherPort {
+		t.Errorf("heard: l.Target() = %v, want %v", got, otherPort)
+	}
+	third := netip.MustParseAddrPort("203.0.113.9:1026")
+	if n := heard(l, third, 0, 100); n != 0 {
+		t.Errorf("a third port is heard %d times", n)
+	}
+	if n := heard(l, signalled, 0, 1); n != 1 {
+		t.Errorf("the signalled address itself is not believed: n = %v, want 1", n)
+	} else if got := l.Target(); got != signalled {
+		t.Errorf("the signalled address itself is not believed: l.Target() = %v, want %v", got, signalled)
+	}
+	if n := heard(l, otherPort, 9, 100); n != 0 {
+		t.Errorf("the other port is heard %d times after that", n)
+	}
+}
+
+func TestLatch_TheFirstOtherPortThatIsAStream(t *testing.T) {
+	l := signal()
+	for n := range uint16(100) { // two that speak by turns, and one that sprays numbers
+		if l.Admit(otherPort, 7, n) {
+			t.Fatal("what is no stream is heard: l.Admit(otherPort, 7, n) = true, want false")
+		}
+		if l.Admit(another, 8, n*31) {
+			t.Fatal("what is no stream is heard: l.Admit(another, 8, n*31) = true, want false")
+		}
+	}
+	for n := range uint16(200) {
+		if n < 100 && l.Admit(another, 8, n*31) || n >= 100 && l.Admit(another, uint32(n), n) {
+			t.Fatal("one that sprays alone is heard")
+		}
+	}
+	if n := heard(l, otherPort, 500, 10); n != 10-probation+1 {
+		t.Errorf("heard: n = %v, want %v", n, 10-probation+1)
+	} else if got := l.Target(); got != otherPort {
+		t.Errorf("heard: l.Target() = %v, want %v", got, otherPort)
+	}
+	if n := heard(l, another, 0, 1000); n != 0 {
+		t.Errorf("heard: n = %v, want 0", n)
+	} else if got := l.Target(); got != otherPort {
+		t.Errorf("heard: l.Target() = %v, want %v", got, otherPort)
+	}
+}
+
+func TestLatch_ANewAddressBeginsAnew(t *testing.T) {
+	l := signal()
+	heard(l, otherPort, 0, 10)
+	l.Signal(signalled) // a refresh
+	if l.Target() != otherPort {
+		t.Error("a refresh forgot the latch")
+	}
+	l.Signal(latchStranger)
+	switch {
+	case l.Target() != latchStranger:
+		t.Errorf("l.Target() = %v, want %v", l.Target(), latchStranger)
+	case heard(l, otherPort, 10, 10) != 0:
+		t.Error("heard(l, otherPort, 10, 10) is not 0")
+	case heard(l, latchStranger, 0, 1) != 1:
+		t.Error("heard(l, stranger, 0, 1) is not 1")
+	}
+	l.Signal(netip.AddrPort{}) // a hold by 0.0.0.0
+	if l.Target().IsValid() {
+		t.Error("an unknown sender: l.Target().IsValid() = true, want false")
+	} else if got := heard(l, latchStranger, 1, 10); got != 0 {
+		t.Errorf("an unknown sender: heard(l, stranger, 1, 10) = %v, want 0", got)
+	}
+}

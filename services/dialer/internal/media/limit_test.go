@@ -1,0 +1,33 @@
+package media
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLimit(t *testing.T) {
+	var l FrameLimit
+	pass := func(n int, now time.Duration) (passed int) {
+		for range n {
+			if l.Pass(20*time.Millisecond, time.Second, now) {
+				passed++
+			}
+		}
+		return passed
+	}
+	for _, step := range []struct {
+		name  string
+		tries int
+		now   time.Duration
+		want  int
+	}{
+		{"what is saved up at first", 1000, 5 * time.Second, 50},
+		{"nothing more in the same moment", 10, 5 * time.Second, 0},
+		{"what the time allows", 10, 5*time.Second + 60*time.Millisecond, 3},
+		{"not more is saved up than the most", 1000, time.Hour, 50},
+	} {
+		if got := pass(step.tries, step.now); got != step.want {
+			t.Errorf("%s: %d pass, want %d", step.name, got, step.want)
+		}
+	}
+}

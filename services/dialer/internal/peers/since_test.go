@@ -1,0 +1,28 @@
+package peers
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAnswer_SinceCountsFromTheEarlierRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		read := time.Now()
+		<-time.After(500 * time.Millisecond)
+		answer := Answer{asked: time.Now()}.Since(read)
+		<-time.After(good - 500*time.Millisecond - time.Nanosecond)
+		if !answer.Good() {
+			t.Error("Good before 2 s after the read = false, want true")
+		}
+		<-time.After(time.Nanosecond)
+		if answer.Good() {
+			t.Error("Good 2 s after the read = true, want false")
+		}
+		later := Answer{asked: read}.Since(time.Now())
+		if later.Good() {
+			t.Error("Good after Since with a later time = true, want false")
+		}
+	})
+}

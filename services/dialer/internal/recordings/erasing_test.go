@@ -1,0 +1,123 @@
+package recordings_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// erase erases the person of a call.
+func (r *rig) erase(call uuid.UUID) uuid.UUID {
+	r.t.Helper()
+	var request uuid.UUID
+	if err := r.pool.QueryRow(r.t.Context(), `SELECT call_request_id FROM calls WHERE call_id = $1`, call).Scan(&request); err != nil {
+		r.t.Fatal(err)
+	}
+	erasure := uuid.New()
+	for range 2 { // told again, it is the same
+		err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+			return r.store.EraseRequest(r.t.Context(), tx, request, store.Erasure{ID: erasure, WorkspaceID: r.workspace})
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return erasure
+}
+
+func TestRecorder_AnErasureWaitsForTheObject(t *testing.T) {
+	r := newRig(t)
+	rec, stored, live := r.recorder(r.spool), r.call(), r.call()
+	r.begin(rec, stored).Close()
+	tape := r.begin(rec, live)
+	r.hangUp(stored)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	if len(r.s3.Objects()) != 1 {
+		t.Fatal("nothing was stored")
+	}
+	r.erase(stored)
+	r.erase(live)
+	done, next := r.steps()
+	for _, id := range []uuid.UUID{stored, live} {
+		if slices.Contains(done, id.String()) {
+			t.Error("slices.Contains(done, id.String()) = true, want false")
+		} else if !slices.Contains(next, "dialer "+id.String()) {
+			t.Errorf("next = %v, want it to contain %v", next, "dialer "+id.String())
+		}
+	}
+	if fresh := r.call(); true {
+		r.erase(fresh)
+		if _, err := rec.Begin(t.Context(), r.workspace, fresh); err == nil {
+			t.Error("an erased person is recorded")
+		}
+	}
+	r.s3.Away(true)
+	if r.round(rec) == nil {
+		t.Error("the storage is away, and nobody says so")
+	}
+	if done, _ := r.steps(); slices.Contains(done, stored.String()) {
+		t.Error("told as done though the object lies there")
+	}
+	r.s3.Away(false)
+	r.mustRound(rec)
+	tape.Close()
+	r.hangUp(live)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	done, _ = r.steps()
+	for _, id := range []uuid.UUID{stored, live} {
+		if got := r.state(id); got != "gone" {
+			t.Errorf(`it: r.state(id) = %q, want "gone"`, got)
+		} else if !slices.Contains(done, id.String()) {
+			t.Errorf("it: done = %v, want it to contain %v", done, id.String())
+		}
+	}
+	if len(r.s3.Objects())+len(r.files()) != 0 {
+		t.Errorf("objects %d, files %v", len(r.s3.Objects()), r.files())
+	}
+}
+
+func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
+	r := newRig(t)
+	rec, id := r.recorder(r.spool), r.call()
+	r.exec(`UPDATE calls SET direction = 'inbound', call_request_id = NULL, from_number = '+14155550177' WHERE call_id = $1`, id)
+	r.begin(rec, id).Close()
+	r.hangUp(id)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	if r.state(id) != "stored" {
+		t.Fatalf("it is %s", r.state(id))
+	}
+	e := store.Erasure{ID: uuid.New(), WorkspaceID: r.workspace}
+	for range 2 {
+		if err := pg.InTx(t.Context(), r.pool,
+			func(tx pgx.Tx) error { return r.store.OrderErasure(t.Context(), tx, "+14155550177", e) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := calls.NewErasureJob(r.store).Work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, next := r.steps(); !slices.Contains(next, "dialer "+id.String()) {
+		t.Errorf("next %v: the recording is a step of its own", next)
+	}
+	r.mustRound(rec)
+	switch done, _ := r.steps(); {
+	case r.state(id) != "gone":
+		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+	case !slices.Contains(done, id.String()):
+		t.Errorf("done = %v, want it to contain %v", done, id.String())
+	case len(r.s3.Objects()) != 0:
+		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
+	}
+	if keys := r.told(id); keys[len(keys)-1] != "" {
+		t.Errorf("told %v", keys)
+	}
+}

@@ -1,0 +1,127 @@
+package recordings
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+)
+
+// Spool is a directory in which calls are recorded while they go on. Its name lies in it: whoever works in it later, or beside us, is told by that.
+type Spool struct {
+	dir  string
+	name uuid.UUID
+}
+
+// nameFile holds the spool's name.
+const nameFile = "spool.id"
+
+// OpenSpool works in the directory, which is made.
+func OpenSpool(dir string) (*Spool, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the spool of recordings: %w", err)
+	}
+	path := filepath.Join(dir, nameFile)
+	made, err := os.CreateTemp(dir, "name-*")
+	if err != nil {
+		return nil, fmt.Errorf("write into the spool of recordings: %w", err)
+	}
+	defer func() { _ = os.Remove(made.Name()) }()
+	_, err = made.WriteString(uuid.NewString())
+	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
+		return nil, fmt.Errorf("name the spool of recordings: %w", err)
+	}
+	if err := os.Link(made.Name(), path); err != nil && !errors.Is(err, os.ErrExist) { // whole, and the first counts
+		return nil, fmt.Errorf("name the spool of recordings: %w", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the spool's name: %w", err)
+	}
+	name, err := uuid.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("read the spool's name in %s: %w", path, err)
+	}
+	return &Spool{dir: dir, name: name}, nil
+}
+
+// Name is the same for all who work in the directory.
+func (s *Spool) Name() uuid.UUID { return s.name }
+
+func (s *Spool) path(callID uuid.UUID) string { return filepath.Join(s.dir, callID.String()+".wav") }
+
+// tape makes the file of a call, which is locked while somebody writes it.
+func (s *Spool) tape(callID uuid.UUID) (*Tape, error) {
+	file, err := os.OpenFile(s.path(callID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = lock(file); err == nil {
+		_, err = file.Write(Header(0))
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close(), os.Remove(file.Name()))
+	}
+	return newTape(file), nil
+}
+
+// errBusy says that a process writes the file.
+var errBusy = errors.New("the recording is being written")
+
+// lock takes a file for this process for as long as it is open: also a killed one lets go of it.
+func lock(file *os.File) error {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return errBusy
+	}
+	return err
+}
+
+// mend writes the header by the file's length, and answers how many bytes of sound there are. errBusy, os.ErrNotExist.
+func (s *Spool) mend(callID uuid.UUID) (sound int64, err error) {
+	file, err := os.OpenFile(s.path(callID), os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := lock(file); err != nil {
+		return 0, err
+	}
+	return fix(file)
+}
+
+// fix cuts half a sample off and writes the header.
+func fix(file *os.File) (sound int64, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	sound = max(info.Size()-HeaderBytes, 0) &^ 1
+	if err := file.Truncate(HeaderBytes + sound); err != nil {
+		return 0, err
+	}
+	if _, err := file.WriteAt(Header(sound), 0); err != nil {
+		return 0, err
+	}
+	return sound, file.Sync()
+}
+
+// files are the calls of which there is a file.
+func (s *Spool) files() (calls []uuid.UUID, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("look into the spool of recordings: %w", err)
+	}
+	for _, entry := range entries {
+		if name, wav := strings.CutSuffix(entry.Name(), ".wav"); wav {
+			if id, err := uuid.Parse(name); err == nil {
+				calls = append(calls, id)
+			}
+		}
+	}
+	return calls, nil
+}

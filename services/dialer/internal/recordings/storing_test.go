@@ -1,0 +1,126 @@
+package recordings_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/recordingstore"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/recordings"
+)
+
+// storage is what both kinds are.
+type storage interface {
+	Put(ctx context.Context, key, file string) error
+	Delete(ctx context.Context, key string) error
+}
+
+func aFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, bytes.Repeat([]byte(text), 100_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// hold holds a storage to its promises; there tells what lies under a key.
+func hold(t *testing.T, s storage, there func(key string) (string, bool)) {
+	t.Helper()
+	key, other := recordingstore.Key(uuid.New(), uuid.New(), time.Now()), recordingstore.Key(uuid.New(), uuid.New(), time.Now())
+	for _, text := range []string{"one", "two"} { // again, it takes its place
+		if err := s.Put(t.Context(), key, aFile(t, text)); err != nil {
+			t.Fatal(err)
+		}
+		switch got, found := there(key); {
+		case !found:
+			t.Error("found = false, want true")
+		case len(got) != 300_000:
+			t.Errorf("length of got = %v, want 300_000", len(got))
+		case got[:3] != text:
+			t.Errorf("got[:3] = %v, want %v", got[:3], text)
+		}
+	}
+	if err := s.Put(t.Context(), other, aFile(t, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), key, "no such file"); err == nil {
+		t.Error("a file that is not there was put")
+	}
+	for range 2 { // again, it is no fault
+		if err := s.Delete(t.Context(), key); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+	}
+	if _, found := there(key); found {
+		t.Error("it is still there")
+	}
+	if _, found := there(other); !found {
+		t.Error("another went with it")
+	}
+}
+
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	server := testkit.New()
+	defer server.Close()
+	bucket, err := recordings.NewBucket(server.Storage())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold(t, bucket, func(key string) (string, bool) {
+		object, found := server.Objects()[key]
+		if found && object.ContentType != recordingstore.ContentType {
+			t.Errorf("it is %s", object.ContentType)
+		}
+		return string(object.Body), found
+	})
+	server.Away(true)
+	if err := bucket.Put(t.Context(), "x", aFile(t, "x")); err == nil {
+		t.Error("a storage that is away took it")
+	}
+	wrong := server.Storage()
+	wrong.SecretKey = "another"
+	stranger, err := recordings.NewBucket(wrong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Away(false)
+	if err := stranger.Put(t.Context(), "x", aFile(t, "x")); err == nil {
+		t.Error("a wrong key was let in")
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "kept")
+	directory, err := recordings.NewDirectory(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold(t, directory, func(key string) (string, bool) {
+		file, err := directory.Open(key)
+		if err != nil {
+			return "", false
+		}
+		defer func() { _ = file.Close() }()
+		body, err := io.ReadAll(file)
+		return string(body), err == nil
+	})
+	if err := os.WriteFile(filepath.Join(root, "secret"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"secret", "../kept/secret", ""} {
+		if _, err := directory.Open(key); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q was opened", key)
+		}
+	}
+}

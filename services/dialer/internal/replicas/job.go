@@ -1,0 +1,56 @@
+package replicas
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+const (
+	every = 2 * time.Second
+	// writeTimeout bounds one write.
+	writeTimeout = 2 * time.Second
+)
+
+// Job stores this process's report every two seconds.
+type Job struct {
+	report func() Report
+	put    func(context.Context, Report) error
+	remove func(context.Context) error
+}
+
+// NewJob returns a job that stores the result of report with put, and calls remove at the end.
+func NewJob(report func() Report, put func(context.Context, Report) error, remove func(context.Context) error) *Job {
+	return &Job{report: report, put: put, remove: remove}
+}
+
+// Run works until ctx ends. Then it removes the report.
+func (j *Job) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := j.store(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "replica report not stored", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			j.end(ctx)
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (j *Job) store(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return j.put(ctx, j.report())
+}
+
+func (j *Job) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if err := j.remove(ctx); err != nil {
+		slog.WarnContext(ctx, "replica report not removed", "error", err)
+	}
+}

@@ -1,0 +1,98 @@
+package replicas_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/replicas"
+)
+
+func TestMonitor_Healthy(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	type beat struct {
+		after time.Duration // after the end of the one before
+		took  time.Duration
+		err   error
+	}
+	// inTime returns heartbeats one second after each other.
+	inTime := func(n int) []beat { return slices.Repeat([]beat{{after: time.Second}}, n) }
+	tests := []struct {
+		name  string
+		beats []beat
+		since time.Duration // after the last heartbeat
+		want  bool
+	}{
+		{name: "no heartbeat yet"},
+		{name: "first heartbeat", beats: []beat{{took: time.Millisecond}}},
+		{
+			name:  "just less than a lease after the first heartbeat",
+			beats: slices.Concat(inTime(3), []beat{{after: time.Second - 1}}),
+		},
+		{name: "a lease after the first heartbeat", beats: inTime(4), want: true},
+		{
+			name:  "a third of the lease",
+			beats: slices.Concat(inTime(4), []beat{{took: time.Second}}),
+			want:  true,
+		},
+		{
+			name:  "more than a third of the lease",
+			beats: slices.Concat(inTime(4), []beat{{took: time.Second + 1}}),
+		},
+		{
+			name:  "quick again",
+			beats: slices.Concat(inTime(4), []beat{{took: 2 * time.Second}, {took: time.Millisecond}}),
+			want:  true,
+		},
+		{
+			name:  "failed heartbeat",
+			beats: slices.Concat(inTime(4), []beat{{took: time.Millisecond, err: errors.New("away")}}),
+		},
+		{
+			name:  "first heartbeat after a failure",
+			beats: slices.Concat(inTime(4), []beat{{err: errors.New("away")}, {took: time.Millisecond}}),
+		},
+		{
+			name:  "just less than a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{after: time.Second - 1}}),
+		},
+		{
+			name:  "a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(4)),
+			want:  true,
+		},
+		{
+			name:  "a failure within a lease after a failure",
+			beats: slices.Concat([]beat{{err: errors.New("away")}}, inTime(3), []beat{{err: errors.New("away")}}, inTime(3)),
+		},
+		{name: "late heartbeat", beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}})},
+		{
+			name:  "a lease after a late heartbeat",
+			beats: slices.Concat(inTime(4), []beat{{after: 2*time.Second + 1}}, inTime(3)),
+			want:  true,
+		},
+		{name: "next heartbeat hangs", beats: inTime(4), since: 2*time.Second + 1},
+		{name: "next heartbeat is due", beats: inTime(4), since: time.Second, want: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := replicas.NewMonitor(lease)
+				for _, b := range test.beats {
+					time.Sleep(b.after) // virtual time
+					start := time.Now()
+					time.Sleep(b.took) // virtual time
+					m.Observe(start, b.err)
+				}
+				time.Sleep(test.since) // virtual time
+				if got := m.Healthy(); got != test.want {
+					t.Errorf("Healthy = %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
+}

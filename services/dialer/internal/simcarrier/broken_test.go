@@ -1,0 +1,135 @@
+package simcarrier_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/carrier/carriertest"
+)
+
+// broken is a carrier that misbehaves where a function is set.
+type broken struct {
+	Carrier   carrier.EventStream
+	originate func(context.Context, carrier.Originate) (time.Time, error)
+	answer    func(context.Context, uuid.UUID) error
+	hangup    func(context.Context, uuid.UUID) (carrier.CallStatus, error)
+	find      func(context.Context, uuid.UUID) (carrier.CallStatus, error)
+	news      func(context.Context, int64, time.Duration) (carrier.Batch, error)
+	ready     func(context.Context) error
+	name      string
+}
+
+func (b *broken) Name() string {
+	if b.name != "" {
+		return b.name
+	}
+	return b.Carrier.Name()
+}
+
+func (b *broken) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+	if b.originate != nil {
+		return b.originate(ctx, o)
+	}
+	return b.Carrier.Originate(ctx, o)
+}
+
+func (b *broken) Answer(ctx context.Context, id uuid.UUID) error {
+	if b.answer != nil {
+		return b.answer(ctx, id)
+	}
+	return b.Carrier.Answer(ctx, id)
+}
+
+func (b *broken) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	if b.hangup != nil {
+		return b.hangup(ctx, id)
+	}
+	return b.Carrier.Hangup(ctx, id)
+}
+
+func (b *broken) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	if b.find != nil {
+		return b.find(ctx, id)
+	}
+	return b.Carrier.Find(ctx, id)
+}
+
+func (b *broken) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	if b.news != nil {
+		return b.news(ctx, after, wait)
+	}
+	return b.Carrier.Events(ctx, after, wait)
+}
+
+func (b *broken) Ready(ctx context.Context) error {
+	if b.ready != nil {
+		return b.ready(ctx)
+	}
+	return b.Carrier.Ready(ctx)
+}
+
+// verdict is what a rule says of a carrier.
+type verdict struct {
+	ctx    context.Context
+	mu     sync.Mutex
+	faults []string
+}
+
+func (*verdict) Helper()                    {}
+func (v *verdict) Context() context.Context { return v.ctx }
+func (v *verdict) Errorf(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.faults = append(v.faults, fmt.Sprintf(format, args...))
+}
+func (v *verdict) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
+
+// judge holds a network to one rule and answers what the rule found.
+func judge(t *testing.T, rule string, n *carriertest.Network) []string {
+	t.Helper()
+	rules := carriertest.Rules()
+	i := slices.IndexFunc(rules, func(r carriertest.Rule) bool { return r.Name == rule })
+	if i < 0 {
+		t.Fatalf("there is no rule %q", rule)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // longer than any rule takes that waits for what does not come
+	defer cancel()
+	v := &verdict{ctx: ctx}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rules[i].Check(v, n)
+	}()
+	<-done
+	return v.faults
+}
+
+// eachNews rewrites every batch.
+func eachNews(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
+	b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+		batch, err := b.Carrier.Events(ctx, after, wait)
+		batch.Events = rewrite(batch.Events)
+		return batch, err
+	}
+}
+
+// eachItem rewrites every item.
+func eachItem(b *broken, rewrite func(*carrier.Event)) {
+	eachNews(b, func(news []carrier.Event) []carrier.Event {
+		for i := range news {
+			rewrite(&news[i])
+		}
+		return news
+	})
+}
+
+// ignoring is a context that does not end.
+func ignoring(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -1,0 +1,164 @@
+package simcarrier_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/carrier/carriertest"
+	"ringfence.dev/services/dialer/internal/simcarrier"
+)
+
+// binary is the real simulated carrier, built once.
+var binary = sync.OnceValues(func() (path string, err error) {
+	dir, err := os.MkdirTemp("", "simcarrier-test")
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "simcarrier")
+	if out, err := exec.Command("go", "build", "-o", path, "ringfence.dev/cmd/simcarrier").CombinedOutput(); err != nil {
+		return path, fmt.Errorf("build simcarrier: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// exchange is one simulated carrier as a process.
+type exchange struct {
+	t          testing.TB
+	addr, base string
+	dir        string
+	env        []string
+	cmd        *exec.Cmd
+}
+
+// fresh is a network over a process of its own.
+func fresh(t testing.TB) *carriertest.Network {
+	t.Helper()
+	port, err := testkit.Port() // it is nobody else's while the carrier is away, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &exchange{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), dir: t.TempDir()}
+	x.base = "http://" + x.addr
+	x.env = append(os.Environ(), "SIMCARRIER_ADDR="+x.addr, "SIMCARRIER_DIR="+x.dir, "SIMULATOR_TIME_SCALE=0.02")
+	x.start(false)
+	t.Cleanup(x.stop)
+	return &carriertest.Network{
+		Carrier: simcarrier.New(x.base), HasFeed: true,
+		Talks: "+14155550101", Busy: "+14155550190", Stays: "+14155550199", Rings: "+14155561101", Slow: "+14155562101",
+		Refuses: "+14155563101", Silent: "+14155564199", SilentUndialed: "+14155565101",
+		Another: func() carrier.EventStream { return simcarrier.New(x.base) },
+		Dials:   x.dials, Call: x.call, Stop: x.stop, Start: x.start,
+	}
+}
+
+func (x *exchange) start(forgetful bool) {
+	x.t.Helper()
+	path, err := binary()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if forgetful {
+		if err := os.RemoveAll(x.dir); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.cmd = exec.Command(path)
+	x.cmd.Env = x.env
+	if err := x.cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	testkit.NoError(x.t, func() error {
+		conn, err := net.Dial("tcp", x.addr)
+		if err != nil {
+			return fmt.Errorf("connect to the carrier: %w", err)
+		}
+		return conn.Close()
+	})
+	for _, rule := range []string{
+		`{"fault":"endless","to":"+14155561"}`, `{"fault":"dead","to":"+14155562"}`, `{"fault":"refuse","to":"+14155563"}`,
+		`{"fault":"hang","to":"+14155564"}`, `{"fault":"hang_undialed","to":"+14155565"}`,
+	} {
+		x.ask(http.MethodPost, "/faults", rule, nil)
+	}
+}
+
+func (x *exchange) stop() {
+	_ = x.cmd.Process.Kill()
+	_ = x.cmd.Wait()
+}
+
+func (x *exchange) dials(callID uuid.UUID) (times int) {
+	x.t.Helper()
+	var page struct {
+		Data []struct {
+			Kind   string
+			CallID uuid.UUID `json:"call_id"`
+		}
+	}
+	x.ask(http.MethodGet, "/log?after=0", "", &page)
+	for _, e := range page.Data {
+		if e.Kind == "originate" && e.CallID == callID {
+			times++
+		}
+	}
+	return times
+}
+
+func (x *exchange) call(from, to string) uuid.UUID {
+	x.t.Helper()
+	var call struct {
+		CallID uuid.UUID `json:"call_id"`
+	}
+	x.ask(http.MethodPost, "/inbound", fmt.Sprintf(`{"from":%q,"to":%q}`, from, to), &call)
+	return call.CallID
+}
+
+func (x *exchange) ask(method, path, body string, into any) {
+	x.t.Helper()
+	req, err := http.NewRequestWithContext(x.t.Context(), method, x.base+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	req.Close = true // the process behind it comes and goes
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode >= 300 {
+		x.t.Fatalf("%s %s = %d %s", method, path, resp.StatusCode, answer)
+	}
+	if into != nil {
+		if err := json.Unmarshal(answer, into); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// TestConformance holds the simulated trunk to the promises of package carrier.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	carriertest.Run(t, fresh)
+}

@@ -1,0 +1,204 @@
+// Package simcarrier speaks to the simulated carrier (cmd/simcarrier) over HTTP.
+package simcarrier
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// patience bounds one question to the carrier; longer than that, nobody knows what it did.
+const patience = 5 * time.Second
+
+// Carrier is the simulated trunk.
+type Carrier struct {
+	base   string
+	client *http.Client
+	asked  carrier.Asked
+}
+
+// New reaches the carrier at its base URL.
+func New(base string) *Carrier {
+	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
+		DialContext:  (&net.Dialer{Timeout: 2 * time.Second}).DialContext,         // a dial outlives its request: it needs its own bound
+		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, // no proxy from the environment
+	}}}
+}
+
+// Name is the trunk's.
+func (c *Carrier) Name() string { return "sim" }
+
+// entry and knowledge are the carrier's JSON.
+type entry struct {
+	Seq      int64      `json:"seq"`
+	At       time.Time  `json:"at"`
+	Kind     string     `json:"kind"`
+	CallID   uuid.UUID  `json:"call_id"`
+	From     string     `json:"from"`
+	To       string     `json:"to"`
+	Inbound  bool       `json:"inbound"`
+	Text     string     `json:"text"`
+	Cause    string     `json:"cause"`
+	By       string     `json:"by"`
+	DialedAt *time.Time `json:"dialed_at"`
+}
+
+type knowledge struct {
+	DialedAt   *time.Time `json:"dialed_at"`
+	RingingAt  *time.Time `json:"ringing_at"`
+	AnsweredAt *time.Time `json:"answered_at"`
+	EndedAt    *time.Time `json:"ended_at"`
+	Cause      string     `json:"cause"`
+	By         string     `json:"by"`
+}
+
+func (k knowledge) said() carrier.CallStatus {
+	return carrier.CallStatus{
+		DialedAt: k.DialedAt, RingingAt: k.RingingAt, AnsweredAt: k.AnsweredAt, EndedAt: k.EndedAt,
+		Cause: callstate.Cause(k.Cause), ByUs: k.By == "dialer",
+	}
+}
+
+// Originate rings a number. The simulated network rings for each request that it receives
+// (contract.md §8), so Originate sends one.
+func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
+	if !c.asked.First(o.CallID) {
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
+	}
+	if !o.Permitted(ctx) {
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
+	}
+	dialedAt = time.Now().UTC().Truncate(time.Microsecond)
+	return dialedAt, c.originate(ctx, o, dialedAt)
+}
+
+func (c *Carrier) originate(ctx context.Context, o carrier.Originate, dialedAt time.Time) error {
+	status, err := c.do(ctx, http.MethodPost, "/originate", map[string]any{
+		"call_id": o.CallID, "from": o.From, "to": o.To, "dialed_at": dialedAt,
+	}, nil)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, OperatorFault: true, Err: err}
+	case err != nil:
+		return fmt.Errorf("originate %s: %w", o.CallID, err)
+	case status == http.StatusAccepted:
+		return nil
+	case status == http.StatusServiceUnavailable:
+		return &carrier.Refused{Cause: callstate.SwitchCongestion, Err: fmt.Errorf("status %d", status)}
+	case status >= 400 && status < 500:
+		return &carrier.Refused{Cause: callstate.CallRejected, Err: fmt.Errorf("status %d", status)}
+	}
+	return fmt.Errorf("originate %s: status %d", o.CallID, status)
+}
+
+// Answer picks up.
+func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
+	status, err := c.do(ctx, http.MethodPost, "/answer", map[string]any{"call_id": callID}, nil)
+	return known(status, err, "answer", callID)
+}
+
+// Hangup ends a call.
+func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
+	var k knowledge
+	status, err := c.do(ctx, http.MethodPost, "/hangup", map[string]any{"call_id": callID}, &k)
+	return k.said(), known(status, err, "hang up", callID)
+}
+
+// Find tells what is known of a call.
+func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
+	var k knowledge
+	status, err := c.do(ctx, http.MethodGet, "/calls/"+callID.String(), nil, &k)
+	return k.said(), known(status, err, "find", callID)
+}
+
+// Ready asks whether the carrier is there.
+func (c *Carrier) Ready(ctx context.Context) error {
+	status, err := c.do(ctx, http.MethodGet, "/healthz", nil, nil)
+	return known(status, err, "reach carrier for", uuid.Nil)
+}
+
+// News reads the feed.
+func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	var page struct {
+		Feed string  `json:"feed"`
+		Data []entry `json:"data"`
+	}
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	ctx, cancel := context.WithTimeout(ctx, wait+patience)
+	defer cancel()
+	status, err := c.send(ctx, http.MethodGet, "/events?"+query.Encode(), nil, &page)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err != nil {
+		return carrier.Batch{}, fmt.Errorf("read carrier news after %d: %w", after, err)
+	}
+	batch := carrier.Batch{Feed: page.Feed, Events: make([]carrier.Event, 0, len(page.Data))}
+	for _, e := range page.Data {
+		batch.Events = append(batch.Events, carrier.Event{
+			Seq: e.Seq, At: e.At, Kind: carrier.Kind(e.Kind), CallID: e.CallID, From: e.From, To: e.To, Inbound: e.Inbound,
+			Text: e.Text, Cause: callstate.Cause(e.Cause), ByUs: e.By == "dialer", DialedAt: e.DialedAt,
+		})
+	}
+	return batch, nil
+}
+
+func known(status int, err error, deed string, callID uuid.UUID) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", deed, callID, err)
+	case status == http.StatusNotFound:
+		return fmt.Errorf("%s %s: %w", deed, callID, carrier.ErrUnknownCall)
+	case status >= 300:
+		return fmt.Errorf("%s %s: status %d", deed, callID, status)
+	}
+	return nil
+}
+
+func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.send(ctx, method, path, body, into)
+}
+
+// send asks once: the transport must not send a second time of its own accord, so the body cannot be rewound.
+func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
+	var payload io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return 0, fmt.Errorf("encode: %w", err)
+		}
+		payload = io.NopCloser(bytes.NewReader(encoded))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
+	if err != nil {
+		return 0, fmt.Errorf("build request: %w", err)
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if into != nil && resp.StatusCode == http.StatusOK {
+		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+			return 0, fmt.Errorf("decode answer: %w", err)
+		}
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, nil
+}

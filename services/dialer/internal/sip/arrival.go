@@ -1,0 +1,333 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// longestArrival is how long an inbound call may ring: as long as a proxy waits (Timer C, RFC 3261
+// section 16.6).
+const longestArrival = 3 * time.Minute
+
+// Arrival is an inbound call from an admitted address. Config.Arrive must take or refuse it before
+// it returns. Otherwise it is refused.
+type Arrival struct {
+	// CallID is chosen by the caller. It may be that of other calls, too.
+	CallID string
+	// From and To are numbers in the format of the trunk. An empty From is withheld.
+	From, To string
+	Source   netip.AddrPort
+	// Transport is the transport of the INVITE: UDP, TCP or TLS.
+	Transport string
+	// UserAgent is the header User-Agent.
+	UserAgent string
+	// Offer describes the caller's audio. If empty, the caller wants our offer, and Agreed receives
+	// the answer.
+	Offer []byte
+
+	agent *UserAgent
+	req   *sip.Request
+	tx    *sip.ServerTx
+	done  bool
+}
+
+// arrived handles an INVITE that belongs to no dialog.
+func (a *UserAgent) arrived(req *sip.Request, tx *sip.ServerTx) {
+	a.mu.Lock()
+	draining, room := a.draining, a.arrivals.take(time.Now())
+	a.mu.Unlock()
+	switch {
+	case draining || !room:
+		a.busyNow(req, tx)
+		return
+	case a.cfg.Arrive == nil:
+		a.refuse(req, tx, sip.StatusForbidden, "Forbidden")
+		return
+	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
+		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
+		return
+	case a.merged(req): // the same call by another way (RFC 3261 8.2.2.2)
+		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
+		return
+	}
+	if a.impossible(req, tx) {
+		return
+	}
+	source, _ := netip.ParseAddrPort(req.Source())
+	arrival := &Arrival{
+		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source,
+		Transport: req.Transport(), UserAgent: strings.Join(values(req, "User-Agent"), ","),
+		Offer: req.Body(), agent: a, req: req, tx: tx,
+	}
+	a.cfg.Arrive(arrival)
+	arrival.Refuse(callstate.CallRejected)
+}
+
+// merged reports whether the same INVITE already rings here.
+func (a *UserAgent) merged(req *sip.Request) bool {
+	tag := req.From().Params.GetOr("tag", "")
+	a.mu.Lock()
+	legs := a.legs[*req.CallID()]
+	same := make([]*Dialog, 0, len(legs))
+	for _, d := range legs {
+		same = append(same, d)
+	}
+	a.mu.Unlock()
+	for _, d := range same {
+		d.mu.Lock()
+		rings := d.arrival != nil && d.leg.remote.Params.GetOr("tag", "") == tag && d.theirs == req.CSeq().SeqNo
+		d.mu.Unlock()
+		if rings {
+			return true
+		}
+	}
+	return false
+}
+
+// caller returns the number of the caller: the one that the trunk asserts (RFC 3325), or else the
+// one in From. It is empty if the caller withholds it (RFC 3323).
+func caller(req *sip.Request) string {
+	for _, privacy := range values(req, "Privacy") {
+		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
+			return ""
+		}
+	}
+	from := req.From().Address
+	if strings.EqualFold(from.User, "anonymous") || strings.EqualFold(from.Host, "anonymous.invalid") {
+		return ""
+	}
+	for _, asserted := range values(req, "P-Asserted-Identity") {
+		var uri sip.Uri
+		if _, err := sip.ParseAddressValue(asserted, &uri, &sip.HeaderParams{}); err == nil && number(&uri) != "" {
+			return number(&uri)
+		}
+	}
+	return number(&from)
+}
+
+// longestNumber limits the length of a number.
+const longestNumber = 64
+
+// number returns the user of a URI without parameters. It is empty if the user is no number.
+func number(uri *sip.Uri) string {
+	user := uri.User
+	if user == "" && uri.Scheme == "tel" {
+		if user = uri.Raw(); user == "" {
+			user = uri.Host
+		}
+	}
+	user, _, _ = strings.Cut(user, ";")
+	if len(user) > longestNumber || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return ""
+	}
+	return user
+}
+
+// Refuse refuses the call. It has no effect if the call was taken or refused.
+func (r *Arrival) Refuse(cause callstate.Cause) {
+	if r.done {
+		return
+	}
+	r.done = true
+	code, text := Status(cause)
+	r.agent.respond(r.req, r.tx, r.agent.refusal(r.req, code, text, cause))
+}
+
+func (a *UserAgent) refusal(req *sip.Request, code int, text string, cause callstate.Cause) *sip.Response {
+	res := a.plain(req, code, text)
+	res.AppendHeader(sip.NewHeader("Reason", Header(cause)))
+	if cause == callstate.SwitchCongestion {
+		res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
+	}
+	return res
+}
+
+// terminated is the reason phrase of 487.
+const terminated = "Request Terminated"
+
+// errTaken is returned for an arrival that was taken or refused before.
+var errTaken = errors.New("the call was taken or refused before")
+
+// Take accepts the call, which rings from now on: Ring, Answer and Hangup can be called. t is the
+// trunk of the call. The observer receives offers, the answer to ours and the end. Keep is called
+// before the answer is sent.
+func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
+	if r.done {
+		return nil, errTaken
+	}
+	by, err := r.agent.lineTo(t, transport.Route{Transport: t.Transport})
+	if err != nil {
+		return nil, err
+	}
+	d := newDialog(r.agent, by, t, seen, *r.req.CallID())
+	req := r.req
+	d.leg = leg{
+		callID: *req.CallID(), local: req.To().AsFrom(), remote: *cloned(req.From()), target: *req.Contact().Address.Clone(), hop: req.Source(),
+		transport: req.Transport(), contact: by.Contact(req.Recipient.User, req.Transport()), largeTCP: t.LargeOverTCP,
+	}
+	d.leg.local.Params.Add("tag", d.tag)
+	for _, header := range req.GetHeaders("Record-Route") {
+		if hop, is := header.(*sip.RecordRouteHeader); is {
+			d.leg.routes = append(d.leg.routes, *hop.Address.Clone())
+		}
+	}
+	d.theirs, d.arrival, d.hears = req.CSeq().SeqNo, r, allows(req)
+	d.past()
+	if err := r.agent.enter(d); err != nil {
+		return nil, err
+	}
+	r.done = true
+	d.meet(req.Source())
+	d.meet(d.leg.way().Hop)
+	gone := make(chan struct{})
+	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
+		d.want(callstate.OriginatorCancel) // before we looked
+	}
+	r.agent.spawn(func() { d.attend(gone) })
+	return d, nil
+}
+
+func cloned(from *sip.FromHeader) *sip.FromHeader {
+	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
+}
+
+// pickUp is an answer that is to be sent.
+type pickUp struct {
+	body []byte
+	sent chan error
+}
+
+// attend handles an inbound call until its end.
+func (d *Dialog) attend(gone <-chan struct{}) {
+	defer d.linger()
+	longest := time.NewTimer(longestArrival)
+	defer longest.Stop()
+	select {
+	case up := <-d.pickUps:
+		err := d.pickUp(up.body)
+		up.sent <- err
+		if err == nil {
+			d.live()
+			return
+		}
+		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+	case <-gone:
+		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+	case cause := <-d.hungUp: // a BYE before the answer
+		d.turnDown(sip.StatusRequestTerminated, terminated, cause)
+		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
+	case <-d.hang:
+		cause := d.wished()
+		code, text := Status(cause)
+		d.turnDown(code, text, cause)
+		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
+	case <-longest.C:
+		code, text := sip.StatusTemporarilyUnavailable, "Temporarily Unavailable"
+		d.turnDown(code, text, callstate.NoAnswer)
+		d.end(End{At: time.Now(), Cause: callstate.NoAnswer, ByUs: true, Status: code, Reason: text})
+	case <-d.agent.stop:
+	}
+}
+
+// turnDown refuses the INVITE.
+func (d *Dialog) turnDown(code int, text string, cause callstate.Cause) {
+	d.agent.respond(d.arrival.req, d.arrival.tx, d.tagged(d.agent.refusal(d.arrival.req, code, text, cause)))
+}
+
+// tagged adds our tag to a response.
+func (d *Dialog) tagged(res *sip.Response) *sip.Response {
+	res.To().Params.Add("tag", d.tag)
+	return res
+}
+
+// Ring sends 180.
+func (d *Dialog) Ring() error {
+	if d.arrival == nil {
+		return errTaken
+	}
+	res := d.describeUs(d.tagged(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
+	return d.agent.answer(d.arrival.tx, res)
+}
+
+// ErrEnded is returned by Answer if the call has ended.
+var ErrEnded = errors.New("the call has ended")
+
+// Answer answers an inbound call with our description, and returns when the answer was sent.
+// Another call of Answer has no effect. If the call has ended, it returns ErrEnded.
+func (d *Dialog) Answer(ctx context.Context, body []byte) error {
+	if d.arrival == nil {
+		return errTaken
+	}
+	up := pickUp{body: body, sent: make(chan error, 1)}
+	select {
+	case d.pickUps <- up:
+	case <-d.up:
+		return nil
+	case <-d.done:
+		select {
+		case <-d.up:
+			return nil
+		default:
+			return ErrEnded
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-up.sent
+}
+
+// pickUp sends the 200 and repeats it until the ACK.
+func (d *Dialog) pickUp(body []byte) error {
+	req, tx := d.arrival.req, d.arrival.tx
+	res := d.describeUs(d.tagged(d.agent.plain(req, sip.StatusOK, "OK")))
+	expires, _ := d.agent.wantsTimer(req)
+	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
+	res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
+	res.SetBody(body)
+	d.mu.Lock()
+	d.established, d.answeredBy, d.body = true, d.leg.remote.Params.GetOr("tag", ""), body
+	d.accepted = res.Reason
+	d.theirsOpen = make(chan struct{})
+	d.mu.Unlock()
+	_ = d.keep(nil)
+	acked := d.expectAck(req.CSeq().SeqNo)
+	if err := d.agent.answer(tx, res); err != nil { // cancelled in the same moment
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
+	close(d.up)
+	d.agent.spawn(func() {
+		defer d.shut(req)
+		d.insist(tx, res, acked, len(req.Body()) == 0)
+	})
+	return nil
+}
+
+// pace is a token bucket for one second.
+type pace struct {
+	perSecond, level float64
+	at               time.Time
+}
+
+// take takes a token. It returns false if there is none.
+func (p *pace) take(now time.Time) bool {
+	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
+	if p.at.IsZero() {
+		p.level = p.perSecond
+	}
+	p.at = now
+	if p.level < 1 {
+		return false
+	}
+	p.level--
+	return true
+}

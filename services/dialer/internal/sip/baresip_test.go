@@ -1,0 +1,131 @@
+package sip_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// shows returns a certificate for a host, and the PEM that trusts it alone.
+func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
+	t.Helper()
+	key, cert, err := peertest.Certificate(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &made, string(cert)
+}
+
+// phone is a baresip that answers each call.
+type phone struct {
+	*peertest.Phone
+	t    *testing.T
+	cert string
+}
+
+func newPhone(t *testing.T) *phone {
+	t.Helper()
+	dir, port := t.TempDir(), peertest.Port(t)
+	key, cert, err := peertest.Certificate("127.0.0.1")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cert.pem"), append(key, cert...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("audio_source aubridge,x\nrtp_ports 30000-32000\nsip_certificate %s\n", filepath.Join(dir, "cert.pem"))
+	account := fmt.Sprintf("<sip:bob@127.0.0.1:%d;transport=tls>;regint=0;answermode=auto", port+1)
+	return &phone{Phone: peertest.NewPhone(t, dir, port, config, account), t: t, cert: string(cert)}
+}
+
+func (p *phone) rig(change ...func(*sip.Trunk)) *rig {
+	p.t.Helper()
+	pair, _ := shows(p.t, "127.0.0.1")
+	trunk := sip.Trunk{Name: "phone", Host: "127.0.0.1", Port: p.Port + 1, Transport: transport.TLS, CA: p.cert}
+	for _, one := range change {
+		one(&trunk)
+	}
+	return &rig{t: p.t, trunk: trunk, agent: newAgent(p.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })}
+}
+
+func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
+
+// TestBaresip_TLS calls a real phone over TLS that holds, resumes and hangs up, or is hung up on. A
+// certificate that is not trusted is refused before a message is sent.
+func TestBaresip_TLS(t *testing.T) {
+	t.Parallel()
+	p := newPhone(t)
+	r := p.rig()
+	l := r.dial("01", bob)
+	l.until("answered", 1)
+	if !strings.Contains(l.answer, "m=audio") {
+		t.Errorf("answer = %q", l.answer)
+	}
+	p.Do(t, "hold")
+	l.until("offered", 1)
+	p.Do(t, "resume")
+	l.until("offered", 2)
+	p.Do(t, "hangup")
+	l.ends(callstate.NormalClearing, false)
+
+	ours := r.dial("01", bob)
+	ours.until("answered", 1)
+	ours.hangUp(callstate.NormalClearing)
+	ours.ends(callstate.NormalClearing, true)
+
+	_, other := shows(t, "127.0.0.1")
+	for name, ca := range map[string]string{"another CA": other, "the system's": ""} {
+		wary := p.rig(func(tr *sip.Trunk) { tr.CA = ca })
+		_, err := wary.agent.Invite(t.Context(), wary.trunk, sip.Invite{CallID: "wary", To: "bob", Body: []byte(offer)}, sip.Observer{})
+		if !transport.Refused(err) {
+			t.Errorf("%s: line.Refused(err) = false, want true", name)
+		} else if !strings.Contains(err.Error(), "certificate") {
+			t.Errorf(`%s: err = %q, want it to contain "certificate"`, name, err.Error())
+		}
+	}
+}
+
+// TestBaresip_CallsUs over TLS: it is answered, holds and resumes, and either side hangs up.
+func TestBaresip_CallsUs(t *testing.T) {
+	t.Parallel()
+	p := newPhone(t)
+	pair, _ := shows(t, "127.0.0.1")
+	d := newDesk(t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate = loopback, pair })
+	came := func() *leg {
+		p.Do(t, "dial", fmt.Sprintf("sip:talks@127.0.0.1:%d;transport=tls", d.Port(transport.TLS)))
+		var l *leg
+		testkit.Until(t, "the phone calls", func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			for id, one := range d.calls {
+				l = one
+				delete(d.calls, id)
+			}
+			return l != nil
+		})
+		return l
+	}
+	first := came()
+	p.Do(t, "hold")
+	first.until("offered", 1)
+	p.Do(t, "resume")
+	first.until("offered", 2)
+	p.Do(t, "hangup")
+	first.ends(callstate.NormalClearing, false)
+	second := came()
+	second.hangUp(callstate.NormalClearing)
+	second.ends(callstate.NormalClearing, true)
+}

@@ -1,0 +1,387 @@
+package sip
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// End is the end of a leg.
+type End struct {
+	At    time.Time
+	Cause callstate.Cause
+	// ByUs reports whether this side hung up, gave up, or could not continue.
+	ByUs bool
+	// Status is the final response to the INVITE, or 0 if there was none.
+	Status int
+	// Reason is the reason phrase of Status.
+	Reason string
+	// Err is why there was no final response; nil if there was one, or if we stopped waiting for it.
+	Err error
+	// Elsewhere reports that another trunk may be tried. By the response of the trunk, no phone
+	// rang and none will ring.
+	Elsewhere bool
+	// Ours reports that the INVITE had to be sent again after Status, and that this failed for a
+	// cause on this side.
+	Ours bool
+	// NotPermitted: after Status, Invite.Permit did not permit another INVITE.
+	NotPermitted bool
+}
+
+// Observer receives the events of a leg one at a time, in the order of the fields. Offers arrive
+// between the answer and the end. A nil field is not called. The leg waits for each call.
+type Observer struct {
+	// Keep stores the state from which another process can end the leg. If it fails before anything
+	// was sent, Invite returns its error and sends nothing. It is called again when the state
+	// changes. An answer is acknowledged only after it has returned.
+	Keep func(state []byte) error
+	// Sent is called before Invite returns: the first INVITE left at that time.
+	Sent func(at time.Time)
+	// Taken is called at the first response of the trunk, unless that is a refusal.
+	Taken func(at time.Time)
+	// Rang is called once, when the phone rings. early is the body of that response, if any. Early
+	// media are no answer.
+	Rang func(at time.Time, early []byte)
+	// Answered receives the answer to our offer. If it returns an error, the leg is hung up with
+	// incompatible_destination.
+	Answered func(at time.Time, answer []byte) error
+	// Offered returns the answer to an offer within the call: hold, resume or refresh. A nil offer
+	// requests one of ours; Agreed receives the answer to it. An error refuses the offer with 488,
+	// and the call continues unchanged.
+	Offered func(offer []byte) (answer []byte, err error)
+	Agreed  func(answer []byte)
+	// Ended is called once, as the last function.
+	Ended func(End)
+}
+
+// Dialog is one leg: first the INVITE, then the dialog, and then a time in which late messages are
+// handled.
+type Dialog struct {
+	agent *UserAgent
+	line  *transport.Transport
+	trunk Trunk
+	order Invite
+	seen  Observer
+	log   *slog.Logger
+	tag   string // ours
+	id    sip.CallIDHeader
+
+	// hang is closed by Hangup, done when Ended was called.
+	hang, done chan struct{}
+	hangOnce   sync.Once
+	// hungUp receives the cause of the far end's BYE. kick signals that the session timer has
+	// changed.
+	hungUp chan callstate.Cause
+	// up is closed when the dialog is established. responses are the responses to an open INVITE.
+	up        chan struct{}
+	responses responses
+	kick      chan struct{}
+	// arrival is the inbound INVITE, and pickUps receives our answer to it.
+	arrival *Arrival
+	pickUps chan pickUp
+	telling sync.Mutex
+
+	met []netip.Addr // under the agent's mu
+
+	mu     sync.Mutex
+	leg    leg
+	invite *sip.Request // the last INVITE that set up the leg; nil: it was theirs
+	wish   callstate.Cause
+	over   bool
+	// orphan: the leg has no observer, and must only be ended.
+	orphan, told bool
+	// elsewhere: a process at another address sent the INVITE, so this one does not receive the final response to it.
+	elsewhere bool
+	// established: the dialog with the tag answeredBy is established. losers are other tags that
+	// answered.
+	established bool
+	answeredBy  string
+	accepted    string // the reason phrase of the 200
+	losers      map[string]*leg
+	canceled    bool
+	finished    chan struct{} // closed when an orphan is at its end
+	// theirs is the highest CSeq of the far end. busy: an INVITE of ours is open. theirsOpen is not
+	// nil while an INVITE of theirs is open.
+	theirs     uint32
+	busy       bool
+	theirsOpen chan struct{}
+	body       []byte // what we described ourselves with last
+	hears      bool   // the far end takes UPDATE
+	timer      Timer
+	acked      map[uint32]chan []byte // by CSeq of their INVITEs
+	takenOnce  sync.Once
+	sentAt     time.Time // when the last INVITE was permitted; used by the goroutine that sends it
+	referred   chan int  // takes what became of our REFER; nil: there is none
+}
+
+func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
+	return &Dialog{
+		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, id: callID, tag: transport.Token(), hang: make(chan struct{}), done: make(chan struct{}),
+		hungUp: make(chan callstate.Cause, 1), up: make(chan struct{}), pickUps: make(chan pickUp), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
+		finished: make(chan struct{}),
+	}
+}
+
+// run handles a leg until its end.
+func (d *Dialog) run(tx *sip.ClientTx) {
+	if d.setUp(tx) {
+		d.live()
+	}
+	d.past()
+	d.linger()
+}
+
+// live handles a dialog from the answer to the end.
+func (d *Dialog) live() {
+	for {
+		wait, mine := d.timer.Next(time.Now())
+		timer := time.NewTimer(wait)
+		select {
+		case <-d.hang:
+			d.endBye(d.wished())
+			return
+		case cause := <-d.hungUp:
+			d.end(End{At: time.Now(), Cause: cause, Status: sip.StatusOK})
+			return
+		case <-d.kick:
+		case <-timer.C:
+			switch {
+			case wait == Never:
+			case mine:
+				d.timer.Begin()
+				d.agent.spawn(d.refresh)
+			default: // RFC 4028 10
+				d.log.Info("the far end did not refresh the session", "call_id", d.id)
+				timer.Stop()
+				d.want(callstate.RecoveryOnTimerExpire)
+				d.endBye(d.wished())
+				return
+			}
+		case <-d.agent.stop:
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// linger handles late messages of the leg for some time, and then removes the leg.
+func (d *Dialog) linger() {
+	d.agent.spawn(func() {
+		timer := time.NewTimer(d.agent.cfg.Linger)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-d.agent.stop:
+		}
+		d.agent.forget(d)
+	})
+}
+
+// CallID returns the Call-ID of the leg.
+func (d *Dialog) CallID() string { return string(d.id) }
+
+// Done returns a channel that is closed after Ended was called.
+func (d *Dialog) Done() <-chan struct{} { return d.done }
+
+// State returns the state from which another process at the same address can end the leg. It is
+// empty while an inbound call is not answered: its caller gives up.
+func (d *Dialog) State() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.established {
+		return d.leg.state(nil)
+	}
+	if d.invite == nil { // it rings here: a caller whom nobody answers gives up
+		return nil
+	}
+	return d.leg.state(d.invite)
+}
+
+// Hangup ends the leg in every phase: it cancels, refuses or hangs up. It returns when Ended was
+// called, or when ctx ends; the leg ends in both cases. The first cause counts. Before an answer,
+// normal_clearing becomes originator_cancel.
+func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
+	d.want(cause)
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *Dialog) want(cause callstate.Cause) {
+	d.hangOnce.Do(func() {
+		d.mu.Lock()
+		d.wish = cause
+		d.mu.Unlock()
+		close(d.hang)
+	})
+}
+
+func (d *Dialog) wished() callstate.Cause {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wish == callstate.NormalClearing && !d.established {
+		return callstate.OriginatorCancel
+	}
+	return d.wish
+}
+
+// keep passes the state to the observer: with the INVITE that is about to leave, or as a dialog if
+// invite is nil.
+func (d *Dialog) keep(invite *sip.Request) error {
+	if d.seen.Keep == nil {
+		return nil
+	}
+	d.mu.Lock()
+	state := d.leg.state(invite)
+	d.mu.Unlock()
+	return d.seen.Keep(state)
+}
+
+// tell calls a function of the observer, unless Ended was called.
+func (d *Dialog) tell(what func(Observer)) {
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	if !d.told {
+		what(d.seen)
+	}
+}
+
+func (d *Dialog) taken(now time.Time) {
+	d.takenOnce.Do(func() {
+		d.tell(func(seen Observer) {
+			if seen.Taken != nil {
+				seen.Taken(now)
+			}
+		})
+	})
+}
+
+// end calls Ended, once.
+func (d *Dialog) end(e End) {
+	d.mu.Lock()
+	if d.over {
+		d.mu.Unlock()
+		return
+	}
+	d.over = true
+	if e.Status == sip.StatusOK {
+		e.Reason = d.accepted
+	}
+	d.mu.Unlock()
+	d.telling.Lock()
+	d.told = true
+	if d.seen.Ended != nil {
+		d.seen.Ended(e)
+	}
+	d.telling.Unlock()
+	close(d.done)
+	d.agent.ended()
+}
+
+// endBye sends a BYE. It calls Ended when the far end has responded, or after the time
+// confirmation. The BYE is still repeated after that.
+func (d *Dialog) endBye(cause callstate.Cause) {
+	at := time.Now()
+	d.mu.Lock()
+	open := d.theirsOpen
+	d.mu.Unlock()
+	if open != nil { // not before the ACK of what we answered last (RFC 3261 15), if it comes
+		await(open, d.agent.stop)
+	}
+	answered := make(chan struct{})
+	d.agent.spawn(func() {
+		defer close(answered)
+		d.mu.Lock()
+		us := d.leg
+		d.mu.Unlock()
+		if err := d.bye(us, cause); err != nil {
+			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
+		}
+	})
+	timer := time.NewTimer(confirmation)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+	case <-d.hungUp: // both at once
+	case <-d.agent.stop:
+	}
+	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
+}
+
+// next returns the CSeq of our next request in the dialog.
+func (d *Dialog) next() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leg.cseq++
+	return d.leg.cseq
+}
+
+// bye sends a BYE and waits for the response. 481, no such dialog, is a success.
+func (d *Dialog) bye(us leg, cause callstate.Cause) error {
+	us.cseq = d.next()
+	req := us.bye(cause)
+	d.agent.sign(req)
+	ctx, done := d.agent.untilStop()
+	defer done()
+	_, err := d.by(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	return err
+}
+
+// by returns the line for requests within the dialog. It is the line of the INVITE. If the far end
+// names another host over TLS, it is the line for the name of that host, because the certificate of
+// the host must have that name.
+func (d *Dialog) by(us leg) *transport.Transport {
+	if to := us.way(); to.Name() != "" {
+		if own, err := d.agent.lineTo(d.trunk, to); err == nil {
+			return own
+		}
+	}
+	return d.line
+}
+
+// untilStop returns a context that ends with the agent.
+func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second) // longer than any transaction
+	quit := context.AfterFunc(a.life, cancel)
+	return ctx, func() { quit(); cancel() }
+}
+
+// acknowledge sends the ACK of the 200 that set up the leg.
+func (d *Dialog) acknowledge() {
+	d.mu.Lock()
+	us, invite := d.leg, d.invite
+	d.mu.Unlock()
+	d.ack(us, invite, invite.CSeq().SeqNo)
+}
+
+func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
+	ack, by := us.ack(invite, seq), d.by(us)
+	err := by.Prepare(ack, us.way())
+	if err == nil {
+		err = by.Send(ack)
+	}
+	if err != nil { // the far end repeats its 200, and we our ACK
+		d.log.Warn("ACK was not sent", "call_id", d.id, "error", err)
+	}
+}
+
+// bye's cause when the far end hangs up.
+func byeCause(req *sip.Request) callstate.Cause { return Bye(values(req, "Reason")) }
+
+func tagOf(to *sip.ToHeader) string {
+	if to == nil {
+		return ""
+	}
+	return to.Params.GetOr("tag", "")
+}

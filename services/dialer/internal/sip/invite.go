@@ -1,0 +1,397 @@
+package sip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// Invite describes a call to set up. Zero durations have default values.
+type Invite struct {
+	// CallID is the Call-ID of the leg. It must be unique.
+	CallID string
+	// From and To are numbers in the format of the trunk. An empty From withholds the number.
+	From, To string
+	// Body is our offer. An empty ContentType is application/sdp.
+	Body        []byte
+	ContentType string
+	// FirstResponse is the time until the first response. FirstRing is the time until the phone
+	// rings. Ring is how long it may ring (default 60 s).
+	FirstResponse, FirstRing, Ring time.Duration
+	// NotRinging is the cause of the end if the trunk has responded and the phone does not ring
+	// within FirstRing (default recovery_on_timer_expire). Without a response it is always
+	// recovery_on_timer_expire.
+	NotRinging callstate.Cause
+	// Permit is called directly before each INVITE is written: the first one, one for another
+	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
+	// returns false, the INVITE does not leave. nil permits each INVITE.
+	Permit func(context.Context) bool
+}
+
+// Default times of an Invite.
+const (
+	FirstResponse = 5 * time.Second
+	FirstRing     = 20 * time.Second
+)
+
+// ErrOurs is in the error of a request that did not leave for a cause on this side, for example the database. The
+// trunk has no part in it.
+var ErrOurs = errors.New("a fault of this process")
+
+// confirmation is the time after which Ended is called although a CANCEL or BYE has no response.
+const confirmation = 5 * time.Second
+
+func (i *Invite) complete() error {
+	for _, text := range []string{i.CallID, i.From, i.To, i.ContentType} {
+		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`<>;,"@?`, r) }) {
+			return fmt.Errorf("%q cannot stand in a SIP header", text)
+		}
+	}
+	if i.CallID == "" || i.To == "" {
+		return errors.New("a call needs a Call-ID and a number")
+	}
+	if i.ContentType == "" {
+		i.ContentType = "application/sdp"
+	}
+	i.NotRinging = cmp.Or(i.NotRinging, callstate.RecoveryOnTimerExpire)
+	i.FirstResponse = cmp.Or(max(i.FirstResponse, 0), FirstResponse)
+	i.FirstRing = cmp.Or(max(i.FirstRing, 0), FirstRing)
+	i.Ring = cmp.Or(max(i.Ring, 0), time.Minute)
+	return nil
+}
+
+// Invite sends an INVITE and returns. The observer receives what follows. If it returns an error,
+// nothing was sent, and the observer receives nothing. ctx limits the time of connecting.
+func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
+	d, tx, err := a.begin(ctx, t, order, seen)
+	if err != nil {
+		return nil, err
+	}
+	a.spawn(func() { d.run(tx) })
+	return d, nil
+}
+
+// begin sends the INVITE. The caller must handle the transaction until its end.
+func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
+	if err := errors.Join(t.Check(), order.complete()); err != nil {
+		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
+	}
+	to, routes := t.way()
+	by, err := a.lineTo(t, to)
+	if err != nil {
+		return nil, nil, &transport.NotSent{Err: err}
+	}
+	d := newDialog(a, by, t, seen, sip.CallIDHeader(order.CallID))
+	d.order = order
+	d.leg = leg{
+		callID: sip.CallIDHeader(order.CallID), remote: sip.FromHeader{Address: t.uri(order.To)}, target: t.uri(order.To), routes: routes,
+		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),
+	}
+	d.leg.remote.Address.UriParams = nil
+	d.leg.local = d.from()
+	d.leg.local.Params.Add("tag", d.tag)
+	d.body = order.Body
+	if t.SessionTimer > 0 {
+		d.timer.Want(max(t.SessionTimer, a.cfg.MinSession))
+	}
+	d.invite = d.firstInvite()
+	if err := a.enter(d); err != nil {
+		return nil, nil, &transport.NotSent{Err: fmt.Errorf("%w: %w", ErrOurs, err)}
+	}
+	tx, err := d.send(ctx, d.invite, to)
+	if err != nil {
+		a.ended()
+		a.forget(d)
+		var unsent *transport.NotSent
+		if !errors.As(err, &unsent) { // a write that failed: no peer can have read a whole message
+			err = &transport.NotSent{Err: err}
+		}
+		return nil, nil, err
+	}
+	if seen.Sent != nil {
+		seen.Sent(d.sentAt)
+	}
+	return d, tx, nil
+}
+
+// from adds the caller ID in the form that the trunk requires.
+func (d *Dialog) from() sip.FromHeader {
+	user := d.order.From
+	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
+		user = d.trunk.Username
+	}
+	if user == "" { // RFC 3323 4.1
+		return sip.FromHeader{DisplayName: "Anonymous", Address: sip.Uri{Scheme: "sip", User: "anonymous", Host: "anonymous.invalid"}}
+	}
+	return sip.FromHeader{Address: d.trunk.identity(user)}
+}
+
+func (d *Dialog) firstInvite() *sip.Request {
+	req := d.leg.request(sip.INVITE)
+	if d.trunk.CallerID == Asserted && d.order.From != "" {
+		asserted := d.trunk.identity(d.order.From)
+		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", "<"+asserted.String()+">"))
+	}
+	d.describe(req, d.order.Body)
+	return req
+}
+
+// describe adds to an INVITE what each has.
+func (d *Dialog) describe(req *sip.Request, body []byte) {
+	req.AppendHeader(sip.NewHeader("Allow", allowed))
+	req.AppendHeader(sip.NewHeader("Supported", "timer"))
+	d.agent.sign(req)
+	d.ask(req)
+	if len(body) > 0 {
+		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
+		req.SetBody(body)
+	}
+}
+
+// attempt is an open INVITE.
+type attempt struct {
+	*Dialog
+	tx    *sip.ClientTx
+	acked <-chan struct{}
+	asked transport.Challenge
+	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
+	heard, tried, rang, canceled bool
+	// ours: the INVITE could not be sent again for a cause on this side. notPermitted: Permit
+	// returned false.
+	ours, notPermitted   bool
+	without              []string
+	gaveUp               callstate.Cause
+	early                []byte
+	first, ring, confirm *time.Timer
+	begun                time.Time
+}
+
+// setUp handles an INVITE until its end. It returns true if the call was answered and is still
+// wanted.
+func (d *Dialog) setUp(tx *sip.ClientTx) bool {
+	at := &attempt{
+		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
+		confirm: time.NewTimer(time.Hour),
+	}
+	at.confirm.Stop()
+	at.drain()
+	defer func() { at.first.Stop(); at.ring.Stop(); at.confirm.Stop() }()
+	hang := d.hang
+	for {
+		select {
+		case <-d.responses.came:
+			if answered, over := at.takeAll(); over {
+				return answered
+			}
+		case <-at.tx.Done():
+			ended := at.tx
+			if answered, over := at.takeAll(); over { // it ended because of what it was told
+				return answered
+			}
+			if at.tx == ended { // what it was told was no challenge that another INVITE has answered
+				at.lost(ended.Err())
+				return false
+			}
+		case <-at.first.C:
+			if !at.heard { // it may still come to ring: what comes late is ended as a stray
+				return at.leave(callstate.RecoveryOnTimerExpire, errNoResponse)
+			}
+		case <-at.ring.C:
+			at.abandon(at.timerCause())
+		case <-hang:
+			hang = nil
+			at.abandon(d.wished())
+		case <-at.confirm.C:
+			return at.leave(callstate.RecoveryOnTimerExpire, errNoResponse)
+		case <-d.agent.stop:
+			return false
+		}
+	}
+}
+
+// timerCause returns the cause of the end when the timer for the phone expires.
+func (at *attempt) timerCause() callstate.Cause {
+	switch {
+	case at.rang:
+		return callstate.NoAnswer
+	case at.heard:
+		return at.order.NotRinging
+	}
+	return callstate.RecoveryOnTimerExpire // no response: the trunk has failed
+}
+
+// abandon gives the call up. It sends a CANCEL, but only after a response (RFC 3261 section 9.1).
+func (at *attempt) abandon(cause callstate.Cause) {
+	if at.gaveUp == "" {
+		at.gaveUp = cause
+		at.ring.Stop()
+	}
+	if at.heard && !at.canceled {
+		at.canceled = true
+		at.sendCancel(at.gaveUp)
+		at.confirm.Reset(confirmation)
+	}
+}
+
+// errNoResponse: no final response to the INVITE arrived in time.
+var errNoResponse = errors.New("no final response to the INVITE")
+
+// leave ends the leg without a final response. Later responses are handled as those of an orphan.
+func (at *attempt) leave(cause callstate.Cause, why error) bool {
+	if at.gaveUp != "" {
+		cause = at.gaveUp
+	}
+	at.abandoned(at.canceled)
+	at.tx.Terminate()
+	at.end(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
+	return false
+}
+
+// lost ends a leg whose transaction failed.
+func (at *attempt) lost(err error) {
+	cause := callstate.NetworkOutOfOrder
+	if errors.Is(err, transport.ErrTimeout) {
+		cause = callstate.RecoveryOnTimerExpire
+	}
+	at.log.Debug("INVITE failed", "error", err)
+	at.leave(cause, err)
+}
+
+// drain reads the responses of the transaction, which are handled in order from d.responses. acked
+// is closed when the transaction has acknowledged a refusal.
+func (at *attempt) drain() {
+	tx, acked := at.tx, make(chan struct{})
+	at.acked = acked
+	at.agent.spawn(func() {
+		done := sync.OnceFunc(func() { close(acked) })
+		defer done()
+		for {
+			select {
+			case res := <-tx.Responses():
+				if !res.IsProvisional() {
+					done()
+				}
+			case <-tx.Done():
+				return
+			case <-at.agent.stop: // a transaction that rings has no timer of its own
+				return
+			}
+		}
+	})
+}
+
+// takeAll handles the responses to the newest INVITE.
+func (at *attempt) takeAll() (answered, over bool) {
+	for {
+		res := at.responses.pop()
+		if res == nil {
+			return false, false
+		}
+		if res.CSeq().SeqNo != at.invite.CSeq().SeqNo {
+			continue
+		}
+		if answered, over = at.take(res); over {
+			return answered, true
+		}
+	}
+}
+
+// take handles a response. over reports that the INVITE has ended.
+func (at *attempt) take(res *sip.Response) (answered, over bool) {
+	now := time.Now()
+	if !at.heard {
+		at.heard = true
+		at.first.Stop()
+	}
+	switch {
+	case res.StatusCode < 200:
+		at.progress(res, now)
+		return false, false
+	case res.StatusCode < 300:
+		return at.accept(res, now), true
+	}
+	if at.gaveUp == "" && at.again(res) {
+		return false, false
+	}
+	end := End{
+		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != "", Ours: at.ours,
+		NotPermitted: at.notPermitted,
+	}
+	if !end.ByUs {
+		final := Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
+		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()
+	}
+	at.end(end)
+	return false, true
+}
+
+func (at *attempt) progress(res *sip.Response, now time.Time) {
+	if at.gaveUp != "" {
+		at.abandon(at.gaveUp)
+		return
+	}
+	at.tried = true
+	at.taken(now)
+	if len(res.Body()) > 0 {
+		at.early = res.Body()
+	}
+	if res.StatusCode >= 180 && !at.rang {
+		at.rang = true
+		at.ring.Reset(at.order.Ring)
+		at.tell(func(seen Observer) {
+			if seen.Rang != nil {
+				seen.Rang(now, res.Body())
+			}
+		})
+	}
+}
+
+// accept handles a 200. It always acknowledges it, and hangs up if the call is not wanted any more.
+func (at *attempt) accept(res *sip.Response, now time.Time) bool {
+	at.mu.Lock()
+	at.leg = at.leg.answered(res)
+	at.leg.transport, at.leg.hop = at.invite.Transport(), at.invite.Destination()
+	at.answeredBy = tagOf(res.To())
+	at.established, at.accepted = true, res.Reason
+	at.mu.Unlock()
+	if at.gaveUp == "" {
+		_ = at.keep(nil)
+	}
+	at.meet(at.leg.way().Hop)
+	at.acknowledge()
+	at.past()
+	if at.gaveUp != "" {
+		close(at.up)
+		at.endBye(at.gaveUp)
+		return false
+	}
+	at.timer.Agree(sessionExpires(res), now)
+	at.hears = allows(res)
+	body := res.Body()
+	if len(body) == 0 { // the answer may have come with a provisional response
+		body = at.early
+	}
+	at.taken(now)
+	var err error
+	at.tell(func(seen Observer) {
+		if seen.Answered != nil {
+			err = seen.Answered(now, body)
+		}
+	})
+	close(at.up)
+	if err != nil {
+		at.log.Info("nothing can be made of the far end's answer", "error", err)
+		at.endBye(callstate.IncompatibleDest)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,319 @@
+package sip_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+var transports = []string{transport.UDP, transport.TCP}
+
+// over runs a test over each transport.
+func over(t *testing.T, test func(*testing.T, string)) {
+	t.Parallel()
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) { test(t, transport) })
+	}
+}
+
+func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *siptest.Call) {
+			c.Respond(100, "")
+			c.Respond(180, "")
+			c.Answer(answer)
+			c.Request(sipmsg.BYE, "", "Reason: Q.850;cause=16")
+		})
+		l := r.dial("01")
+		l.ends(callstate.NormalClearing, false, "taken", "rang", "answered")
+		if l.answer != answer {
+			t.Errorf("answer = %q", l.answer)
+		}
+	})
+}
+
+func TestHangup_AfterTheAnswer(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *siptest.Call) {
+			c.Respond(180, "")
+			c.Answer(answer)
+			if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=16") {
+				t.Errorf(`BYE: bye.Says("Reason") = %q, want it to contain "cause=16"`, bye.Says("Reason"))
+			} else if bye.CSeq().SeqNo != 2 {
+				t.Errorf("BYE: bye.CSeq().SeqNo = %v, want 2", bye.CSeq().SeqNo)
+			}
+		})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(callstate.MaxDuration)
+		l.ends(callstate.MaxDuration, true, "taken", "rang", "answered")
+		if n := r.heard(l, sipmsg.BYE); n != 1 {
+			t.Errorf("%d BYEs", n)
+		}
+	})
+}
+
+// TestInvite_ManyProvisionalResponses accepts any number of provisional responses, and calls Rang once.
+func TestInvite_ManyProvisionalResponses(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.exchange.On("01", func(c *siptest.Call) {
+		for range 40 {
+			c.Respond(183, answer)
+		}
+		c.Answer("")
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("answered", 1)
+	if l.answer != answer {
+		t.Errorf("the answer of the early media is %q", l.answer)
+	}
+	l.hangUp(callstate.NormalClearing)
+	l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
+}
+
+func TestInvite_EarlyMediaIsNoAnswer(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.exchange.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(480, "") })
+	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
+}
+
+// TestInvite_FinalCodes is the table of contract.md §2 on the wire; package reason has all of its rows.
+func TestInvite_FinalCodes(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	for suffix, want := range map[string]callstate.Cause{
+		"300": callstate.NoRouteDestination, "302": callstate.NoRouteDestination, "403": callstate.CallRejected, "404": callstate.UnallocatedNumber, "408": callstate.NoUserResponse,
+		"410": callstate.NumberChanged, "415": callstate.IncompatibleDest, "480": callstate.SubscriberAbsent, "484": callstate.InvalidNumberFormat, "486": callstate.UserBusy,
+		"488": callstate.IncompatibleDest, "500": callstate.NormalTemporaryFailure, "501": callstate.FacilityRejected, "502": callstate.NetworkOutOfOrder, "503": callstate.NormalTemporaryFailure,
+		"504": callstate.RecoveryOnTimerExpire, "600": callstate.UserBusy, "603": callstate.CallRejected, "604": callstate.UnallocatedNumber, "606": callstate.IncompatibleDest,
+		"607": callstate.SpamBlocked, "608": callstate.SpamBlocked, "401": callstate.ProviderAuthFailed, "407": callstate.ProviderAuthFailed,
+	} {
+		t.Run(suffix, func(t *testing.T) {
+			var code int
+			_, _ = fmt.Sscan(suffix, &code)
+			r.exchange.On(suffix, func(c *siptest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
+			l := r.dial(suffix)
+			end := l.ends(want, false)
+			switch {
+			case end.Status != code:
+				t.Errorf("end.Status = %v, want %v", end.Status, code)
+			case end.Elsewhere != (sip.Final{Status: code}).Elsewhere():
+				t.Errorf("end.Elsewhere = %v, want %v", end.Elsewhere, (sip.Final{Status: code}).Elsewhere())
+			case r.heard(l, sipmsg.INVITE) != 1:
+				t.Error("r.heard(l, sip.INVITE) is not 1")
+			}
+		})
+	}
+}
+
+func TestInvite_HeadersOfAFinalResponse(t *testing.T) {
+	r := newRig(t, transport.TCP)
+	for suffix, script := range map[string]struct {
+		play func(*siptest.Call)
+		want callstate.Cause
+		told string
+	}{
+		"11": {func(c *siptest.Call) { c.Respond(503, "", "Retry-After: 5") }, callstate.SwitchCongestion, ""},
+		"12": {func(c *siptest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) }, callstate.UnallocatedNumber, ""},
+		"13": {func(c *siptest.Call) { c.Respond(180, ""); c.Respond(480, "") }, callstate.NoAnswer, "rang"},
+		"14": {func(c *siptest.Call) { c.Respond(180, ""); c.Respond(503, "") }, callstate.NormalTemporaryFailure, "rang"},
+	} {
+		r.exchange.On(suffix, script.play)
+		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
+			t.Errorf("%s: it rang and may be tried elsewhere", suffix)
+		}
+	}
+}
+
+func TestInvite_Credentials(t *testing.T) {
+	for _, challenge := range []int{401, 407} {
+		t.Run(fmt.Sprint(challenge), func(t *testing.T) {
+			r := newRig(t, transport.UDP)
+			r.exchange.Challenge(challenge, "account", "secret")
+			r.trunk.Username, r.trunk.Password = "account", "secret"
+			r.exchange.On("01", func(c *siptest.Call) {
+				c.Respond(180, "")
+				ack := func() siptest.Asked { c.Respond(200, answer); return c.Next(sipmsg.ACK) }()
+				if ack.GetHeader("Authorization") == nil && ack.GetHeader("Proxy-Authorization") == nil {
+					t.Errorf("the ACK has no credentials: %s", ack)
+				}
+				bye := c.Next(sipmsg.BYE)
+				name, said := "Proxy-Authenticate", "Proxy-Authorization"
+				bye.Reply(407, name+`: Digest realm="other", nonce="n2", algorithm=MD5, qop="auth"`)
+				again := c.Next(sipmsg.BYE)
+				if again.GetHeader(said) == nil {
+					t.Error("the BYE was not sent with credentials: again.GetHeader(said) = nil, want a value")
+				} else if again.CSeq().SeqNo <= bye.CSeq().SeqNo {
+					t.Errorf("the BYE was not sent with credentials: again.CSeq().SeqNo = %v, want more than %v",
+						again.CSeq().SeqNo, bye.CSeq().SeqNo)
+				}
+				again.Reply(200)
+			})
+			l := r.dial("01")
+			l.until("answered", 1)
+			l.hangUp(callstate.NormalClearing)
+			l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
+			if invites, byes := r.heard(l, sipmsg.INVITE), r.heard(l, sipmsg.BYE); invites != 2 {
+				t.Errorf("invites = %v, want 2", invites)
+			} else if byes != 2 {
+				t.Errorf("byes = %v, want 2", byes)
+			}
+			r.trunk.Password = "wrong"
+			wrong := r.dial("01")
+			if end := wrong.ends(callstate.ProviderAuthFailed, false); end.Status != challenge {
+				t.Errorf("with a wrong password: end.Status = %v, want %v", end.Status, challenge)
+			} else if got := r.heard(wrong, sipmsg.INVITE); got != 2 {
+				t.Errorf("with a wrong password: r.heard(wrong, sip.INVITE) = %v, want 2", got)
+			}
+		})
+	}
+}
+
+func TestInvite_AnswerOfNoUse(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.exchange.On("01", func(c *siptest.Call) {
+		c.Answer(answer)
+		if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=88") {
+			t.Errorf("BYE = %s", bye)
+		}
+	})
+	l := r.dial("01", func(_ *sip.Invite, l *leg) { l.refuse = errors.New("no codec in common") })
+	l.ends(callstate.IncompatibleDest, true, "taken", "answered")
+}
+
+// TestInvite_Unsent returns an error if nothing can be sent, and does not call the observer.
+func TestInvite_Unsent(t *testing.T) {
+	r := newRig(t, transport.TCP)
+	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
+		"nobody listens":       func(tr *sip.Trunk, _ *sip.Invite) { tr.Port = 1 },
+		"no such name":         func(tr *sip.Trunk, _ *sip.Invite) { tr.Host = "no-such-host.invalid" },
+		"a number with a line": func(_ *sip.Trunk, i *sip.Invite) { i.To = "+1\r\nVia: x" },
+		"no number":            func(_ *sip.Trunk, i *sip.Invite) { i.To = "" },
+		"an unknown transport": func(tr *sip.Trunk, _ *sip.Invite) { tr.Transport = "SCTP" },
+		"TLS without a listener": func(tr *sip.Trunk, _ *sip.Invite) {
+			tr.Transport = transport.TLS
+		},
+	} {
+		trunk, order := r.trunk, sip.Invite{CallID: "unsent-" + strings.ReplaceAll(name, " ", "-"), From: "+1", To: "+2", Body: []byte(offer)}
+		spoil(&trunk, &order)
+		_, err := r.agent.Invite(t.Context(), trunk, order, sip.Observer{Ended: func(e sip.End) { t.Errorf("%s: told an end: %+v", name, e) }})
+		if !transport.Refused(err) {
+			t.Errorf("%s: %v, want a definite error", name, err)
+		}
+	}
+	if r.agent.Live() != 0 {
+		t.Errorf("%d legs live", r.agent.Live())
+	}
+	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{Keep: func([]byte) error { return errors.New("no store") }})
+	if !transport.Refused(err) {
+		t.Error("a state that was not kept: line.Refused(err) = false, want true")
+	} else if got := r.exchange.Heard(sipmsg.INVITE, "unkept"); got != 0 {
+		t.Errorf(`a state that was not kept: r.exchange.Heard(sip.INVITE, "unkept") = %v, want 0`, got)
+	}
+}
+
+// TestInvite_Large sends an INVITE that is too large for a datagram over TCP if the trunk permits
+// it. Otherwise, or without a TCP listener at the far end, it sends a large datagram.
+func TestInvite_Large(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	by := make(chan string, 1)
+	r.exchange.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	large := func(order *sip.Invite, _ *leg) {
+		order.Body = []byte(offer + strings.Repeat("a=x-padding:0123456789012345678901234567890\r\n", 60))
+	}
+	only := siptest.New(t, transport.Config{UDP: loopback})
+	only.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	both, err := samePorts(t)
+	if err != nil {
+		t.Skip(err)
+	}
+	both.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	for _, one := range []struct {
+		name    string
+		x       *siptest.Exchange
+		allowed bool
+		want    string
+	}{{"not allowed", both, false, transport.UDP}, {"allowed", both, true, transport.TCP}, {"allowed and refused", only, true, transport.UDP}} {
+		r.trunk.Port, r.trunk.LargeOverTCP = one.x.Port(transport.UDP), one.allowed
+		r.dial("01", large).ends(callstate.UserBusy, false)
+		if got := <-by; got != one.want {
+			t.Errorf("%s: it went by %s, want %s", one.name, got, one.want)
+		}
+	}
+}
+
+// TestInvite_CallerID checks the headers with the caller ID.
+func TestInvite_CallerID(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	got := make(chan *sipmsg.Request, 1)
+	r.exchange.On("01", func(c *siptest.Call) { got <- c.Invite; c.Respond(486, "") })
+	r.trunk.Domain = "ours.test"
+	r.dial("01").ends(callstate.UserBusy, false)
+	switch req := <-got; {
+	case req.From().Address.String() != "sip:+15005550006@ours.test":
+		t.Errorf(`req.From().Address.String() = %v, want "sip:+15005550006@ours.test"`,
+			req.From().Address.String())
+	case req.GetHeader("P-Asserted-Identity") != nil:
+		t.Errorf(`req.GetHeader("P-Asserted-Identity") = %v, want nil`,
+			req.GetHeader("P-Asserted-Identity"))
+	case req.GetHeader("Require") != nil:
+		t.Errorf(`req.GetHeader("Require") = %v, want nil`, req.GetHeader("Require"))
+	}
+	r.trunk.CallerID, r.trunk.Username = sip.Asserted, "account"
+	r.dial("01").ends(callstate.UserBusy, false)
+	if req := <-got; req.From().Address.User != "account" {
+		t.Errorf(`asserted: req.From().Address.User = %q, want "account"`, req.From().Address.User)
+	} else if got := req.GetHeader("P-Asserted-Identity").Value(); got != "<sip:+15005550006@ours.test>" {
+		t.Errorf(`asserted: req.GetHeader("P-Asserted-Identity").Value() = %q, want "<sip:+15005550006@ours.test>"`, got)
+	}
+	r.trunk.CallerID = sip.InFrom
+	r.dial("01", func(order *sip.Invite, _ *leg) { order.From = "" }).ends(callstate.UserBusy, false)
+	if req := <-got; req.From().Address.Host != "anonymous.invalid" {
+		t.Errorf("withheld: %s", req)
+	}
+}
+
+func TestInvite_TrunkByName(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.trunk.Host = "localhost"
+	r.exchange.On("01", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
+	l := r.dial("01", func(o *sip.Invite, _ *leg) { o.Ring = 100 * time.Millisecond })
+	l.ends(callstate.NoAnswer, true, "taken", "rang")
+}
+
+// FirstResponse is shorter than signaltest.Patience, and SIP's own timeout of 32 s is longer.
+func TestInvite_SilentTrunk(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.exchange.On("01", func(c *siptest.Call) {})
+	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
+	r.dial("01", func(order *sip.Invite, _ *leg) { order.FirstResponse = 100 * time.Millisecond }).ends(callstate.RecoveryOnTimerExpire, true)
+	r.dial("02", func(order *sip.Invite, _ *leg) { order.FirstRing = 4 * time.Second }).ends(callstate.RecoveryOnTimerExpire, true, "taken")
+}
+
+// A trunk that sends no response has failed, also if the phone had less time to ring than the trunk to respond. A trunk
+// that responded with 100 has the call.
+func TestInvite_NotRinging(t *testing.T) {
+	r := newRig(t, transport.UDP)
+	r.exchange.On("01", func(c *siptest.Call) {})
+	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
+	short := func(order *sip.Invite, _ *leg) {
+		order.FirstRing, order.NotRinging = 100*time.Millisecond, callstate.NoAnswer
+		order.FirstResponse = 500 * time.Millisecond
+	}
+	r.dial("01", short).ends(callstate.RecoveryOnTimerExpire, true)
+	r.dial("02", func(order *sip.Invite, l *leg) {
+		short(order, l)
+		order.FirstResponse, order.FirstRing = siptest.Patience, 4*time.Second
+	}).ends(callstate.NoAnswer, true, "taken")
+}

@@ -1,0 +1,94 @@
+package sip_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// proxying asks everybody for credentials, stays in the way of the call (Record-Route), and knows one place to send calls to.
+const proxying = `
+request_route {
+	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
+	if (is_method("OPTIONS") && !has_totag()) { sl_send_reply("200", "OK"); exit; }
+	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
+	if (has_totag()) {
+		if (loose_route()) { t_relay(); exit; }
+		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
+		sl_send_reply("404", "Not Here"); exit;
+	}
+	if (is_method("REGISTER")) {
+		if (!pv_www_authenticate("proxy.test", "secret", "0")) { www_challenge("proxy.test", "1"); exit; }
+		save("location"); exit;
+	}
+	if (!pv_proxy_authenticate("proxy.test", "secret", "0")) { proxy_challenge("proxy.test", "1"); exit; }
+	consume_credentials();
+	record_route();
+	$du = "sip:127.0.0.1:%d";
+	if (!t_relay()) { sl_reply_error(); }
+}`
+
+func TestKamailio(t *testing.T) {
+	t.Parallel()
+	slots := make(chan struct{}, 3)
+	for _, one := range sippCalls() {
+		switch one.name {
+		case "silence", "100 and no more", "credentials", "wrong credentials", "cancelled after 100", "12 provisional responses", "session not refreshed by them":
+			continue // the proxy says 100 by itself, and asks for credentials by itself
+		}
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			peer, far := one.far.play(t, transport.UDP)
+			r := throughProxy(t, siptest.Kamailio(t, fmt.Sprintf(proxying, far)))
+			l := r.dial("01", func(o *sip.Invite, l *leg) {
+				if one.order != nil {
+					one.order(o, l)
+				}
+			})
+			if one.talk != nil {
+				one.talk(l)
+			}
+			l.ends(one.cause, one.byUs, one.told...)
+			peer.Ends(t)
+		})
+	}
+}
+
+func throughProxy(t *testing.T, port int) *rig {
+	return &rig{t: t, agent: newAgent(t), trunk: sip.Trunk{
+		Name: "proxy", Host: "127.0.0.1", Port: port, Transport: transport.UDP, CallerID: sip.InFrom, Username: "account", Password: "secret",
+	}}
+}
+
+func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
+	t.Parallel()
+	r := throughProxy(t, siptest.Kamailio(t, fmt.Sprintf(proxying, 9)))
+	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	switch granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour); {
+	case err != nil:
+		t.Errorf("Register: %v", err)
+	case granted < 59*time.Minute:
+		t.Errorf("granted = %v, want at least %v", granted, 59*time.Minute)
+	case granted > time.Hour:
+		t.Errorf("granted = %v, want at most %v", granted, time.Hour)
+	}
+	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil {
+		t.Errorf("take the registration back: Register: %v", err)
+	} else if granted != 0 {
+		t.Errorf("take the registration back: granted = %v, want 0", granted)
+	}
+	r.trunk.Password = "wrong"
+	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {
+		t.Error("registered with a wrong password")
+	}
+	r.dial("01").ends(callstate.ProviderAuthFailed, false)
+}

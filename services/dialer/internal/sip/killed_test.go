@@ -1,0 +1,148 @@
+package sip_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// TestMain places a call and waits to be killed if SIGNAL_TEST_DIALS is set: it is the process that TestKilled kills.
+func TestMain(m *testing.M) {
+	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
+		if err := dialAndWait(told); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		return
+	}
+	sipmsg.Timer_1xx = 2 * siptest.Patience // otherwise the far end sends 100 after 200 ms
+	os.Exit(m.Run())
+}
+
+// doomed are the arguments of the process that is killed.
+type doomed struct {
+	At    string
+	Trunk sip.Trunk
+}
+
+func dialAndWait(told string) error {
+	var what doomed
+	if err := json.Unmarshal([]byte(told), &what); err != nil {
+		return err
+	}
+	agent, err := sip.New(sip.Config{UDP: what.At, TCP: what.At, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		return err
+	}
+	var state []byte
+	say := func(what string) { fmt.Println(what, hex.EncodeToString(state)) }
+	_, err = agent.Invite(context.Background(), what.Trunk, sip.Invite{CallID: "doomed", From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{
+		Keep:     func(s []byte) error { state = s; return nil },
+		Rang:     func(time.Time, []byte) { say("rang") },
+		Answered: func(time.Time, []byte) error { say("answered"); return nil },
+	})
+	if err != nil {
+		return err
+	}
+	select {}
+}
+
+// TestKilled kills a process while a call rings, or after it was answered. The next process at its
+// address must end the call at sipp, directly and behind a proxy that requests credentials.
+// TestReap covers TCP, because sipp ends a call with its connection.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	slots := make(chan struct{}, 3)
+	for _, way := range []string{"direct", "proxy"} {
+		for when, far := range map[string]*scenario{
+			"rang": invited().say(180, "").canceled(), "answered": invited().say(180, "").pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
+		} {
+			t.Run(way+" "+when, func(t *testing.T) {
+				t.Parallel()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				peer, port := far.play(t, transport.UDP)
+				trunk := sip.Trunk{Name: "sipp", Host: "127.0.0.1", Port: port, Transport: transport.UDP}
+				if way == "proxy" {
+					trunk.Port, trunk.Username, trunk.Password = siptest.Kamailio(t, fmt.Sprintf(proxying, port)), "account", "secret"
+				}
+				at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+				state := killedWhen(t, when, doomed{At: at, Trunk: trunk})
+				next := newAgent(t, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+				ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+				defer done()
+				if err := next.Reap(ctx, trunk, state); err != nil {
+					t.Errorf("reap: %v", err)
+				}
+				peer.Ends(t)
+			})
+		}
+	}
+}
+
+// TestKilled_AnsweredAfterwards kills the process while the phone rings. The phone is answered when
+// another process is at its address, which does not know the call: the owner of the call's row is a
+// third process. It must hang up.
+func TestKilled_AnsweredAfterwards(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	far := invited().say(180, "").pause(3000).say(200, sdpOf("sendrecv")).hear("ACK").hungUp()
+	peer, port := far.play(t, transport.UDP)
+	trunk := sip.Trunk{Name: "sipp", Host: "127.0.0.1", Port: port, Transport: transport.UDP}
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	killedWhen(t, "rang", doomed{At: at, Trunk: trunk})
+	newAgent(t, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+	peer.Ends(t)
+}
+
+// killedWhen runs a process that dials, kills it when it prints the word, and returns the state that it stored.
+func killedWhen(t *testing.T, word string, what doomed) []byte {
+	t.Helper()
+	told, err := json.Marshal(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
+	cmd.Env = append(os.Environ(), "SIGNAL_TEST_DIALS="+string(told))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said, text, _ := strings.Cut(lines.Text(), " ")
+		if said == "failed" {
+			t.Fatalf("the process that dials: %s", text)
+		}
+		if said == word {
+			state, err := hex.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state
+		}
+	}
+	t.Fatalf("the process that dials ended without the word %q", word)
+	return nil
+}

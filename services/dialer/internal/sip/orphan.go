@@ -1,0 +1,398 @@
+package sip
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// sendCancel sends the CANCEL in a new transaction. Its response has an effect only if it states
+// that there is no call, or if this process does not receive the response to the INVITE.
+func (d *Dialog) sendCancel(cause callstate.Cause) {
+	d.mu.Lock()
+	invite := d.invite
+	d.mu.Unlock()
+	req := cancel(invite, cause)
+	req.SetTransport(invite.Transport())
+	req.Laddr = invite.Laddr
+	req.SetDestination(invite.Destination())
+	d.agent.spawn(func() {
+		ctx, done := d.agent.untilStop()
+		defer done()
+		res, err := d.line.Once(ctx, req)
+		switch {
+		case err != nil:
+			d.log.Info("CANCEL was not answered", "call_id", d.id, "error", err)
+		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.elsewhere:
+			d.finish()
+		}
+	})
+}
+
+// abandoned records that the leg ended without a final response. late handles the responses that
+// still arrive. canceled is true if the INVITE was canceled already.
+func (d *Dialog) abandoned(canceled bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.orphan, d.canceled = true, canceled
+}
+
+func (d *Dialog) isOrphan() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.orphan
+}
+
+// finish closes finished: as far as is known, the far end has no call any more.
+func (d *Dialog) finish() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.finished:
+	default:
+		close(d.finished)
+	}
+}
+
+// responded receives each response to an INVITE in order: of legs that are being set up, were given
+// up or forked, or were begun by a process that died.
+func (a *UserAgent) responded(res *sip.Response) {
+	id, from, cseq := res.CallID(), res.From(), res.CSeq()
+	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
+		return
+	}
+	d, unknown := a.findOrKeep(id, from.Params.GetOr("tag", ""), res)
+	if unknown != nil {
+		a.spawn(func() { a.endStray(unknown) })
+	}
+	if d == nil {
+		return
+	}
+	d.meet(res.Source())
+	if !d.responses.push(res) {
+		a.spawn(func() { d.late(res) })
+	}
+}
+
+// maxStrays limits the number of strays.
+const maxStrays = 1000
+
+// strayKey identifies a leg.
+type strayKey struct {
+	id  sip.CallIDHeader
+	tag string
+}
+
+// stray is an answer to an INVITE of a leg that this agent does not know. A process that died sent the INVITE from
+// this address. No other process receives the answer, so this one must hang up.
+type stray struct {
+	answer *sip.Response
+	// done is closed when the far end has responded to the BYE, or has not. err is set before.
+	done chan struct{}
+	err  error
+}
+
+// strays are the newest strays. The far end repeats its answer ever more rarely, so Reap does not wait for the next.
+type strays struct {
+	answers map[strayKey]*stray
+	order   []strayKey
+}
+
+// keep stores a new answer and returns its stray. It returns nil if the answer is already stored.
+func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
+	if s.answers == nil {
+		s.answers = map[strayKey]*stray{}
+	}
+	if s.answers[key] != nil {
+		return nil
+	}
+	if len(s.order) == maxStrays {
+		delete(s.answers, s.order[0])
+		s.order = s.order[1:]
+	}
+	s.answers[key] = &stray{answer: answer, done: make(chan struct{})}
+	s.order = append(s.order, key)
+	return s.answers[key]
+}
+
+// findOrKeep returns the leg of a response. If there is none, it returns the stray of a new answer.
+func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.legs[*id][tag]
+	if d == nil && res.IsSuccess() {
+		return nil, a.strays.keep(strayKey{*id, tag}, res)
+	}
+	return d, nil
+}
+
+// stray returns the answer that arrived before the agent knew the leg, or nil.
+func (a *UserAgent) stray(d *Dialog) *stray {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.strays.answers[strayKey{d.id, d.tag}]
+}
+
+// endStray acknowledges the answer and hangs up. The process that owned the leg may be replaced by one at another
+// address, which cannot receive the answer.
+func (a *UserAgent) endStray(s *stray) {
+	defer close(s.done)
+	res := s.answer
+	to := Trunk{Name: res.Source(), Transport: res.Transport()}
+	if peer, err := netip.ParseAddrPort(res.Source()); err == nil && a.cfg.Peer != nil {
+		if known, ok := a.cfg.Peer(peer, res.Transport()); ok {
+			to = known
+		}
+	}
+	us := leg{
+		callID: *res.CallID(), local: *res.From(), hop: res.Source(), transport: res.Transport(),
+		cseq: seqOf(res) + afterCrash, contact: a.line.Contact("", res.Transport()),
+	}
+	if to := res.To(); to != nil {
+		us.target = *to.Address.Clone()
+	}
+	us = us.answered(res)
+	d := newDialog(a, a.line, to, Observer{}, us.callID)
+	d.leg = us
+	a.cfg.Log.Warn("a call that was answered after its process had died is hung up", "call_id", string(us.callID))
+	d.ack(us, nil, seqOf(res))
+	if s.err = d.bye(us, callstate.NormalTemporaryFailure); s.err != nil {
+		a.cfg.Log.Warn("BYE was not answered", "call_id", string(us.callID), "error", s.err)
+	}
+}
+
+// responses are the queued responses to an INVITE, in order.
+type responses struct {
+	mu     sync.Mutex
+	all    []*sip.Response
+	closed bool
+	came   chan struct{}
+}
+
+// mostResponses limits the queue. Provisional responses beyond are dropped.
+const mostResponses = 64
+
+// push adds a response. It returns false if the INVITE is not open any more.
+func (r *responses) push(res *sip.Response) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	if len(r.all) < mostResponses || !res.IsProvisional() && len(r.all) < 2*mostResponses {
+		r.all = append(r.all, res)
+	}
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (r *responses) pop() *sip.Response {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return nil
+	}
+	first := r.all[0]
+	r.all = r.all[1:]
+	return first
+}
+
+// close ends the queue: later responses are late. It returns the queued ones.
+func (r *responses) close() (left []*sip.Response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left, r.closed, r.all = r.all, true, nil
+	return left
+}
+
+// past marks the INVITE as ended, and handles the queued responses as late ones.
+func (d *Dialog) past() {
+	for _, res := range d.responses.close() {
+		d.late(res)
+	}
+}
+
+func seqOf(res *sip.Response) uint32 {
+	if cseq := res.CSeq(); cseq != nil {
+		return cseq.SeqNo
+	}
+	return 0
+}
+
+// late handles a response to our INVITE that arrives after its end.
+func (d *Dialog) late(res *sip.Response) {
+	d.mu.Lock()
+	invite, orphan, canceled := d.invite, d.orphan, d.canceled
+	ours := invite != nil && seqOf(res) == invite.CSeq().SeqNo
+	if ours && orphan && res.IsProvisional() {
+		d.canceled = true
+	}
+	d.mu.Unlock()
+	switch {
+	case !ours:
+	case res.IsProvisional():
+		if orphan && !canceled {
+			d.sendCancel(callstate.OriginatorCancel)
+		}
+	case res.IsSuccess():
+		d.lateAnswer(res)
+	case orphan:
+		ack := refusedAck(invite, res)
+		ack.SetTransport(invite.Transport())
+		ack.Laddr = invite.Laddr
+		ack.SetDestination(invite.Destination())
+		if err := d.line.Send(ack); err != nil {
+			d.log.Info("ACK was not sent", "call_id", d.id, "error", err)
+		}
+		d.finish()
+	}
+}
+
+// lateAnswer handles a 200 that is repeated, late, or from another branch of a fork. It
+// acknowledges each one with a new branch. It hangs up a dialog that is not the one of the leg,
+// once.
+func (d *Dialog) lateAnswer(res *sip.Response) {
+	tag := tagOf(res.To())
+	d.mu.Lock()
+	invite, seq := d.invite, d.invite.CSeq().SeqNo
+	if d.established && tag == d.answeredBy {
+		us := d.leg
+		d.mu.Unlock()
+		d.ack(us, invite, seq)
+		return
+	}
+	loser, known := d.losers[tag]
+	if !known {
+		if len(d.losers) >= mostLosers {
+			d.mu.Unlock()
+			return
+		}
+		us := d.leg.answered(res)
+		us.transport, us.hop = invite.Transport(), invite.Destination()
+		loser, d.losers[tag] = &us, &us
+	}
+	us, orphan := *loser, d.orphan
+	d.mu.Unlock()
+	d.ack(us, invite, seq)
+	if known {
+		return
+	}
+	d.agent.spawn(func() {
+		if err := d.bye(us, callstate.OriginatorCancel); err != nil {
+			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
+			return
+		}
+		if orphan {
+			d.finish()
+		}
+	})
+}
+
+// mostLosers limits the number of dialogs of one INVITE that are hung up.
+const mostLosers = 16
+
+// afterCrash is added to the CSeq of a state that another process stored, because that process can
+// have sent more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
+const afterCrash = 100
+
+// quiet is how long to wait for a 200 after the far end has stated that there is nothing to cancel.
+const quiet = 2 * time.Second
+
+// Reap ends a leg from its state, which a process at this address stored before it died. It sends
+// BYE if the leg was answered and CANCEL while it rings, and BYE if it is answered in that moment.
+// An empty state, of an inbound call that was not answered, needs nothing. Reap returns when the
+// far end has confirmed the end, or when ctx ends. It can be repeated.
+func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
+	if len(state) == 0 {
+		return nil
+	}
+	s, err := ParseTeardown(state)
+	if err != nil {
+		return err
+	}
+	us, invite, err := restored(s)
+	if err != nil {
+		return err
+	}
+	to, _ := t.way()
+	by, err := a.lineTo(t, to)
+	if err != nil {
+		return err
+	}
+	d := newDialog(a, by, t, Observer{}, us.callID)
+	d.leg, d.invite, d.orphan, d.over, d.told = us, invite, true, true, true
+	d.past()
+	d.tag = us.local.Params.GetOr("tag", "")
+	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
+		return fmt.Errorf("reap call %s: it lives in this process", us.callID)
+	}
+	if err := a.enter(d); err != nil {
+		return err
+	}
+	d.meet(s.Hop)
+	d.linger()
+	if invite == nil {
+		close(d.up)
+		d.established, d.answeredBy = true, us.remote.Params.GetOr("tag", "")
+		d.leg.cseq += afterCrash
+		return d.reapDialog(ctx)
+	}
+	d.canceled = true
+	if err := d.line.Restore(invite, s.Hop, s.Transport); err != nil {
+		return err
+	}
+	if answered := a.stray(d); answered != nil {
+		select {
+		case <-answered.done:
+		case <-ctx.Done():
+			return fmt.Errorf("reap call %s: %w", us.callID, ctx.Err())
+		}
+		if answered.err == nil {
+			return nil
+		}
+		d.late(answered.answer)
+	}
+	via := invite.Via()
+	d.elsewhere = via.Host != a.line.Host() || via.Port != a.line.Port(s.Transport)
+	d.sendCancel(callstate.OriginatorCancel)
+	select {
+	case <-d.finished:
+	case <-ctx.Done():
+		return fmt.Errorf("reap call %s: %w", us.callID, ctx.Err())
+	}
+	return d.quietly(ctx)
+}
+
+// quietly waits for an answer that can have crossed our CANCEL.
+func (d *Dialog) quietly(ctx context.Context) error {
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (d *Dialog) reapDialog(ctx context.Context) error {
+	answered := make(chan error, 1)
+	d.mu.Lock()
+	us := d.leg
+	d.mu.Unlock()
+	d.agent.spawn(func() { answered <- d.bye(us, callstate.NormalTemporaryFailure) })
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("reap call %s: %w", d.id, ctx.Err())
+	}
+}

@@ -1,0 +1,237 @@
+package sip_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// TestReap ends a ringing and an answered call of an agent that was closed. The next agent has the same address.
+func TestReap(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // nobody takes it between the two agents
+		r := newRig(t, transport, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+		r.exchange.On("01", func(c *siptest.Call) {
+			c.Respond(180, "")
+			if transport == transportpkg.UDP {
+				c.Canceled()
+			}
+		})
+		r.exchange.On("02", func(c *siptest.Call) {
+			c.Respond(180, "")
+			c.Respond(200, answer)
+			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 { // whoever is gone may have asked more than the state says
+				t.Errorf("BYE = %s", bye)
+			}
+		}) // the ACK may be lost with the connection
+		rings, talks := r.dial("01"), r.dial("02")
+		rings.until("rang", 1)
+		talks.until("answered", 1)
+		rings.mu.Lock()
+		ringing := rings.state
+		rings.mu.Unlock()
+		talks.mu.Lock()
+		talking := talks.state
+		talks.mu.Unlock()
+		if len(ringing) > 900 {
+			t.Errorf("length of ringing = %d, want at most 900", len(ringing))
+		} else if len(talking) > 900 {
+			t.Errorf("length of talking = %d, want at most 900", len(talking))
+		}
+		r.agent.Close()
+		next := newAgent(t, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+		ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+		defer done()
+		states := map[string][]byte{"talking": talking}
+		if transport == transportpkg.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
+			states["ringing"] = ringing
+		}
+		for name, state := range states {
+			if err := next.Reap(ctx, r.trunk, state); err != nil {
+				t.Errorf("reap the %s one: %v", name, err)
+			}
+		}
+		if n := r.heard(talks, sipmsg.BYE); n != 1 {
+			t.Errorf("%d BYEs", n)
+		}
+		if err := next.Reap(ctx, r.trunk, talking); err != nil {
+			t.Errorf("reap again: %v", err)
+		}
+		if err := next.Reap(ctx, r.trunk, nil); err != nil {
+			t.Errorf("reap a call that was not answered: %v", err)
+		}
+		if err := next.Reap(ctx, r.trunk, []byte(`{"v":1}`)); err == nil {
+			t.Error("Reap of an invalid state = nil, want an error")
+		}
+	})
+}
+
+// TestReap_AnsweredMeanwhile reaps a call whose state is ringing and that was answered when the
+// process died. It is hung up after the repeated 200.
+func TestReap_AnsweredMeanwhile(t *testing.T) {
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	r := newRig(t, transportpkg.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	dead, answered := make(chan struct{}), make(chan struct{})
+	r.exchange.On("01", func(c *siptest.Call) {
+		c.Respond(180, "")
+		<-dead
+		c.Respond(200, answer) // nobody hears it
+		close(answered)
+		c.Answer(answer)
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	r.agent.Close()
+	close(dead)
+	<-answered
+	next := newAgent(t, func(cfg *sip.Config) { cfg.UDP = at })
+	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	defer done()
+	if err := next.Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("reap: %v", err)
+	}
+	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
+}
+
+// The far end answered after the process had died and before the next one reaped the leg. It is hung up at once: a
+// far end repeats its answer only after up to 4 s (RFC 3261 section 13.3.1.4).
+func TestReap_AnsweredBefore(t *testing.T) {
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	r := newRig(t, transportpkg.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	replaced, answered := make(chan struct{}), make(chan struct{})
+	r.exchange.On("01", func(c *siptest.Call) {
+		c.Respond(180, "")
+		<-replaced
+		c.Respond(200, answer)        // only once
+		c.Request(sipmsg.OPTIONS, "") // its response shows that the next process received the answer
+		close(answered)
+		c.Next(sipmsg.ACK)
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	r.agent.Close()
+	next := newAgent(t, func(cfg *sip.Config) { cfg.UDP = at })
+	close(replaced)
+	<-answered
+	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	defer done()
+	if err := next.Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("reap: %v", err)
+	}
+	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
+}
+
+// TestReap_AtAnotherAddress cancels a call that rings from another address than the one of the process that died. The
+// final response to the INVITE goes to the old address, so the response to the CANCEL must end the wait.
+func TestReap_AtAnotherAddress(t *testing.T) {
+	r := newRig(t, transportpkg.UDP)
+	r.exchange.On("01", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Canceled()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	r.agent.Close()
+	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	defer done()
+	if err := newAgent(t).Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("Reap: %v", err)
+	}
+}
+
+// TestStrangers sends no response to an address that is not admitted. Invalid messages of an
+// admitted address do no harm.
+func TestStrangers(t *testing.T) {
+	r := newRig(t, transportpkg.UDP)
+	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
+	conn, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	own := conn.LocalAddr().String()
+	options := "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + own + ";branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+	send := func(a *sip.UserAgent, text string) {
+		to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port(transportpkg.UDP)}
+		if _, err := conn.WriteTo([]byte(text), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(patience time.Duration) string {
+		buf := make([]byte, 4096)
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+	send(closed, options)
+	if said := heard(200 * time.Millisecond); said != "" {
+		t.Errorf("response to a stranger = %q, want none", said)
+	}
+	for _, garbage := range garbage() {
+		send(r.agent, garbage)
+	}
+	for heard(50*time.Millisecond) != "" { // what was answered is let be
+	}
+	send(r.agent, options)
+	said := heard(siptest.Patience)
+	for strings.HasPrefix(said, "SIP/2.0 4") { // to the last of the garbage
+		said = heard(siptest.Patience)
+	}
+	if !strings.HasPrefix(said, "SIP/2.0 200") {
+		t.Errorf("after garbage, OPTIONS are answered %q", said)
+	}
+	// A stranger who knows a call of ours is heard in it.
+	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })
+	r.agent = closed
+	r.dial("01").ends(callstate.NormalClearing, false)
+}
+
+// garbage returns invalid messages.
+func garbage() []string {
+	via := "Via: SIP/2.0/UDP 127.0.0.1:9;branch=z9hG4bKg\r\n"
+	all := []string{
+		"", "\r\n\r\n", "\x00\x00\x00", "INVITE", "INVITE  SIP/2.0\r\n\r\n", "SIP/2.0 200\r\n\r\n", "SIP/2.0 999999999999 OK\r\n" + via + "\r\n",
+		"INVITE sip:x SIP/2.0\r\n\r\n", "INVITE sip:x SIP/2.0\r\n" + via + "\r\n", "BYE sip:x SIP/2.0\r\n" + via + "CSeq: 1 BYE\r\n\r\n",
+		"BYE sip:x SIP/2.0\r\n" + via + "CSeq: 1 INVITE\r\nTo: <sip:a@b>;tag=1\r\nFrom: <sip:a@b>\r\nCall-ID: z\r\n\r\n",
+		"ACK sip:x SIP/2.0\r\n" + via + "CSeq: 1 ACK\r\nTo: <sip:a@b>;tag=1\r\nFrom: <sip:a@b>\r\nCall-ID: z\r\n\r\n",
+		"CANCEL sip:x SIP/2.0\r\n" + via + "CSeq: 1 CANCEL\r\nTo: <sip:a@b>\r\nFrom: <sip:a@b>;tag=2\r\nCall-ID: z\r\n\r\n",
+		"SIP/2.0 200 OK\r\n" + via + "CSeq: 1 INVITE\r\nTo: <sip:a@b>\r\nFrom: <sip:a@b>;tag=x\r\nCall-ID: z\r\n\r\n",
+		"SIP/2.0 200 OK\r\n" + via + "CSeq: 4294967296 INVITE\r\n\r\n", "OPTIONS sip:[::1 SIP/2.0\r\n" + via + "\r\n", "X" + string(make([]byte, 30000)),
+		"INVITE sip:x SIP/2.0\r\n" + via + "Content-Length: -1\r\n\r\nabc", "INVITE sip:x SIP/2.0\r\nVia: \r\n\r\n", "\xff\xfe\xfd\r\n\r\n",
+	}
+	for i := range 200 { // an ordinary request, cut and bent everywhere
+		whole := []byte("INVITE sip:+1@127.0.0.1 SIP/2.0\r\n" + via + "From: \"A\" <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: cut\r\nCSeq: 1 INVITE\r\nContact: <sip:a@127.0.0.1:9>\r\nRoute: <sip:r;lr>\r\nContent-Length: 3\r\n\r\nabc")
+		at := i * len(whole) / 200
+		bent := append([]byte{}, whole...)
+		bent[at] = byte(i)
+		all = append(all, string(whole[:at]), string(bent))
+	}
+	return all
+}

@@ -1,0 +1,184 @@
+package sip_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// names has SRV records that lead to ports of the loopback, in this order.
+type names []int
+
+func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
+	return []net.IPAddr{{IP: net.IPv4(127, 0, 0, 1)}}, nil
+}
+
+func (n names) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
+	var records []*net.SRV
+	for _, port := range n {
+		records = append(records, &net.SRV{Target: "here.test.", Port: uint16(port)}) //nolint:gosec // a port
+	}
+	return "", records, nil
+}
+
+// TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall sends the INVITE to the next
+// address if the first one does not listen, or answers 503 as its first response (RFC 3263 section
+// 4.3).
+func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testing.T) {
+	says := func(codes ...int) func(*siptest.Call) {
+		return func(c *siptest.Call) {
+			for _, code := range codes {
+				c.Respond(code, "")
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name, transport string
+		first, second   func(*siptest.Call) // first is nil where nobody listens
+		challenge       int
+		// asked is how many INVITEs came to the second, status and cause how the call ended.
+		asked, status int
+		cause         callstate.Cause
+	}{
+		{"nobody is there", transport.TCP, nil, says(486), 0, 1, 486, callstate.UserBusy},
+		{"nobody is there, and the next wants to know who we are", transport.TCP, nil, says(486), 407, 2, 486, callstate.UserBusy},
+		{"no room", transport.UDP, says(503), says(486), 0, 1, 486, callstate.UserBusy},
+		{"no room, and the next wants to know who we are", transport.UDP, says(503), says(486), 401, 2, 486, callstate.UserBusy},
+		{"no room anywhere", transport.UDP, says(503), says(503), 0, 1, 503, callstate.NormalTemporaryFailure},
+		{"no room, said by somebody who had tried", transport.UDP, says(100, 503), says(486), 0, 0, 503, callstate.NormalTemporaryFailure},
+		{"no room, behind ringing", transport.UDP, says(180, 503), says(486), 0, 0, 503, callstate.NormalTemporaryFailure},
+		{"another refusal", transport.UDP, says(480), says(486), 0, 0, 480, callstate.SubscriberAbsent},
+		{"silence", transport.UDP, (*siptest.Call).Ignore, says(486), 0, 0, 0, callstate.RecoveryOnTimerExpire},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			first := siptest.New(t, transport.Config{UDP: loopback})
+			dead, err := net.Listen("tcp4", loopback)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = dead.Close()
+			known := names{dead.Addr().(*net.TCPAddr).Port, 0}
+			if tt.first != nil {
+				first.On("01", tt.first)
+				known[0] = first.Port(transport.UDP)
+			}
+			r := newRig(t, tt.transport, func(cfg *sip.Config) { cfg.Names = known })
+			known[1] = r.exchange.Port(tt.transport)
+			r.exchange.On("01", tt.second)
+			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
+			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
+			l := r.dial("01", func(i *sip.Invite, _ *leg) {
+				if i.FirstResponse = siptest.Patience; tt.name == "silence" {
+					i.FirstResponse = time.Second
+				}
+			})
+			if end := l.ends(tt.cause, tt.status == 0); end.Status != tt.status {
+				t.Errorf("ended with status %d, want %d", end.Status, tt.status)
+			}
+			if got := r.heard(l, sipmsg.INVITE); got != tt.asked {
+				t.Errorf("the second place heard %d INVITEs, want %d", got, tt.asked)
+			}
+		})
+	}
+}
+
+// TestInvite_OverTLSTheCertificateIsForTheTrunk, wherever the DNS says that it is: not for the name that a record gives, nor for the place's address (RFC 5922 4).
+func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
+	t.Parallel()
+	dead, err := net.Listen("tcp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Close()
+	place := func(t *testing.T, host string) (r *rig, port int) {
+		pair, cert := shows(t, host)
+		x := siptest.New(t, transport.Config{TLS: loopback, Certificate: pair})
+		x.On("01", func(c *siptest.Call) { c.Answer(answer) })
+		return &rig{t: t, exchange: x, trunk: sip.Trunk{Name: "test", Host: "trunk.test", Transport: transport.TLS, CallerID: sip.InFrom, CA: cert}}, x.Port(transport.TLS)
+	}
+	over := func(r *rig, known names) {
+		own, _ := shows(r.t, "127.0.0.1")
+		r.agent = newAgent(r.t, func(cfg *sip.Config) { cfg.TLS, cfg.Certificate, cfg.Names = loopback, own, known })
+	}
+	t.Run("nobody is at the first place, and the next is the trunk", func(t *testing.T) {
+		t.Parallel()
+		r, port := place(t, "trunk.test")
+		over(r, names{dead.Addr().(*net.TCPAddr).Port, port})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(callstate.NormalClearing)
+		l.ends(callstate.NormalClearing, true)
+		if invites, byes := r.heard(l, sipmsg.INVITE), r.heard(l, sipmsg.BYE); invites != 1 {
+			t.Errorf("invites = %v, want 1", invites)
+		} else if byes != 1 {
+			t.Errorf("byes = %v, want 1", byes)
+		}
+	})
+	t.Run("the far end names another host, which has a certificate of its own", func(t *testing.T) {
+		t.Parallel()
+		r, port := place(t, "trunk.test")
+		edge, there := place(t, "edge.test")
+		r.exchange.On("01", func(c *siptest.Call) {
+			c.Contact.Host, c.Contact.Port = "edge.test", there
+			c.Respond(200, answer)
+		})
+		r.trunk.CA += edge.trunk.CA
+		over(r, names{port})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(callstate.NormalClearing)
+		l.ends(callstate.NormalClearing, true)
+		if acks, byes := edge.heard(l, sipmsg.ACK), edge.heard(l, sipmsg.BYE); acks == 0 {
+			t.Error("acks = 0, want more")
+		} else if byes != 1 {
+			t.Errorf("byes = %v, want 1", byes)
+		}
+	})
+	for name, host := range map[string]string{"the name of its record": "here.test", "its address": "127.0.0.1"} {
+		t.Run("the place has a certificate for "+name, func(t *testing.T) {
+			t.Parallel()
+			r, port := place(t, host)
+			over(r, names{port})
+			order := sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}
+			if _, err := r.agent.Invite(t.Context(), r.trunk, order, sip.Observer{}); !transport.Refused(err) {
+				t.Error("invite: line.Refused(err) = false, want true")
+			} else if !strings.Contains(err.Error(), "certificate") {
+				t.Errorf(`invite: err = %q, want it to contain "certificate"`, err.Error())
+			}
+		})
+	}
+}
+
+func TestInvite_NobodyIsAnywhere(t *testing.T) {
+	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
+	r.trunk.Host, r.trunk.Port = "trunk.test", 0
+	var unsent *transport.NotSent
+	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, sip.Observer{})
+	if !errors.As(err, &unsent) {
+		t.Errorf("invite: %v, want that nothing was sent", err)
+	}
+	if err := r.agent.Probe(t.Context(), r.trunk); err == nil {
+		t.Error("a trunk is there where nobody is")
+	}
+}
+
+func TestProbe_TheNextPlaceAnswers(t *testing.T) {
+	known := names{1, 0}
+	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
+	known[1] = r.exchange.Port(transport.TCP)
+	r.trunk.Host, r.trunk.Port = "trunk.test", 0
+	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
+		t.Error(err)
+	}
+}

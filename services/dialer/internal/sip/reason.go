@@ -1,0 +1,242 @@
+// Package reason owns what the words of SIP mean for a call: the table of contract.md §2 from a final response, or a BYE, to a cause, and the Reason header
+// (RFC 3326) whose Q.850 number may overrule it. It is pure: what was heard is told to it.
+
+package sip
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// Final is how the far end ended a leg that it had not answered.
+type Final struct {
+	// Status is the final response; 0 is silence.
+	Status int
+	// Rang says that an 18x came before.
+	Rang bool
+	// RetryAfter says that the response has that header.
+	RetryAfter bool
+	// Reasons are its Reason headers.
+	Reasons []string
+}
+
+// Cause is the cause with which the call ends. A Q.850 number that has a name in contract.md wins over the status, but for 16 and 31 (normal): before an answer
+// they say only that somebody ended it, and the status says why.
+func (f Final) Cause() callstate.Cause {
+	if number, told := Q850(f.Reasons); told && !normal(number) {
+		if cause, listed := named(number); listed {
+			return cause
+		}
+	}
+	return f.byStatus()
+}
+
+// Elsewhere says that the trunk could not carry the call for reasons of its own, and that no phone rings: another trunk may. Whatever is said of the number, of the person or of the
+// call is said for all trunks; a timeout says nothing of the phone. A 401 or 407 is about our credentials, whatever
+// its Reason header says.
+func (f Final) Elsewhere() bool {
+	if f.Rang {
+		return false
+	}
+	if f.Status == 401 || f.Status == 407 {
+		return true
+	}
+	if number, told := Q850(f.Reasons); told && !normal(number) {
+		if cause, listed := named(number); listed && cause != callstate.NetworkOutOfOrder && cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
+			return false
+		}
+	}
+	switch f.Status {
+	case 403, 502, 503:
+		return true
+	}
+	return false
+}
+
+func (f Final) byStatus() callstate.Cause {
+	switch f.Status {
+	case 0, 504:
+		return callstate.RecoveryOnTimerExpire
+	case 401, 407:
+		return callstate.ProviderAuthFailed
+	case 403, 603:
+		return callstate.CallRejected
+	case 404, 604:
+		return callstate.UnallocatedNumber
+	case 408:
+		return callstate.NoUserResponse
+	case 410:
+		return callstate.NumberChanged
+	case 415, 488, 606:
+		return callstate.IncompatibleDest
+	case 416, 484:
+		return callstate.InvalidNumberFormat
+	case 480:
+		if f.Rang {
+			return callstate.NoAnswer
+		}
+		return callstate.SubscriberAbsent
+	case 486, 600:
+		return callstate.UserBusy
+	case 501:
+		return callstate.FacilityRejected
+	case 502:
+		return callstate.NetworkOutOfOrder
+	case 503:
+		if f.RetryAfter {
+			return callstate.SwitchCongestion
+		}
+		return callstate.NormalTemporaryFailure
+	case 607, 608:
+		return callstate.SpamBlocked
+	}
+	switch f.Status / 100 {
+	case 3:
+		return callstate.NoRouteDestination
+	case 6: // a definite no for every branch (RFC 3261 21.6)
+		return callstate.CallRejected
+	}
+	return callstate.NormalTemporaryFailure
+}
+
+// Bye is the cause of a call that the far end hung up after the answer: its Q.850 number when that has a name in contract.md, else normal_clearing.
+func Bye(reasons []string) callstate.Cause {
+	if number, told := Q850(reasons); told && !normal(number) {
+		if cause, listed := named(number); listed {
+			return cause
+		}
+	}
+	return callstate.NormalClearing
+}
+
+// normal is a clearing that names no fault.
+func normal(number int) bool { return number == 16 || number == 31 }
+
+// named is the name in contract.md §2 of a Q.850 number.
+func named(number int) (callstate.Cause, bool) {
+	switch number {
+	case 1:
+		return callstate.UnallocatedNumber, true
+	case 3:
+		return callstate.NoRouteDestination, true
+	case 16:
+		return callstate.NormalClearing, true
+	case 17:
+		return callstate.UserBusy, true
+	case 18:
+		return callstate.NoUserResponse, true
+	case 19:
+		return callstate.NoAnswer, true
+	case 20:
+		return callstate.SubscriberAbsent, true
+	case 21:
+		return callstate.CallRejected, true
+	case 22:
+		return callstate.NumberChanged, true
+	case 27:
+		return callstate.DestinationOutOfOrder, true
+	case 28:
+		return callstate.InvalidNumberFormat, true
+	case 29:
+		return callstate.FacilityRejected, true
+	case 38:
+		return callstate.NetworkOutOfOrder, true
+	case 41:
+		return callstate.NormalTemporaryFailure, true
+	case 42:
+		return callstate.SwitchCongestion, true
+	case 88:
+		return callstate.IncompatibleDest, true
+	case 102:
+		return callstate.RecoveryOnTimerExpire, true
+	}
+	return "", false
+}
+
+// Number is the Q.850 number with which we tell a cause; names of our own are told as what they mean to a carrier.
+func Number(cause callstate.Cause) int {
+	for number := 1; number <= 127; number++ {
+		if name, listed := named(number); listed && name == cause {
+			return number
+		}
+	}
+	switch cause {
+	case callstate.NormalClearing, callstate.OriginatorCancel, callstate.MaxDuration, callstate.SilenceTimeout:
+		return 16
+	case callstate.ProviderAuthFailed, callstate.SpamBlocked:
+		return 21
+	case callstate.MediaTimeout:
+		return 102
+	case callstate.AgentError:
+		return 41
+	}
+	return 31
+}
+
+// Header is the Reason header with which we hang up.
+func Header(cause callstate.Cause) string {
+	return fmt.Sprintf("Q.850;cause=%d;text=%q", Number(cause), strings.ReplaceAll(string(cause), "_", " "))
+}
+
+// Status is the response with which we refuse a call for a cause.
+func Status(cause callstate.Cause) (code int, text string) {
+	switch cause {
+	case callstate.UserBusy:
+		return 486, "Busy Here"
+	case callstate.UnallocatedNumber, callstate.NoRouteDestination:
+		return 404, "Not Found"
+	case callstate.NumberChanged:
+		return 410, "Gone"
+	case callstate.InvalidNumberFormat:
+		return 484, "Address Incomplete"
+	case callstate.CallRejected, callstate.SpamBlocked, callstate.FacilityRejected, callstate.ProviderAuthFailed:
+		return 403, "Forbidden"
+	case callstate.IncompatibleDest:
+		return 488, "Not Acceptable Here"
+	case callstate.SwitchCongestion, callstate.NormalTemporaryFailure, callstate.NetworkOutOfOrder, callstate.AgentError:
+		return 503, "Service Unavailable"
+	}
+	return 480, "Temporarily Unavailable"
+}
+
+// Q850 is the first Q.850 cause in Reason headers, each of which may hold several values; false when there is none between 1 and 127.
+func Q850(headers []string) (number int, told bool) {
+	for _, header := range headers {
+		for _, value := range split(header, ',') {
+			parts := split(value, ';')
+			if !strings.EqualFold(strings.TrimSpace(parts[0]), "Q.850") {
+				continue
+			}
+			for _, param := range parts[1:] {
+				name, text, _ := strings.Cut(param, "=")
+				if !strings.EqualFold(strings.TrimSpace(name), "cause") {
+					continue
+				}
+				n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 7)
+				if err == nil && n > 0 {
+					return int(n), true
+				}
+			}
+		}
+	}
+	return 0, false
+}
+
+// split cuts at a byte that stands outside of quotes.
+func split(text string, at byte) (parts []string) {
+	quoted, begin := false, 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case quoted && text[i] == '\\':
+			i++
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == at && !quoted:
+			parts, begin = append(parts, text[begin:i]), i+1
+		}
+	}
+	return append(parts, text[begin:])
+}

@@ -1,0 +1,161 @@
+package sip_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+)
+
+// TestCause_Table is contract.md §2, row by row.
+func TestCause_Table(t *testing.T) {
+	t.Parallel()
+	q850 := func(n int) []string { return []string{fmt.Sprintf(`Q.850;cause=%d;text="x"`, n)} }
+	tests := []struct {
+		name  string
+		final sip.Final
+		want  callstate.Cause
+	}{
+		{"silence", sip.Final{}, callstate.RecoveryOnTimerExpire},
+		{"300 is not followed", sip.Final{Status: 300}, callstate.NoRouteDestination},
+		{"302 is not followed", sip.Final{Status: 302}, callstate.NoRouteDestination},
+		{"400", sip.Final{Status: 400}, callstate.NormalTemporaryFailure},
+		{"401 after the retry", sip.Final{Status: 401}, callstate.ProviderAuthFailed},
+		{"403", sip.Final{Status: 403}, callstate.CallRejected},
+		{"404", sip.Final{Status: 404}, callstate.UnallocatedNumber},
+		{"407 after the retry", sip.Final{Status: 407}, callstate.ProviderAuthFailed},
+		{"408", sip.Final{Status: 408}, callstate.NoUserResponse},
+		{"410", sip.Final{Status: 410}, callstate.NumberChanged},
+		{"415", sip.Final{Status: 415}, callstate.IncompatibleDest},
+		{"416", sip.Final{Status: 416}, callstate.InvalidNumberFormat},
+		{"480 before ringing", sip.Final{Status: 480}, callstate.SubscriberAbsent},
+		{"480 after ringing", sip.Final{Status: 480, Rang: true}, callstate.NoAnswer},
+		{"484", sip.Final{Status: 484}, callstate.InvalidNumberFormat},
+		{"486", sip.Final{Status: 486}, callstate.UserBusy},
+		{"487 that nobody asked for", sip.Final{Status: 487}, callstate.NormalTemporaryFailure},
+		{"488", sip.Final{Status: 488}, callstate.IncompatibleDest},
+		{"500", sip.Final{Status: 500}, callstate.NormalTemporaryFailure},
+		{"501", sip.Final{Status: 501}, callstate.FacilityRejected},
+		{"502", sip.Final{Status: 502}, callstate.NetworkOutOfOrder},
+		{"503", sip.Final{Status: 503}, callstate.NormalTemporaryFailure},
+		{"503 with Retry-After", sip.Final{Status: 503, RetryAfter: true}, callstate.SwitchCongestion},
+		{"504", sip.Final{Status: 504}, callstate.RecoveryOnTimerExpire},
+		{"600", sip.Final{Status: 600}, callstate.UserBusy},
+		{"603", sip.Final{Status: 603}, callstate.CallRejected},
+		{"604", sip.Final{Status: 604}, callstate.UnallocatedNumber},
+		{"606", sip.Final{Status: 606}, callstate.IncompatibleDest},
+		{"607", sip.Final{Status: 607}, callstate.SpamBlocked},
+		{"608", sip.Final{Status: 608}, callstate.SpamBlocked},
+		{"another 6xx", sip.Final{Status: 699}, callstate.CallRejected},
+		{"Q.850 wins", sip.Final{Status: 480, Reasons: q850(19)}, callstate.NoAnswer},
+		{"Q.850 of a rejected call", sip.Final{Status: 500, Reasons: q850(21)}, callstate.CallRejected},
+		{"Q.850 of a dead line", sip.Final{Status: 500, Reasons: q850(27)}, callstate.DestinationOutOfOrder},
+		{"Q.850 without a name in the list", sip.Final{Status: 486, Reasons: q850(34)}, callstate.UserBusy},
+		{"Q.850 normal before an answer says nothing", sip.Final{Status: 486, Reasons: q850(16)}, callstate.UserBusy},
+		{"Q.850 behind another protocol", sip.Final{Status: 480, Reasons: []string{`SIP;cause=486;text="Busy, here; cause=3", q.850 ; cause = 17`}}, callstate.UserBusy},
+		{"Q.850 in a second header", sip.Final{Status: 480, Reasons: []string{"SIP;cause=200", "Q.850;cause=1"}}, callstate.UnallocatedNumber},
+		{"Q.850 inside quotes is text", sip.Final{Status: 480, Reasons: []string{`SIP;text=",Q.850;cause=17"`}}, callstate.SubscriberAbsent},
+		{"Q.850 out of range", sip.Final{Status: 486, Reasons: []string{"Q.850;cause=128", "Q.850;cause=0", "Q.850;cause=-1", "Q.850;cause="}}, callstate.UserBusy},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.final.Cause(); got != tt.want {
+				t.Errorf("cause = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBye_Cause(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]callstate.Cause{
+		"": callstate.NormalClearing, "Q.850;cause=16": callstate.NormalClearing, "Q.850;cause=31": callstate.NormalClearing, "SIP;cause=200": callstate.NormalClearing,
+		"Q.850;cause=38": callstate.NetworkOutOfOrder, "Q.850;cause=102": callstate.RecoveryOnTimerExpire, "Q.850;cause=77": callstate.NormalClearing,
+	} {
+		if got := sip.Bye([]string{header}); got != want {
+			t.Errorf("%q: cause = %s, want %s", header, got, want)
+		}
+	}
+}
+
+// TestHeader_IsReadBack: what we tell a carrier is what it reads.
+func TestHeader_IsReadBack(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[callstate.Cause]int{
+		callstate.NormalClearing: 16, callstate.OriginatorCancel: 16, callstate.MaxDuration: 16, callstate.SilenceTimeout: 16, callstate.MediaTimeout: 102, callstate.AgentError: 41,
+		callstate.NoAnswer: 19, callstate.IncompatibleDest: 88, callstate.Unspecified: 31, callstate.RecoveryOnTimerExpire: 102, callstate.NormalTemporaryFailure: 41,
+	} {
+		if got, told := sip.Q850([]string{sip.Header(cause)}); !told {
+			t.Errorf("Q850: found = false, want true; cause = %s; reason.Header(cause) = %s", cause, sip.Header(cause))
+		} else if got != want {
+			t.Errorf("Q850: got = %v, want %v; cause = %s; reason.Header(cause) = %s", got, want, cause, sip.Header(cause))
+		}
+	}
+}
+
+func TestStatus_OfARefusal(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[callstate.Cause]int{
+		callstate.UserBusy: 486, callstate.UnallocatedNumber: 404, callstate.CallRejected: 403, callstate.SwitchCongestion: 503, callstate.NoAnswer: 480, callstate.IncompatibleDest: 488,
+		callstate.NumberChanged: 410, callstate.InvalidNumberFormat: 484,
+	} {
+		if got, text := sip.Status(cause); got != want {
+			t.Errorf("Status: got = %v, want %v; cause = %s", got, want, cause)
+		} else if text == "" {
+			t.Errorf("Status: text is empty, want a value; cause = %s", cause)
+		}
+	}
+}
+
+func FuzzReason(f *testing.F) {
+	for _, seed := range []string{"Q.850;cause=16;text=\"a,b\"", "SIP;cause=200, Q.850 ;cause=17", "\"", `Q.850;text="\";cause=3`, ";;;,,,", ""} {
+		f.Add(seed, 480)
+	}
+	f.Fuzz(func(t *testing.T, header string, status int) {
+		number, told := sip.Q850([]string{header})
+		if told != (number >= 1 && number <= 127) {
+			t.Errorf("%q: %d, %v", header, number, told)
+		}
+		for _, cause := range []callstate.Cause{sip.Bye([]string{header}), sip.Final{Status: status, Reasons: []string{header}}.Cause()} {
+			if cause == "" {
+				t.Errorf("%q, %d: cause is empty, want a value", header, status)
+			} else if strings.ContainsAny(sip.Header(cause), "\r\n") {
+				t.Errorf("%q, %d: reason.Header(cause) = %q, want it without \"\\r\\n\"", header, status, sip.Header(cause))
+			}
+		}
+	})
+}
+
+// TestElsewhere_OnlyWhatIsTheTrunksOwn: what may ring, and what is said of the number or the person, is for all trunks.
+func TestElsewhere_OnlyWhatIsTheTrunksOwn(t *testing.T) {
+	t.Parallel()
+	for status := 300; status < 700; status++ {
+		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)
+		if got := (sip.Final{Status: status}).Elsewhere(); got != want {
+			t.Errorf("%d: %v", status, got)
+		}
+		if (sip.Final{Status: status, Rang: true}).Elsewhere() {
+			t.Errorf("%d after ringing", status)
+		}
+	}
+	for number, want := range map[int]bool{1: false, 16: true, 17: false, 19: false, 21: false, 31: true, 34: true, 38: true, 41: true, 42: true, 102: false} {
+		if got := (sip.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).Elsewhere(); got != want {
+			t.Errorf("503 with Q.850 %d: %v", number, got)
+		}
+	}
+	for _, status := range []int{401, 407} {
+		final := sip.Final{Status: status, Reasons: []string{"Q.850;cause=21"}}
+		if !final.Elsewhere() {
+			t.Errorf("%d with a Reason header: elsewhere = false, want true", status)
+		}
+		if final.Rang = true; final.Elsewhere() {
+			t.Errorf("%d after ringing: elsewhere = true, want false", status)
+		}
+	}
+	if (sip.Final{}).Elsewhere() {
+		t.Error("silence")
+	}
+}

@@ -1,0 +1,209 @@
+package sip_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+const (
+	loopback = "127.0.0.1:0"
+	offer    = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n"
+	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
+)
+
+// rig is an agent of ours and a trunk that the test plays.
+type rig struct {
+	t        *testing.T
+	agent    *sip.UserAgent
+	exchange *siptest.Exchange
+	trunk    sip.Trunk
+}
+
+func newRig(t *testing.T, transport string, change ...func(*sip.Config)) *rig {
+	t.Helper()
+	t.Parallel()
+	x := siptest.New(t, transportpkg.Config{UDP: loopback, TCP: loopback})
+	return &rig{t: t, agent: newAgent(t, change...), exchange: x, trunk: sip.Trunk{
+		Name: "test", Host: "127.0.0.1", Port: x.Port(transport), Transport: transport, CallerID: sip.InFrom,
+	}}
+}
+
+func newAgent(t *testing.T, change ...func(*sip.Config)) *sip.UserAgent {
+	t.Helper()
+	cfg := sip.Config{UDP: loopback, TCP: loopback, MinSession: time.Second, Admit: func(netip.Addr) bool { return true }}
+	for _, one := range change {
+		one(&cfg)
+	}
+	agent, err := sip.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	return agent
+}
+
+// leg is a leg with the recorded calls of its observer.
+type leg struct {
+	t  *testing.T
+	id string
+	*sip.Dialog
+	mu     sync.Mutex
+	told   []string
+	state  []byte
+	answer string
+	end    sip.End
+	change chan struct{}
+	// offered answers offers; nil: with our offer.
+	offered func([]byte) ([]byte, error)
+	// refuse is what the answer is met with.
+	refuse error
+	// sent has the times that the observer was given for the first INVITE.
+	sent []time.Time
+}
+
+func (l *leg) tell(what string, also func()) {
+	l.mu.Lock()
+	l.told = append(l.told, what)
+	if also != nil {
+		also()
+	}
+	close(l.change)
+	l.change = make(chan struct{})
+	l.mu.Unlock()
+}
+
+func (l *leg) observer() sip.Observer {
+	return sip.Observer{
+		Keep: func(state []byte) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.state = state
+			return nil
+		},
+		Sent: func(at time.Time) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.sent = append(l.sent, at)
+		},
+		Taken: func(time.Time) { l.tell("taken", nil) },
+		Rang:  func(time.Time, []byte) { l.tell("rang", nil) },
+		Answered: func(_ time.Time, body []byte) error {
+			l.tell("answered", func() { l.answer = string(body) })
+			return l.refuse
+		},
+		Offered: func(body []byte) ([]byte, error) {
+			l.tell("offered", nil)
+			if l.offered != nil {
+				return l.offered(body)
+			}
+			return []byte(offer), nil
+		},
+		Agreed: func([]byte) { l.tell("agreed", nil) },
+		Ended:  func(e sip.End) { l.tell("ended", func() { l.end = e }) },
+	}
+}
+
+// dial sets up a leg to a number that ends in a suffix.
+func (r *rig) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
+	r.t.Helper()
+	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
+	order := sip.Invite{CallID: l.id, From: "+15005550006", To: "+141555501" + suffix, Body: []byte(offer)}
+	for _, one := range change {
+		one(&order, l)
+	}
+	d, err := r.agent.Invite(r.t.Context(), r.trunk, order, l.observer())
+	if err != nil {
+		r.t.Fatalf("invite: %v", err)
+	}
+	l.Dialog = d
+	return l
+}
+
+// until waits until a function of the observer was called so many times.
+func (l *leg) until(what string, times int) {
+	l.t.Helper()
+	patience := time.After(siptest.Patience)
+	for {
+		l.mu.Lock()
+		got, change := count(l.told, what), l.change
+		told := fmt.Sprint(l.told)
+		l.mu.Unlock()
+		if got >= times {
+			return
+		}
+		select {
+		case <-change:
+		case <-patience:
+			l.t.Fatalf("calls of %s = %d, want %d: %s", what, got, times, told)
+		}
+	}
+}
+
+func count(all []string, one string) (times int) {
+	for _, other := range all {
+		if other == one {
+			times++
+		}
+	}
+	return times
+}
+
+// ends waits for the end, and holds it to what was to come.
+func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
+	l.t.Helper()
+	l.until("ended", 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end.Cause != cause {
+		l.t.Errorf("l.end.Cause = %v, want %v", l.end.Cause, cause)
+	} else if l.end.ByUs != byUs {
+		l.t.Errorf("l.end.ByUs = %v, want %v", l.end.ByUs, byUs)
+	}
+	if want := append(told, "ended"); len(told) > 0 && fmt.Sprint(l.told) != fmt.Sprint(want) {
+		l.t.Errorf("calls of the observer = %v, want %v", l.told, want)
+	}
+	return l.end
+}
+
+func (l *leg) hangUp(cause callstate.Cause) {
+	l.t.Helper()
+	ctx, done := context.WithTimeout(l.t.Context(), siptest.Patience)
+	defer done()
+	if err := l.Hangup(ctx, cause); err != nil {
+		l.t.Errorf("hang up: %v", err)
+	}
+}
+
+func (r *rig) heard(l *leg, method sipmsg.RequestMethod) int { return r.exchange.Heard(method, l.id) }
+
+// samePorts is an exchange that has the same port for UDP and TCP.
+func samePorts(t *testing.T) (*siptest.Exchange, error) {
+	t.Helper()
+	for range 20 {
+		free, err := net.Listen("tcp4", loopback)
+		if err != nil {
+			return nil, err
+		}
+		addr := free.Addr().String()
+		_ = free.Close()
+		if conn, err := net.ListenPacket("udp4", addr); err == nil {
+			_ = conn.Close()
+			return siptest.New(t, transportpkg.Config{UDP: addr, TCP: addr}), nil
+		}
+	}
+	return nil, errors.New("no port is free for both UDP and TCP")
+}

@@ -1,0 +1,148 @@
+package sip_test
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/sip"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		value string
+		want  sip.Expires
+		ok    bool
+	}{
+		{"1800", sip.Expires{After: 1800 * time.Second}, true},
+		{" 90 ; refresher = UAS ", sip.Expires{After: 90 * time.Second, Refresher: sip.UAS}, true},
+		{"8;a=b;refresher=uac;c", sip.Expires{After: 8 * time.Second, Refresher: sip.UAC}, true},
+		{"90;refresher=me", sip.Expires{After: 90 * time.Second}, true},
+		{"4294967295", sip.Expires{After: 24 * time.Hour}, true},
+		{"0", sip.Expires{}, false},
+		{"-5", sip.Expires{}, false},
+		{"99999999999999999999", sip.Expires{}, false},
+		{"", sip.Expires{}, false},
+	}
+	for _, tt := range tests {
+		if got, ok := sip.ParseSessionExpires(tt.value); got != tt.want {
+			t.Errorf("%q: got = %v, want %v", tt.value, got, tt.want)
+		} else if ok != tt.ok {
+			t.Errorf("%q: ok = %v, want %v", tt.value, ok, tt.ok)
+		}
+	}
+}
+
+func TestExpires_Times(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		after, refresh, lost time.Duration
+	}{
+		{1800 * time.Second, 900 * time.Second, 1768 * time.Second},
+		{90 * time.Second, 45 * time.Second, 60 * time.Second},
+		{8 * time.Second, 4 * time.Second, 8*time.Second - 8*time.Second/3},
+		{time.Second, time.Second, time.Second - time.Second/3},
+	}
+	for _, tt := range tests {
+		e := sip.Expires{After: tt.after}
+		if got := e.Refresh(); got != tt.refresh {
+			t.Errorf("%s: e.Refresh() = %v, want %v", tt.after, got, tt.refresh)
+		} else if got := e.Lost(); got != tt.lost {
+			t.Errorf("%s: e.Lost() = %v, want %v", tt.after, got, tt.lost)
+		}
+	}
+}
+
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	const least = 90 * time.Second
+	if _, small := (sip.Expires{After: 10 * time.Second}).Accept(least); !small {
+		t.Error("10 s are accepted where 90 s are the least")
+	}
+	if got, small := (sip.Expires{}).Accept(least); small {
+		t.Error("nothing was asked for: small = true, want false")
+	} else if got != (sip.Expires{}) {
+		t.Errorf("nothing was asked for: got = %v, want %v", got, sip.Expires{})
+	}
+	if got, _ := (sip.Expires{After: least}).Accept(least); got.String() != "90;refresher=uac" {
+		t.Errorf("answer = %s", got)
+	}
+	if got, _ := (sip.Expires{After: 2 * least, Refresher: sip.UAS}).Accept(least); got.String() != "180;refresher=uas" {
+		t.Errorf("answer = %s", got)
+	}
+}
+
+func FuzzParseSessionExpires(f *testing.F) {
+	for _, seed := range []string{"1800;refresher=uac", "90", ";;", "18446744073709551616", "-1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		e, ok := sip.ParseSessionExpires(value)
+		switch {
+		case ok != (e.After > 0):
+			t.Fatalf("ok = %v, want %v", ok, (e.After > 0))
+		case e.After > 24*time.Hour:
+			t.Fatalf("e.After = %v, want at most %v", e.After, 24*time.Hour)
+		case ok && e.Refresh() < time.Second:
+			t.Fatalf("e.Refresh() = %v, want at least %v", e.Refresh(), time.Second)
+		case ok && e.Lost() <= 0:
+			t.Fatalf("e.Lost() = %v, want more than 0", e.Lost())
+		case ok && e.Lost() >= e.After:
+			t.Fatalf("e.Lost() = %v, want less than %v", e.Lost(), e.After)
+		}
+		if again, same := sip.ParseSessionExpires(e.String()); ok && (!same || again != e) {
+			t.Fatalf("%q reads back as %+v", value, again)
+		}
+	})
+}
+
+func TestTimer(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	var timer sip.Timer
+	if wait, _ := timer.Next(now); wait != sip.Never {
+		t.Errorf("Next: wait = %v, want %v", wait, sip.Never)
+	} else if timer.Lengthen("120") {
+		t.Error(`Next: timer.Lengthen("120") = true, want false`)
+	}
+	timer.Want(90 * time.Second)
+	switch {
+	case timer.Lengthen("60"):
+		t.Error(`timer.Lengthen("60") = true, want false`)
+	case !timer.Lengthen("120"):
+		t.Error(`timer.Lengthen("120") = false, want true`)
+	case timer.Wanted().After != 120*time.Second:
+		t.Errorf("timer.Wanted().After = %v, want %v", timer.Wanted().After, 120*time.Second)
+	}
+	timer.Agree("120", now)
+	if wait, mine := timer.Next(now); wait != time.Minute {
+		t.Errorf("Next: wait = %v, want %v", wait, time.Minute)
+	} else if !mine {
+		t.Error("Next: mine = false, want true")
+	}
+	timer.Begin()
+	if wait, _ := timer.Next(now); wait != sip.Never {
+		t.Errorf("due in %s while at it", wait)
+	}
+	if !timer.Failed(3*time.Second, now) {
+		t.Error("no time for another try")
+	}
+	if wait, mine := timer.Next(now); wait != 3*time.Second {
+		t.Errorf("Next: wait = %v, want %v", wait, 3*time.Second)
+	} else if !mine {
+		t.Error("Next: mine = false, want true")
+	}
+	if timer.Failed(3*time.Second, now.Add(90*time.Second)) {
+		t.Error("a session that is lost is refreshed again")
+	}
+	timer.Agree("120;refresher=uas", now)
+	if wait, mine := timer.Next(now); wait != 88*time.Second {
+		t.Errorf("Next: wait = %v, want %v", wait, 88*time.Second)
+	} else if mine {
+		t.Error("Next: mine = true, want false")
+	}
+	timer.Agree("", now)
+	if wait, _ := timer.Next(now); wait != sip.Never {
+		t.Errorf("a session without a timer is due in %s", wait)
+	}
+}

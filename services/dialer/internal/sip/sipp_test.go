@@ -1,0 +1,159 @@
+package sip_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/sip"
+	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// scenario is one of sipp's, written down step by step: the far end of a call that comes in.
+type scenario struct{ steps []string }
+
+const ownTag = ";tag=[pid]SIPpTag01[call_number]"
+
+func sdpOf(direction string) string {
+	return "v=0\no=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\nm=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\na=" + direction + "\n"
+}
+
+// invited takes the INVITE and remembers whom to ask.
+func invited() *scenario {
+	s := &scenario{}
+	s.add(`<recv request="INVITE" rrs="true"><action>
+	<ereg regexp="sip:[^&gt;]*" search_in="hdr" header="Contact:" assign_to="1"/>
+	<ereg regexp="[^ ].*" search_in="hdr" header="From:" assign_to="2"/>
+	<ereg regexp="[^ ].*" search_in="hdr" header="To:" assign_to="3"/>
+	</action></recv>`)
+	return s
+}
+
+func (s *scenario) add(steps ...string) *scenario { s.steps = append(s.steps, steps...); return s }
+
+// say answers the last request.
+func (s *scenario) say(code int, body string, headers ...string) *scenario {
+	tag := ownTag
+	if code == 100 {
+		tag = ""
+	}
+	return s.respond(code, tag, body, headers...)
+}
+
+// ok answers a request within the dialog.
+func (s *scenario) ok(body string, headers ...string) *scenario {
+	return s.respond(200, "", body, headers...)
+}
+
+func (s *scenario) respond(code int, tag, body string, headers ...string) *scenario {
+	text := fmt.Sprintf("SIP/2.0 %d Status\n[last_Via:]\n[last_From:]\n[last_To:]%s\n[last_Call-ID:]\n[last_CSeq:]\n[last_Record-Route:]\n", code, tag)
+	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
+	return s.send(text, body, headers...)
+}
+
+// ask sends a request within the dialog; the answer is to be taken by a hear of its code.
+func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
+	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
+	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
+	return s.send(text, body, headers...)
+}
+
+func (s *scenario) send(text, body string, headers ...string) *scenario {
+	for _, header := range headers {
+		text += header + "\n"
+	}
+	if body != "" {
+		text += "Content-Type: application/sdp\n"
+	}
+	return s.add("<send><![CDATA[\n\n" + text + "Content-Length: [len]\n\n" + body + "\n]]></send>")
+}
+
+// hear waits for a request.
+func (s *scenario) hear(method string) *scenario {
+	return s.add(fmt.Sprintf(`<recv request=%q rrs="true"/>`, method))
+}
+
+// told waits for a response.
+func (s *scenario) told(code int) *scenario {
+	return s.add(fmt.Sprintf(`<recv response="100" optional="true"/><recv response="%d"/>`, code))
+}
+
+func (s *scenario) pause(ms int) *scenario {
+	return s.add(fmt.Sprintf(`<pause milliseconds="%d"/>`, ms))
+}
+
+// answered rings, answers and waits for the ACK.
+func (s *scenario) answered(headers ...string) *scenario {
+	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
+}
+
+// hungUp is a BYE from us.
+func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
+
+// hangsUp is a BYE from sipp.
+func (s *scenario) hangsUp(headers ...string) *scenario {
+	return s.ask("BYE", "", 77, headers...).told(200)
+}
+
+// canceled is a CANCEL of the INVITE and what follows.
+func (s *scenario) canceled() *scenario {
+	s.add(`<recv request="CANCEL"/>`).ok("")
+	// The 487 belongs to the INVITE: the CANCEL's CSeq but for its method.
+	return s.add(`<send><![CDATA[
+
+SIP/2.0 487 Request Terminated
+[last_Via:]
+[last_From:]
+[last_To:]` + ownTag + `
+[last_Call-ID:]
+CSeq: [$cseq] INVITE
+Content-Length: 0
+
+]]></send>`).hear("ACK")
+}
+
+// play runs the scenario in a sipp of its own, and answers where.
+func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *peertest.Program, port int) {
+	t.Helper()
+	peertest.Installed(t, "sipp")
+	dir := t.TempDir()
+	text := `<?xml version="1.0" encoding="ISO-8859-1" ?>` + "\n<scenario name=\"x\">\n" + strings.Join(s.steps, "\n") + "\n"
+	if used := text; !strings.Contains(used, "[$1]") {
+		text += "<Reference variables=\"1\"/>\n"
+	}
+	for name, marker := range map[string]string{"2": "[$2]", "3": "[$3]"} {
+		if !strings.Contains(text, marker) {
+			text += "<Reference variables=\"" + name + "\"/>\n"
+		}
+	}
+	text += "</scenario>\n"
+	text = strings.ReplaceAll(text, "[$cseq]", "[cseq]")
+	file := filepath.Join(dir, "far.xml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port = peertest.Port(t)
+	mode := map[string]string{transportpkg.UDP: "u1", transportpkg.TCP: "t1"}[transport]
+	args := append([]string{
+		"-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", mode, "-m", "1", "-nostdin", "-timeout", "25s", "-timeout_error",
+		"-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"),
+	}, more...)
+	peer = peertest.Start(t, dir, "sipp", args...)
+	if err := peer.Listens(strings.ToLower(transport), port); err != nil {
+		t.Fatal(err)
+	}
+	return peer, port
+}
+
+// against is an agent whose trunk is a sipp that plays the scenario.
+func against(t *testing.T, transport string, s *scenario, more ...string) (*rig, *peertest.Program) {
+	t.Helper()
+	peer, port := s.play(t, transport, more...)
+	return &rig{t: t, agent: newAgent(t), trunk: sip.Trunk{
+		Name: "sipp", Host: "127.0.0.1", Port: port, Transport: transport, CallerID: sip.InFrom,
+	}}, peer
+}

@@ -1,0 +1,135 @@
+package sip_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// sippCase passes when the call ends as it must and sipp is content.
+type sippCase struct {
+	name string
+	far  *scenario
+	// order changes the INVITE, trunk the trunk, talk is what we do when it is under way.
+	order func(*sip.Invite, *leg)
+	trunk func(*sip.Trunk)
+	talk  func(*leg)
+	cause callstate.Cause
+	byUs  bool
+	told  []string
+	more  []string
+}
+
+func TestSipp(t *testing.T) {
+	t.Parallel()
+	slots := make(chan struct{}, 6)
+	for _, transport := range []string{transport.UDP, transport.TCP} {
+		for _, one := range append(finalCodes(), sippCalls()...) {
+			t.Run(transport+"/"+one.name, func(t *testing.T) {
+				t.Parallel()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				r, peer := against(t, transport, one.far, one.more...)
+				if one.trunk != nil {
+					one.trunk(&r.trunk)
+				}
+				change := func(o *sip.Invite, l *leg) {
+					if one.order != nil {
+						one.order(o, l)
+					}
+				}
+				l := r.dial("01", change)
+				if one.talk != nil {
+					one.talk(l)
+				}
+				l.ends(one.cause, one.byUs, one.told...)
+				peer.Ends(t)
+			})
+		}
+	}
+}
+
+// finalCodes is the table of contract.md §2, row by row.
+func finalCodes() (all []sippCase) {
+	for code, cause := range map[int]callstate.Cause{
+		300: callstate.NoRouteDestination, 302: callstate.NoRouteDestination, 400: callstate.NormalTemporaryFailure, 401: callstate.ProviderAuthFailed, 403: callstate.CallRejected,
+		404: callstate.UnallocatedNumber, 407: callstate.ProviderAuthFailed, 408: callstate.NoUserResponse, 410: callstate.NumberChanged, 415: callstate.IncompatibleDest,
+		416: callstate.InvalidNumberFormat, 480: callstate.SubscriberAbsent, 484: callstate.InvalidNumberFormat, 486: callstate.UserBusy, 488: callstate.IncompatibleDest,
+		500: callstate.NormalTemporaryFailure, 501: callstate.FacilityRejected, 502: callstate.NetworkOutOfOrder, 503: callstate.NormalTemporaryFailure, 504: callstate.RecoveryOnTimerExpire,
+		600: callstate.UserBusy, 603: callstate.CallRejected, 604: callstate.UnallocatedNumber, 606: callstate.IncompatibleDest, 607: callstate.SpamBlocked, 608: callstate.SpamBlocked,
+	} {
+		all = append(all, sippCase{name: fmt.Sprint(code), far: invited().say(100, "").say(code, "").hear("ACK"), cause: cause})
+	}
+	return append(all,
+		sippCase{name: "480 after ringing", far: invited().say(180, "").pause(100).say(480, "").hear("ACK"), cause: callstate.NoAnswer, told: []string{"taken", "rang"}},
+		sippCase{name: "503 with Retry-After", far: invited().say(503, "", "Retry-After: 3").hear("ACK"), cause: callstate.SwitchCongestion},
+		sippCase{name: "Q.850 wins", far: invited().say(500, "", "Reason: Q.850;cause=21;text=\"rejected\"").hear("ACK"), cause: callstate.CallRejected},
+	)
+}
+
+func quickRing(o *sip.Invite, _ *leg) { o.Ring = 300 * time.Millisecond }
+
+func hangUpWhen(what string) func(*leg) {
+	return func(l *leg) { l.until(what, 1); l.hangUp(callstate.NormalClearing) }
+}
+
+func sippCalls() []sippCase {
+	whole := []string{"taken", "rang", "answered"}
+	account := func(password string) func(*sip.Trunk) {
+		return func(tr *sip.Trunk) { tr.Username, tr.Password = "account", password }
+	}
+	challenge := `WWW-Authenticate: Digest realm="sipp.test", nonce="47ebe028cda119c35d4877b383027d28da013815", algorithm=MD5, qop="auth"`
+	verified := `<recv request="INVITE" rrs="true"><action><verifyauth assign_to="9" username="account" password="secret"/>
+	<ereg regexp="." search_in="hdr" header="Authorization:" check_it="true" assign_to="8"/></action></recv><Reference variables="8"/><nop test="9" next="good"/><nop next="bad"/><label id="good"/>`
+	floods := invited()
+	for range 12 {
+		floods.say(183, sdpOf("sendrecv"))
+	}
+	late := invited().say(180, "")
+	late.add(`<recv request="CANCEL"/>`).ok("")
+	return []sippCase{
+		{name: "we hang up", far: invited().say(100, "").answered().hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, told: whole},
+		{name: "the far end hangs up", far: invited().answered().pause(200).hangsUp(), cause: callstate.NormalClearing, told: whole},
+		{name: "the far end hangs up with a reason", far: invited().answered().pause(200).hangsUp(`Reason: Q.850;cause=38`), cause: callstate.NetworkOutOfOrder, told: whole},
+		{name: "answered without ringing", far: invited().say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true,
+			told: []string{"taken", "answered"}},
+		{name: "early media then busy", far: invited().say(183, sdpOf("sendrecv")).pause(200).say(486, "").hear("ACK"), cause: callstate.UserBusy, told: []string{"taken", "rang"}},
+		{name: "early media then answered", far: invited().say(183, sdpOf("sendrecv")).pause(100).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"),
+			cause: callstate.NormalClearing, byUs: true, told: whole},
+		{name: "12 provisional responses", far: floods.pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, told: whole},
+		{name: "ring timeout", far: invited().say(180, "").canceled(), order: quickRing, cause: callstate.NoAnswer, byUs: true, told: []string{"taken", "rang"}},
+		{name: "cancelled after 100", far: invited().say(100, "").canceled(), talk: hangUpWhen("taken"), cause: callstate.OriginatorCancel, byUs: true, told: []string{"taken"}},
+		{name: "cancelled while it rings", far: invited().say(180, "").canceled(), talk: hangUpWhen("rang"), cause: callstate.OriginatorCancel, byUs: true, told: []string{"taken", "rang"}},
+		{name: "hold and resume", far: invited().answered().ask("INVITE", sdpOf("sendonly"), 2).told(200).ask("ACK", "", 2).pause(100).
+			ask("INVITE", sdpOf("sendrecv"), 3).told(200).ask("ACK", "", 3).hungUp(),
+			talk: func(l *leg) { l.until("offered", 2); l.hangUp(callstate.NormalClearing) }, cause: callstate.NormalClearing, byUs: true},
+		{name: "session refreshed by us", far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").hear("INVITE").ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
+			hear("ACK").hangsUp(), cause: callstate.NormalClearing, told: append(whole, "agreed")},
+		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: callstate.RecoveryOnTimerExpire, byUs: true, told: whole},
+		{name: "session refreshed by them", far: invited().answered("Session-Expires: 90;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").told(200).hangsUp(),
+			cause: callstate.NormalClearing, told: whole},
+		{name: "transfer", far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").told(200).
+			ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer", "Subscription-State: terminated;reason=noresource").told(200).hungUp(),
+			talk: func(l *leg) {
+				l.until("answered", 1)
+				if err := l.Refer(l.t.Context(), "+14155559999"); err != nil {
+					l.t.Errorf("refer: %v", err)
+				}
+				l.hangUp(callstate.NormalClearing)
+			}, cause: callstate.NormalClearing, byUs: true},
+		{name: "INFO OPTIONS REFER", far: invited().answered().ask("INFO", "", 2).told(200).ask("OPTIONS", "", 3).told(200).ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").told(603).hangsUp(),
+			cause: callstate.NormalClearing, told: whole},
+		{name: "credentials", trunk: account("secret"), far: invited().say(401, "", challenge).hear("ACK").add(verified).answered().hungUp().add(`<nop next="end"/><label id="bad"/>`).
+			say(403, "").hear("ACK").add(`<label id="end"/>`), talk: hangUpWhen("answered"), cause: callstate.NormalClearing, byUs: true, told: whole},
+		{name: "wrong credentials", trunk: account("wrong"), far: invited().say(401, "", challenge).hear("ACK").hear("INVITE").say(401, "", strings.Replace(challenge, "47", "48", 1)).hear("ACK"),
+			cause: callstate.ProviderAuthFailed},
+		{name: "silence", far: invited().pause(1500), order: func(o *sip.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond }, cause: callstate.RecoveryOnTimerExpire, byUs: true},
+		{name: "100 and no more", far: invited().say(100, "").canceled(), order: func(o *sip.Invite, _ *leg) { o.FirstRing = 4 * time.Second }, cause: callstate.RecoveryOnTimerExpire, byUs: true,
+			told: []string{"taken"}},
+	}
+}

@@ -1,0 +1,266 @@
+package siptest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// Asked is a request within a call.
+type Asked struct {
+	*sip.Request
+	Tx *sip.ServerTx
+}
+
+// Call is the far end of one call.
+type Call struct {
+	x        *Exchange
+	Invite   *sip.Request
+	Tag      string
+	Contact  sip.Uri
+	tx       *sip.ServerTx
+	in       chan Asked
+	canceled chan struct{}
+	aside    []Asked // came before it was waited for
+	mu       sync.Mutex
+	cseq     uint32
+	done     bool
+}
+
+// asked hands a request to the script, or answers it when the script is over.
+func (c *Call) asked(req *sip.Request, tx *sip.ServerTx) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.in <- Asked{req, tx}
+		return
+	}
+	c.fallback(Asked{req, tx})
+}
+
+func (c *Call) fallback(a Asked) {
+	if a.IsAck() {
+		a.Tx.Terminate()
+		return
+	}
+	_ = a.Tx.Respond(sip.NewResponseFromRequest(a.Request, 200, "OK", nil))
+}
+
+func (c *Call) over() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done = true
+	for _, a := range c.aside {
+		c.fallback(a)
+	}
+	for {
+		select {
+		case a := <-c.in:
+			c.fallback(a)
+		default:
+			return
+		}
+	}
+}
+
+// Response is one to the INVITE, with our tag and contact.
+func (c *Call) Response(code int, body string, headers ...string) *sip.Response {
+	var content []byte
+	if body != "" {
+		content = []byte(body)
+	}
+	res := sip.NewResponseFromRequest(c.Invite, code, fmt.Sprintf("Status %d", code), content)
+	if code > 100 {
+		res.To().Params.Add("tag", c.Tag)
+		res.AppendHeader(&sip.ContactHeader{Address: *c.Contact.Clone()})
+	}
+	if body != "" {
+		res.AppendHeader(sip.NewHeader("Content-Type", "application/sdp"))
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		res.AppendHeader(sip.NewHeader(name, value))
+	}
+	return res
+}
+
+// Respond answers the INVITE.
+func (c *Call) Respond(code int, body string, headers ...string) {
+	_ = c.tx.Respond(c.Response(code, body, headers...))
+}
+
+// Send sends a response that was made by hand.
+func (c *Call) Send(res *sip.Response) { _ = c.tx.Respond(res) }
+
+// Ignore answers nothing at all, not even that it is tried. What is sent again begins the script again.
+func (c *Call) Ignore() { c.tx.Terminate() }
+
+// Answer answers, again and again until the ACK.
+func (c *Call) Answer(body string, headers ...string) {
+	res := c.Response(200, body, headers...)
+	acked := make(chan struct{})
+	c.x.running.Go(func() {
+		for begun := time.Now(); time.Since(begun) < Patience; {
+			_ = c.tx.Respond(res)
+			select {
+			case <-acked:
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	})
+	c.Next(sip.ACK)
+	close(acked)
+}
+
+// Spared says whether nobody cancels the INVITE for a while.
+func (c *Call) Spared(a time.Duration) bool {
+	select {
+	case <-c.canceled:
+		return false
+	case <-time.After(a):
+		return true
+	}
+}
+
+// Canceled waits until the INVITE is cancelled.
+func (c *Call) Canceled() {
+	select {
+	case <-c.canceled:
+	case <-time.After(Patience):
+		c.x.t.Errorf("call %s was not cancelled", c.Invite.CallID().Value())
+	}
+}
+
+// Crossing rings, and answers in the moment in which the INVITE is cancelled.
+func (c *Call) Crossing(body string) {
+	c.tx.OnCancel(func(*sip.Request) { _ = c.x.line.Reply(c.Response(200, body)) })
+	c.Respond(180, "")
+	c.Canceled()
+}
+
+// Next waits for a request of a method; others wait for their turn, and are answered 200 when the script is over.
+func (c *Call) Next(method sip.RequestMethod) Asked {
+	if i := slices.IndexFunc(c.aside, func(a Asked) bool { return a.Method == method }); i >= 0 {
+		a := c.aside[i]
+		c.aside = slices.Delete(c.aside, i, i+1)
+		return a
+	}
+	patience := time.After(Patience)
+	for {
+		select {
+		case a := <-c.in:
+			if a.Method == method {
+				if a.IsAck() {
+					a.Tx.Terminate()
+				}
+				return a
+			}
+			c.aside = append(c.aside, a)
+		case <-patience:
+			c.x.t.Errorf("call %s: no %s came", c.Invite.CallID().Value(), method)
+			return Asked{Request: sip.NewRequest(method, c.Contact)}
+		}
+	}
+}
+
+// Says is a header of the request; empty: it has none.
+func (a Asked) Says(name string) string {
+	if header := a.GetHeader(name); header != nil {
+		return header.Value()
+	}
+	return ""
+}
+
+// Reply answers a request.
+func (a Asked) Reply(code int, headers ...string) {
+	if a.Tx == nil {
+		return
+	}
+	res := sip.NewResponseFromRequest(a.Request, code, fmt.Sprintf("Status %d", code), nil)
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		res.AppendHeader(sip.NewHeader(name, value))
+	}
+	_ = a.Tx.Respond(res)
+}
+
+// Hangup waits for the BYE and answers it.
+func (c *Call) Hangup() Asked {
+	a := c.Next(sip.BYE)
+	a.Reply(200)
+	return a
+}
+
+// Request asks within the call and waits for the final response.
+func (c *Call) Request(method sip.RequestMethod, body string, headers ...string) *sip.Response {
+	c.mu.Lock()
+	c.cseq++
+	seq := c.cseq
+	c.mu.Unlock()
+	req := c.build(method, seq)
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		req.AppendHeader(sip.NewHeader(name, value))
+	}
+	if body != "" {
+		req.AppendHeader(sip.NewHeader("Content-Type", "application/sdp"))
+		req.SetBody([]byte(body))
+	}
+	ctx, done := context.WithTimeout(context.Background(), Patience)
+	defer done()
+	res, err := c.x.line.Exchange(ctx, req, c.way(), transport.Credentials{}, nil)
+	if err != nil {
+		c.x.t.Errorf("%s within call %s: %v", method, c.Invite.CallID().Value(), err)
+		return sip.NewResponse(0, "")
+	}
+	return res
+}
+
+// Ack acknowledges an INVITE of ours within the call.
+func (c *Call) Ack(body string) {
+	c.mu.Lock()
+	seq := c.cseq
+	c.mu.Unlock()
+	req := c.build(sip.ACK, seq)
+	if body != "" {
+		req.AppendHeader(sip.NewHeader("Content-Type", "application/sdp"))
+		req.SetBody([]byte(body))
+	}
+	if err := c.x.line.Prepare(req, c.way()); err != nil {
+		c.x.t.Error(err)
+		return
+	}
+	if err := c.x.line.Send(req); err != nil {
+		c.x.t.Error(err)
+	}
+}
+
+func (c *Call) way() transport.Route {
+	target := c.Invite.Contact().Address
+	return transport.Route{Hop: fmt.Sprintf("%s:%d", target.Host, target.Port), Transport: c.Invite.Transport()}
+}
+
+func (c *Call) build(method sip.RequestMethod, seq uint32) *sip.Request {
+	req := sip.NewRequest(method, c.Invite.Contact().Address)
+	forwards := sip.MaxForwardsHeader(70)
+	req.AppendHeader(&forwards)
+	from := sip.FromHeader{Address: c.Invite.To().Address}
+	from.Params.Add("tag", c.Tag)
+	to := sip.ToHeader{Address: c.Invite.From().Address, Params: c.Invite.From().Params.Clone()}
+	id := *c.Invite.CallID()
+	req.AppendHeader(&from)
+	req.AppendHeader(&to)
+	req.AppendHeader(&id)
+	req.AppendHeader(&sip.CSeqHeader{SeqNo: seq, MethodName: method})
+	req.AppendHeader(&sip.ContactHeader{Address: *c.Contact.Clone()})
+	req.SetBody(nil)
+	return req
+}

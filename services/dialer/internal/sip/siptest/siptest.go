@@ -1,0 +1,220 @@
+// Package siptest is a trunk in the process of a test: each number that is dialled ends in digits that name a script, and the script plays the far end
+// message by message, right or wrong.
+package siptest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/icholy/digest"
+
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// Patience bounds every wait of a script.
+const Patience = 30 * time.Second
+
+// Exchange is the trunk.
+type Exchange struct {
+	t       testing.TB
+	line    *transport.Transport
+	mu      sync.Mutex
+	scripts map[string]func(*Call)
+	calls   map[string]*Call // by Call-ID
+	heard   []string         // every request: method and Call-ID
+	said    []string         // every response: status, CSeq and Call-ID
+	outside func(*sip.Request, *sip.ServerTx) bool
+	within  func(*sip.Request, *sip.ServerTx)
+	running sync.WaitGroup
+	closed  bool
+	// challenge is 401 or 407; 0: nobody is asked who he is.
+	challenge          int
+	username, password string
+}
+
+// New is a trunk that listens on the loopback until the test ends.
+func New(t testing.TB, transports transport.Config) *Exchange {
+	t.Helper()
+	x := &Exchange{t: t, scripts: map[string]func(*Call){}, calls: map[string]*Call{}}
+	transports.Admit = func(netip.Addr) bool { return true }
+	transports.Response = func(res *sip.Response) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.said = append(x.said, fmt.Sprint(res.StatusCode, " ", res.CSeq().Value(), " ", res.CallID().Value()))
+	}
+	ready := make(chan struct{})
+	transports.Request = func(req *sip.Request, tx *sip.ServerTx) { <-ready; x.asked(req, tx) }
+	opened, err := transport.Open(transports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.line = opened
+	close(ready)
+	t.Cleanup(func() {
+		x.mu.Lock()
+		x.closed = true
+		x.mu.Unlock()
+		x.running.Wait()
+		x.line.Close()
+	})
+	return x
+}
+
+// Challenge asks everybody for credentials, with 401 or 407.
+func (x *Exchange) Challenge(code int, username, password string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.challenge, x.username, x.password = code, username, password
+}
+
+// Port is where a transport listens.
+func (x *Exchange) Port(transport string) int { return x.line.Port(transport) }
+
+// Line sends what a script wants sent by hand.
+func (x *Exchange) Line() *transport.Transport { return x.line }
+
+// On plays a script for each number that ends in the suffix.
+func (x *Exchange) On(suffix string, script func(*Call)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.scripts[suffix] = script
+}
+
+// Outside takes requests outside of calls that are no INVITE; false: they are answered 200.
+func (x *Exchange) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.outside = take
+}
+
+// Within takes requests within dialogs that began elsewhere, as a proxy does.
+func (x *Exchange) Within(take func(*sip.Request, *sip.ServerTx)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.within = take
+}
+
+// Heard counts the requests of a method in a call; an empty Call-ID: in all.
+func (x *Exchange) Heard(method sip.RequestMethod, callID string) (times int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, one := range x.heard {
+		if name, id, _ := strings.Cut(one, " "); name == string(method) && (callID == "" || id == callID) {
+			times++
+		}
+	}
+	return times
+}
+
+// Said counts the responses to a request of ours in a call.
+func (x *Exchange) Said(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, one := range x.said {
+		if one == fmt.Sprintf("%d %d %s %s", code, seq, method, callID) {
+			times++
+		}
+	}
+	return times
+}
+
+// Wait is for a call to have come in.
+func (x *Exchange) Wait(callID string) *Call {
+	x.t.Helper()
+	for begun := time.Now(); time.Since(begun) < Patience; time.Sleep(time.Millisecond) { // a poll of the condition
+		x.mu.Lock()
+		c := x.calls[callID]
+		x.mu.Unlock()
+		if c != nil {
+			return c
+		}
+	}
+	x.t.Fatalf("call %s never came in", callID)
+	return nil
+}
+
+func (x *Exchange) asked(req *sip.Request, tx *sip.ServerTx) {
+	id := req.CallID().Value()
+	x.mu.Lock()
+	x.heard = append(x.heard, string(req.Method)+" "+id)
+	c, outside, inside := x.calls[id], x.outside, x.within
+	x.mu.Unlock()
+	_, within := req.To().Params.Get("tag")
+	switch {
+	case within && c != nil:
+		c.asked(req, tx)
+	case within && inside != nil:
+		inside(req, tx)
+	case req.Method == sip.INVITE:
+		if x.challenged(req, tx) {
+			return
+		}
+		x.begin(req, tx)
+	case req.IsAck():
+		tx.Terminate()
+	case within || req.IsCancel():
+		_ = tx.Respond(sip.NewResponseFromRequest(req, 481, "Nothing Known", nil))
+	case outside == nil || !outside(req, tx):
+		if x.challenged(req, tx) {
+			return
+		}
+		_ = tx.Respond(sip.NewResponseFromRequest(req, 200, "OK", nil))
+	}
+}
+
+// challenged asks for credentials until they are right.
+func (x *Exchange) challenged(req *sip.Request, tx *sip.ServerTx) bool {
+	x.mu.Lock()
+	code, username, password := x.challenge, x.username, x.password
+	x.mu.Unlock()
+	if code == 0 {
+		return false
+	}
+	challenge, answer := "WWW-Authenticate", "Authorization"
+	if code == sip.StatusProxyAuthRequired {
+		challenge, answer = "Proxy-Authenticate", "Proxy-Authorization"
+	}
+	asked := &digest.Challenge{Realm: "trunk.test", Nonce: "nonce-1", Algorithm: "MD5", QOP: []string{"auth"}}
+	if header := req.GetHeader(answer); header != nil {
+		said, err := digest.ParseCredentials(header.Value())
+		if err == nil {
+			want, _ := digest.Digest(asked, digest.Options{Method: string(req.Method), URI: said.URI, Username: username, Password: password, Cnonce: said.Cnonce, Count: said.Nc})
+			if said.Response == want.Response && said.URI == req.Recipient.String() && said.Username == username {
+				return false
+			}
+		}
+	}
+	res := sip.NewResponseFromRequest(req, code, "Who Are You", nil)
+	res.AppendHeader(sip.NewHeader(challenge, asked.String()))
+	_ = tx.Respond(res)
+	return true
+}
+
+func (x *Exchange) begin(req *sip.Request, tx *sip.ServerTx) {
+	c := &Call{
+		x: x, Invite: req, tx: tx, Tag: transport.Token(), in: make(chan Asked, 64), canceled: make(chan struct{}), cseq: 1000,
+		Contact: x.line.Contact("callee", req.Transport()),
+	}
+	tx.OnCancel(func(*sip.Request) { close(c.canceled) })
+	x.mu.Lock()
+	x.calls[req.CallID().Value()] = c
+	var script func(*Call)
+	longest := -1
+	for suffix, one := range x.scripts {
+		if strings.HasSuffix(req.Recipient.User, suffix) && len(suffix) > longest {
+			script, longest = one, len(suffix)
+		}
+	}
+	if script != nil && !x.closed {
+		x.running.Go(func() { script(c); c.over() })
+	}
+	x.mu.Unlock()
+	if script == nil {
+		c.Respond(404, "")
+	}
+}

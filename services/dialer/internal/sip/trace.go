@@ -1,0 +1,70 @@
+package sip
+
+import (
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/siptrace"
+)
+
+// mostOutside limits the requests outside of calls whose trunk is remembered.
+const mostOutside = 64
+
+// outsiders are the newest requests outside of calls, by Call-ID.
+type outsiders struct {
+	calls [mostOutside]struct {
+		id    string
+		trunk uuid.UUID
+	}
+	next int
+}
+
+func (o *outsiders) add(callID string, trunk uuid.UUID) {
+	o.calls[o.next].id, o.calls[o.next].trunk = callID, trunk
+	o.next = (o.next + 1) % mostOutside
+}
+
+func (o *outsiders) trunkOf(callID string) uuid.UUID {
+	for _, one := range o.calls {
+		if one.id == callID {
+			return one.trunk
+		}
+	}
+	return uuid.Nil
+}
+
+// trace records a message of a trunk. The messages of other peers are not recorded.
+func (a *UserAgent) trace(m siptrace.Message) {
+	if id, ok := a.trunkOf(m); ok {
+		a.cfg.Trace.Record(id, m)
+	}
+}
+
+// trunkOf returns the trunk of the call that a message belongs to, or else the trunk at the address of the peer: within
+// a call a trunk may use other addresses.
+func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
+	a.mu.Lock()
+	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {
+		id = d.trunk.ID
+	}
+	if id == uuid.Nil && m.CallID != "" {
+		id = a.outsiders.trunkOf(m.CallID)
+	}
+	a.mu.Unlock()
+	if id != uuid.Nil || a.cfg.TrunkAt == nil {
+		return id, id != uuid.Nil
+	}
+	return a.cfg.TrunkAt(m.Peer, m.Transport)
+}
+
+// answer sends a response of a transaction.
+func (a *UserAgent) answer(tx *sip.ServerTx, res *sip.Response) error {
+	at := time.Now()
+	if err := tx.Respond(res); err != nil {
+		return err
+	}
+	a.line.TraceSent(res, at)
+	return nil
+}

@@ -1,0 +1,188 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// book is a resolver that knows what is written in it.
+type book struct {
+	hosts map[string]string
+	srv   map[string][]*net.SRV
+}
+
+func (b book) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
+	if ip := net.ParseIP(b.hosts[host]); ip != nil {
+		return []net.IPAddr{{IP: net.ParseIP("2001:db8::1")}, {IP: ip}}, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+func (b book) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	if records := b.srv["_"+service+"._"+proto+"."+name]; records != nil {
+		return "", records, nil
+	}
+	return "", nil, errors.New("no such record")
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	l := &Transport{names: book{
+		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
+		srv: map[string][]*net.SRV{
+			"_sip._udp.trunk.test": {{Target: "b.test.", Port: 5080}, {Target: "gone.test.", Port: 5080}, {Target: "a.test.", Port: 5082}}, "_sips._tcp.trunk.test": {{Target: "b.test.", Port: 5081}},
+		},
+	}}
+	for _, one := range []struct{ hop, transport, want string }{
+		{"192.0.2.9:5070", UDP, "192.0.2.9:5070"}, {"192.0.2.9:0", TLS, "192.0.2.9:5061"}, {"a.test:5070", UDP, "192.0.2.1:5070"},
+		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "192.0.2.2:5081"}, {"a.test:5061", TLS, "192.0.2.1:5061"},
+		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
+	} {
+		got, err := l.address(Route{Hop: one.hop}, one.transport)
+		switch {
+		case got != one.want:
+			t.Errorf("got = %v, want %v", got, one.want)
+		case (err != nil) != (one.want == ""):
+			t.Errorf("an error was returned = %v, want %v", (err != nil), (one.want == ""))
+		case err != nil && !Refused(err):
+			t.Error("Refused = false for the error of a refused address, want true")
+		}
+	}
+}
+
+func TestAddress_TheNextPlaceFollows(t *testing.T) {
+	t.Parallel()
+	l := &Transport{names: book{
+		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
+		srv:   map[string][]*net.SRV{"_sip._tcp.trunk.test": {{Target: "b.test.", Port: 5080}, {Target: "gone.test.", Port: 5080}, {Target: "a.test.", Port: 5082}}},
+	}}
+	for _, one := range []struct {
+		hop  string
+		want []string
+	}{{"trunk.test:0", []string{"192.0.2.2:5080", "192.0.2.1:5082"}}, {"a.test:0", []string{"192.0.2.1:5060"}}, {"192.0.2.9:5070", []string{"192.0.2.9:5070"}}} {
+		to, got := Route{Hop: one.hop}, []string(nil)
+		for range 5 {
+			at, err := l.address(to, TCP)
+			if err != nil {
+				if !Refused(err) {
+					t.Errorf("%s: %v", one.hop, err)
+				}
+				break
+			}
+			got, to.Without = append(got, at), append(to.Without, at)
+		}
+		if !slices.Equal(got, one.want) {
+			t.Errorf("%s leads to %v, want %v", one.hop, got, one.want)
+		}
+	}
+}
+
+func TestFilter_Strangers(t *testing.T) {
+	t.Parallel()
+	l := &Transport{pending: map[string]int{}, cfg: Config{
+		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, Knows: func(id string) bool { return id == "ours" },
+	}}
+	over := l.wait("asked")
+	message := func(id string) []byte {
+		return []byte("OPTIONS sip:x SIP/2.0\r\nVia: y\r\nCall-ID: " + id + "\r\n\r\nCall-ID: ours\r\n")
+	}
+	for _, one := range []struct {
+		from, transport, id string
+		want                bool
+	}{
+		{"192.0.2.1", "UDP", "any", true}, {"192.0.2.2", "UDP", "any", false}, {"192.0.2.2", "UDP", "ours", true}, {"192.0.2.2", "UDP", "asked", true},
+		{"192.0.2.2", "TCP", "any", true}, {"::ffff:192.0.2.1", "UDP", "any", true},
+	} {
+		from := &net.UDPAddr{IP: net.ParseIP(one.from), Port: 5060}
+		got, err := l.filter(sip.TransportReadProps{Transport: one.transport, RemoteAddr: from}, message(one.id))
+		if err != nil {
+			t.Errorf("filter: %v", err)
+		} else if (len(got) > 0) != one.want {
+			t.Errorf("an address was found = %v, want %v; one.from = %s; one.transport = %s",
+				len(got) > 0, one.want, one.from, one.transport)
+		}
+	}
+	over()
+	if l.waits("asked") {
+		t.Error(`what was answered is still waited for: l.waits("asked") = true, want false`)
+	} else if len(l.pending) != 0 {
+		t.Errorf("what was answered is still waited for: l.pending = %v, want none", l.pending)
+	}
+}
+
+func FuzzCallID(f *testing.F) {
+	for _, seed := range []string{"A\r\nCall-ID: x\r\n\r\n", "A\ni:x\n", "A\r\n\r\nCall-ID: x", "\n\n\n", "A\nCALL-ID : a:b \n", ""} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		id := callID(data)
+		if strings.ContainsAny(id, "\r\n") {
+			t.Errorf("id = %q, want it without \"\\r\\n\"", id)
+		} else if !strings.Contains(string(data), id) {
+			t.Errorf("data = %q, want it to contain %q", string(data), id)
+		}
+	})
+}
+
+// faulty fails a few times before it does its work, and says in the end that it is closed.
+type faulty struct {
+	net.Listener
+	left int
+}
+
+// faultyPackets is one that datagrams come from.
+type faultyPackets struct {
+	net.PacketConn
+	faults faulty
+}
+
+func (f *faulty) fault() error {
+	f.left--
+	switch {
+	case f.left > 0:
+		return errors.New("no descriptors are left")
+	case f.left == 0:
+		return nil
+	}
+	return net.ErrClosed
+}
+
+func (f *faulty) Accept() (net.Conn, error) {
+	if err := f.fault(); err != nil {
+		return nil, err
+	}
+	near, _ := net.Pipe()
+	return near, nil
+}
+
+func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil, f.faults.fault() }
+
+// TestListeners_GoOnAfterFaults, and end when they are closed.
+func TestListeners_GoOnAfterFaults(t *testing.T) {
+	t.Parallel()
+	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
+	if conn, err := streams.Accept(); err != nil {
+		t.Errorf("accept: %v", err)
+	} else if conn == nil {
+		t.Error("accept: conn = nil, want a value")
+	}
+	if _, err := streams.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept when closed: %v", err)
+	}
+	datagrams := &steady{PacketConn: &faultyPackets{faults: faulty{left: 3}}, line: &Transport{}}
+	if n, _, err := datagrams.ReadFrom(nil); err != nil {
+		t.Errorf("read: ReadFrom: %v", err)
+	} else if n != 1 {
+		t.Errorf("read: n = %v, want 1", n)
+	}
+	if _, _, err := datagrams.ReadFrom(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read when closed: %v", err)
+	}
+}

@@ -1,0 +1,474 @@
+// Package signal is a SIP user agent. It sets up, keeps and ends legs, with the transactions and
+// transports of sipgo (package line). It handles dialogs and not calls: it uses no database and no
+// media, and does not read offers and answers. An Observer receives the events of a leg in order,
+// with their times.
+
+package sip
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/siptrace"
+)
+
+// Config configures an agent. It does not listen at an empty address. The transport of a trunk
+// needs its listener, because far ends send requests, too.
+type Config struct {
+	UDP, TCP, TLS string
+	// Advertised is the host in Via and Contact. If empty, the host of the first listener is used.
+	Advertised  string
+	Certificate *tls.Certificate
+	// UserAgent is the header User-Agent. If empty, it is not sent.
+	UserAgent string
+	// Admit reports whether an address may send requests outside of calls. If nil, no address may.
+	// From other addresses, only messages of existing calls are accepted.
+	Admit func(netip.Addr) bool
+	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be
+	// quick.
+	Stranger func(transport.Stranger)
+	// Arrive receives inbound calls. If nil, they are refused. It must not block.
+	Arrive func(*Arrival)
+	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Calls beyond
+	// are refused with 503.
+	ArrivalsPerSecond int
+	// MinSession is the shortest session timer that is accepted. If 0, it is 90 s (RFC 4028 section
+	// 5).
+	MinSession time.Duration
+	// Linger is how long late messages of an ended leg are handled. If 0, it is 40 s, which is more
+	// than 64*T1.
+	Linger time.Duration
+	Log    *slog.Logger
+	// Trace records the messages of trunks; nil: none are recorded. TrunkAt returns the trunk at an address, for the first
+	// message of an inbound call; nil: there is none.
+	Trace   *siptrace.Recorder
+	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
+	// Peer returns the trunk at an address, with its credentials, for the BYE to a call whose process died; nil: none.
+	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
+	// Names finds addresses; nil: the system's resolver.
+	Names transport.Names
+}
+
+// UserAgent is a user agent. It works until Close.
+type UserAgent struct {
+	cfg  Config
+	line *transport.Transport
+
+	mu   sync.Mutex
+	own  map[secured]*transport.Transport
+	legs map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
+	// strays are answers to INVITEs that this agent did not send.
+	strays   strays
+	live     int                // those that have not ended
+	idle     chan struct{}      // closed when draining and live is 0
+	peers    map[netip.Addr]int // addresses of the far ends of legs
+	draining bool
+	closed   bool
+	arrivals pace
+	// outsiders are requests outside of calls.
+	outsiders outsiders
+	running   sync.WaitGroup
+	stop      chan struct{}
+	life      context.Context // ends with stop, for what waits for a context
+	die       context.CancelFunc
+}
+
+// New opens the listeners and returns an agent.
+func New(cfg Config) (*UserAgent, error) {
+	if cfg.MinSession == 0 {
+		cfg.MinSession = 90 * time.Second
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = 40 * time.Second
+	}
+	if cfg.ArrivalsPerSecond == 0 {
+		cfg.ArrivalsPerSecond = 50
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	a := &UserAgent{
+		cfg: cfg, own: map[secured]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
+		peers: map[netip.Addr]int{}, arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
+	}
+	a.life, a.die = context.WithCancel(context.Background())
+	ready := make(chan struct{})
+	defer close(ready)
+	opened, err := transport.Open(transport.Config{
+		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
+		Admit: a.admits, Knows: a.knows, Stranger: cfg.Stranger,
+		Trace: a.trace, Tracing: cfg.Trace.On,
+		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
+		Response: a.responded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.line = opened
+	return a, nil
+}
+
+// Port returns the port at which a transport listens, or 0.
+func (a *UserAgent) Port(transport string) int { return a.line.Port(transport) }
+
+// ErrDraining is returned by Invite after Drain.
+var ErrDraining = errors.New("the agent is draining")
+
+// secured identifies a line over TLS by the trusted authorities, in PEM, and the name that the
+// certificate of the peer must have. If both are empty, the authorities of the system and the
+// address of the peer are used.
+type secured struct{ ca, name string }
+
+// mostSecured is the maximum number of TLS lines. Each server name needs its own line, and a far
+// end can choose names.
+const mostSecured = 256
+
+// lineTo returns the line for requests of a trunk to a hop.
+func (a *UserAgent) lineTo(t Trunk, to transport.Route) (*transport.Transport, error) {
+	if to.Transport != transport.TLS {
+		return a.line, nil
+	}
+	by := secured{name: to.Name()}
+	if t.Transport == transport.TLS {
+		by.ca = t.CA
+	}
+	if by == (secured{}) {
+		return a.line, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.closed:
+		return nil, errors.New("the agent is closed")
+	case a.own[by] != nil:
+		return a.own[by], nil
+	case len(a.own) == mostSecured:
+		return nil, fmt.Errorf("reach %s over TLS: there are %d other names already", by.name, mostSecured)
+	}
+	settings := transport.Config{
+		Advertised: a.line.Host(), Ports: a.line.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
+		Trace: a.trace, Tracing: a.cfg.Trace.On,
+	}
+	var err error
+	if by.ca != "" {
+		if settings.Roots, err = t.roots(); err != nil {
+			return nil, err
+		}
+	}
+	own, err := transport.Open(settings)
+	if err != nil {
+		return nil, err
+	}
+	a.own[by] = own
+	return own, nil
+}
+
+// Drain refuses new calls, and answers OPTIONS and INVITE with 503. It returns when the last leg
+// has ended, or when ctx ends.
+func (a *UserAgent) Drain(ctx context.Context) error {
+	a.mu.Lock()
+	if !a.draining {
+		a.draining = true
+		if a.live == 0 {
+			close(a.idle)
+		}
+	}
+	a.mu.Unlock()
+	select {
+	case <-a.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Live returns the number of legs that have not ended.
+func (a *UserAgent) Live() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.live
+}
+
+// Close stops immediately. Live legs continue at the far end: Reap ends them from their states.
+func (a *UserAgent) Close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.closed = true
+	close(a.stop)
+	a.die()
+	lines := []*transport.Transport{a.line}
+	for _, own := range a.own {
+		lines = append(lines, own)
+	}
+	a.mu.Unlock()
+	for _, one := range lines {
+		one.Close()
+	}
+	a.running.Wait()
+}
+
+// enter registers a leg. It returns an error if the agent accepts no more legs.
+func (a *UserAgent) enter(d *Dialog) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("the agent is closed")
+	}
+	if a.draining && !d.orphan {
+		return ErrDraining
+	}
+	tags := a.legs[d.id]
+	if tags == nil {
+		tags = map[string]*Dialog{}
+		a.legs[d.id] = tags
+	}
+	tags[d.tag] = d
+	if !d.orphan {
+		a.live++
+	}
+	return nil
+}
+
+// spawn runs work in a goroutine that Close waits for. After Close it runs nothing.
+func (a *UserAgent) spawn(work func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.running.Go(work)
+	}
+}
+
+// ended counts a leg that has ended.
+func (a *UserAgent) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.live--; a.live == 0 && a.draining {
+		close(a.idle)
+	}
+}
+
+// forget removes a leg.
+func (a *UserAgent) forget(d *Dialog) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if tags := a.legs[d.id]; tags[d.tag] == d {
+		if delete(tags, d.tag); len(tags) == 0 {
+			delete(a.legs, d.id)
+		}
+		for _, addr := range d.met {
+			if a.peers[addr]--; a.peers[addr] == 0 {
+				delete(a.peers, addr)
+			}
+		}
+	}
+}
+
+func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.legs[*id][tag]
+}
+
+// admits reports whether an address may send requests outside of calls: the configuration permits
+// it, or it takes part in a call and can send its requests over a new connection.
+func (a *UserAgent) admits(addr netip.Addr) bool {
+	a.mu.Lock()
+	inCall := a.peers[addr] > 0
+	a.mu.Unlock()
+	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
+}
+
+// meet adds the address of a far end or of a proxy to the addresses of the leg. It ignores text
+// that is not an IP address with a port.
+func (d *Dialog) meet(hostPort string) {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return
+	}
+	addr = addr.Unmap()
+	d.agent.mu.Lock()
+	defer d.agent.mu.Unlock()
+	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.met, addr) {
+		d.met = append(d.met, addr)
+		d.agent.peers[addr]++
+	}
+}
+
+func (a *UserAgent) knows(callID string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.legs[sip.CallIDHeader(callID)]) > 0
+}
+
+// Probe sends OPTIONS to a trunk. Any response except 503 is a success.
+func (a *UserAgent) Probe(ctx context.Context, t Trunk) error {
+	_, err := a.Options(ctx, t)
+	return err
+}
+
+// Reply is the final response to a request outside of calls.
+type Reply struct {
+	Status int
+	Reason string
+	// Challenged: the trunk asked for credentials, and received them if it has a username.
+	Challenged bool
+}
+
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. The error is not nil if there
+// was no response, or if it was 503.
+func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
+	reply, err := a.ask(ctx, t, sip.OPTIONS)
+	if err != nil {
+		return Reply{}, fmt.Errorf("probe trunk %s: %w", t.Name, err)
+	}
+	if reply.Status == sip.StatusServiceUnavailable {
+		return reply, fmt.Errorf("probe trunk %s: %d %s", t.Name, reply.Status, reply.Reason)
+	}
+	return reply, nil
+}
+
+// Bindings sends a REGISTER without Contact, which reads the registrations and changes nothing (RFC
+// 3261 section 10.2.3).
+func (a *UserAgent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
+	reply, err := a.ask(ctx, t, sip.REGISTER)
+	if err != nil {
+		return Reply{}, fmt.Errorf("ask trunk %s for registrations: %w", t.Name, err)
+	}
+	return reply, nil
+}
+
+func (a *UserAgent) ask(ctx context.Context, t Trunk, method sip.RequestMethod) (Reply, error) {
+	req, by, to, err := a.outside(t, method, t.uri(""))
+	if err != nil {
+		return Reply{}, err
+	}
+	first := req.CSeq().SeqNo
+	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
+	if err != nil {
+		return Reply{}, err
+	}
+	asks := res.StatusCode == sip.StatusUnauthorized || res.StatusCode == sip.StatusProxyAuthRequired
+	// A request with credentials has a higher CSeq than the first one.
+	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
+}
+
+// Address returns the address, host:port, at which trunks reach this agent by a transport. It is
+// empty if the agent does not listen there.
+func (a *UserAgent) Address(transport string) string {
+	if a.line.Port(transport) == 0 {
+		return ""
+	}
+	return hostPort(a.line.Host(), a.line.Port(transport))
+}
+
+// Advertised returns the host at which peers reach this agent.
+func (a *UserAgent) Advertised() string { return a.line.Host() }
+
+// Register registers our contact at a trunk. If expires is 0, it removes the registration. granted
+// is the lifetime that the trunk accepted.
+func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
+	req, by, to, err := a.outside(t, sip.REGISTER, t.uri(""))
+	if err != nil {
+		return 0, err
+	}
+	contact := sip.ContactHeader{Address: by.Contact(t.Username, to.Transport)}
+	req.AppendHeader(&contact)
+	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // hours
+	req.AppendHeader(&seconds)
+	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
+	if err != nil {
+		return 0, fmt.Errorf("register at trunk %s: %w", t.Name, err)
+	}
+	if !res.IsSuccess() {
+		return 0, fmt.Errorf("register at trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
+	}
+	return grantedFor(res, contact, expires), nil
+}
+
+// outside returns a request outside of dialogs.
+func (a *UserAgent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *transport.Transport, transport.Route, error) {
+	if err := t.Check(); err != nil {
+		return nil, nil, transport.Route{}, err
+	}
+	to, routes := t.way()
+	by, err := a.lineTo(t, to)
+	if err != nil {
+		return nil, nil, transport.Route{}, err
+	}
+	us := leg{
+		callID: sip.CallIDHeader(transport.Token()), local: sip.FromHeader{Address: t.identity(t.Username)}, remote: sip.FromHeader{Address: t.identity(t.Username)},
+		target: uri, routes: routes, cseq: 1, contact: by.Contact("", to.Transport),
+	}
+	us.local.Params.Add("tag", transport.Token())
+	if a.cfg.Trace.On() {
+		a.mu.Lock()
+		a.outsiders.add(string(us.callID), t.ID)
+		a.mu.Unlock()
+	}
+	req := us.request(method)
+	if method == sip.REGISTER {
+		req.RemoveHeader("Contact")
+	}
+	a.sign(req)
+	return req, by, to, nil
+}
+
+// sign adds the header User-Agent.
+func (a *UserAgent) sign(req *sip.Request) {
+	if a.cfg.UserAgent != "" {
+		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))
+	}
+}
+
+// values returns the values of a header as they were received.
+func values(msg sip.Message, name string) (all []string) {
+	for _, header := range msg.GetHeaders(name) {
+		all = append(all, header.Value())
+	}
+	return all
+}
+
+// grantedFor returns the lifetime of our contact: the one of the contact in the response, or else
+// that of the header Expires, or else the requested one.
+func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
+	seconds := func(text string) (time.Duration, bool) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+		return time.Duration(n) * time.Second, err == nil //nolint:gosec // 31 bits
+	}
+	for _, header := range res.GetHeaders("Contact") {
+		contact, is := header.(*sip.ContactHeader)
+		if !is || contact.Address.Host != ours.Address.Host || contact.Address.Port != ours.Address.Port {
+			continue
+		}
+		if granted, ok := seconds(contact.Params.GetOr("expires", "")); ok {
+			return granted
+		}
+	}
+	if header := res.GetHeader("Expires"); header != nil {
+		if granted, ok := seconds(header.Value()); ok {
+			return granted
+		}
+	}
+	return asked
+}

@@ -1,0 +1,53 @@
+package sipcarrier
+
+import (
+	"log/slog"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// newAttempt returns the record of an attempt that begins now.
+func newAttempt(over trunks.Trunk, sipCallID string) store.TrunkAttempt {
+	return store.TrunkAttempt{ID: uuid.Must(uuid.NewV7()), Trunk: over.Name, SIPCallID: sipCallID}
+}
+
+// answerTo returns the final answer to the INVITE of a leg that ended.
+func answerTo(e sip.End) store.Answer {
+	answer := store.Answer{Status: e.Status, Reason: e.Reason}
+	if e.Err != nil {
+		answer.Error = e.Err.Error()
+	}
+	return answer
+}
+
+func refusalOf(e sip.End) store.Refusal {
+	return store.Refusal{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Answer: answerTo(e)}
+}
+
+// logEnd logs how the attempt ended, with the words by which the trunk's operator finds it.
+func (l *leg) logEnd(e sip.End) {
+	direction := "outbound"
+	if l.record.Inbound {
+		direction = "inbound"
+	}
+	log := slog.With("call_id", l.callID, "sip_call_id", l.record.Attempt.SIPCallID, "trunk", l.trunk.Name,
+		"direction", direction, "from", masked(l.record.From), "to", masked(l.record.To))
+	if e.Err != nil {
+		log = log.With("error", e.Err)
+	}
+	log.Info("SIP attempt ended", "sip_status", e.Status, "sip_reason", e.Reason, "cause", string(e.Cause),
+		"by_us", e.ByUs)
+}
+
+// masked hides the middle of a number; a withheld number is empty.
+func masked(number string) string {
+	if number == "" {
+		return ""
+	}
+	return phone.Number(number).Masked()
+}

@@ -1,0 +1,287 @@
+package sipcarrier_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
+	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+)
+
+// directory is a resolver that knows the names of a test.
+type directory map[string]string
+
+func (d directory) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
+	if address := net.ParseIP(d[host]); address != nil {
+		return []net.IPAddr{{IP: address}}, nil
+	}
+	return nil, fmt.Errorf("lookup %s: no such host", host)
+}
+
+func (d directory) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	target := d["_"+service+"._"+proto+"."+name]
+	if target == "" {
+		return "", nil, errors.New("no such record")
+	}
+	return "", []*net.SRV{{Target: target, Port: 5090}}, nil
+}
+
+func certificate(t *testing.T, host string) (pair tls.Certificate, pem string) {
+	t.Helper()
+	key, cert, err := peertest.Certificate(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err = tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair, string(cert)
+}
+
+// silentPort is a UDP port at which nothing answers.
+func silentPort(t *testing.T) uint16 {
+	t.Helper()
+	silent, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	return silent.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	const ours = "127.0.0.1"
+	pair, authority := certificate(t, ours)
+	_, stranger := certificate(t, ours)
+	names := directory{
+		"a.test": ours, "six.test": "2001:db8::1", "_sip._udp.srv.test": "six.test.", "other.test": ours,
+	}
+	agent, err := sip.New(sip.Config{
+		UDP: loopback, TLS: loopback, Certificate: &pair, Admit: func(netip.Addr) bool { return true }, Names: names,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
+	open := siptest.New(t, transport.Config{UDP: loopback, TLS: loopback, Certificate: &pair})
+	asking := siptest.New(t, transport.Config{UDP: loopback})
+	asking.Challenge(401, "account", "secret")
+	registrar := siptest.New(t, transport.Config{UDP: loopback})
+	registrar.Challenge(407, "account", "secret")
+	registrar.Outside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
+		if req.Method == sipmsg.OPTIONS {
+			_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 200, "OK", nil))
+			return true
+		}
+		if req.GetHeader("Contact") != nil {
+			t.Error("the check changes our registration: REGISTER has a Contact")
+		}
+		return false
+	})
+	leaving := siptest.New(t, transport.Config{UDP: loopback})
+	leaving.Outside(func(req *sipmsg.Request, tx *sipmsg.ServerTx) bool {
+		_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 503, "Maintenance", nil))
+		return true
+	})
+	udp := func(x *siptest.Exchange) func(*trunkspkg.Trunk) {
+		return func(t *trunkspkg.Trunk) { t.Host, t.Port = ours, uint16(x.Port(transport.UDP)) }
+	}
+	account := func(password string) func(*trunkspkg.Trunk) {
+		return func(t *trunkspkg.Trunk) { t.Username, t.Password = "account", password }
+	}
+	secure := func(host, authorities string) func(*trunkspkg.Trunk) {
+		return func(t *trunkspkg.Trunk) {
+			t.Host, t.Port, t.Transport, t.CACertificates = host, uint16(open.Port(transport.TLS)), trunkspkg.TLS, authorities
+		}
+	}
+	tests := []struct {
+		name   string
+		change []func(*trunkspkg.Trunk)
+		// want has the results of the steps, and seen and remedy what the last one that was tried says.
+		want, seen, remedy string
+	}{
+		{
+			name: "no credentials needed", change: []func(*trunkspkg.Trunk){udp(open)},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
+			seen: "no username is set",
+		},
+		{
+			name: "credentials never asked for", change: []func(*trunkspkg.Trunk){udp(open), account("secret")},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
+			seen: "tested by the first call",
+		},
+		{
+			name: "right password", change: []func(*trunkspkg.Trunk){udp(asking), account("secret")},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest ok",
+			seen: "credentials accepted: 200 OK to OPTIONS",
+		},
+		{
+			name: "wrong password", change: []func(*trunkspkg.Trunk){udp(asking), account("wrong")},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
+			seen: "401", remedy: "username and password",
+		},
+		{
+			name: "no account at a trunk that asks for one", change: []func(*trunkspkg.Trunk){udp(asking)},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
+			seen: "no username", remedy: "Set username",
+		},
+		{
+			name: "asked at REGISTER only", change: []func(*trunkspkg.Trunk){udp(registrar), account("secret")},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest ok",
+			seen: "200 OK to REGISTER",
+		},
+		{
+			name: "wrong password at REGISTER", change: []func(*trunkspkg.Trunk){udp(registrar), account("wrong")},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
+			seen: "407", remedy: "username and password",
+		},
+		{
+			name: "password under a lost key", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) {
+				t.Username, t.Sealed = "account", []byte("sealed")
+			}},
+			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
+			seen: "cannot be opened", remedy: "SEALING_KEYS",
+		},
+		{
+			name: "out of service", change: []func(*trunkspkg.Trunk){udp(leaving)},
+			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
+			seen:   "503 Maintenance",
+			remedy: "Ask the provider",
+		},
+		{
+			name: "silent", change: []func(*trunkspkg.Trunk){func(one *trunkspkg.Trunk) { one.Host, one.Port = ours, silentPort(t) }},
+			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
+			seen:   "deadline",
+			remedy: "The trunk must accept requests from " + agent.Address(transport.UDP),
+		},
+		{
+			name: "a name", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) { t.Host = "a.test" }},
+			want: "dns ok, transport ok, tls skipped, options ok, digest skipped",
+			seen: "no username is set",
+		},
+		{
+			name: "no such name", change: []func(*trunkspkg.Trunk){func(t *trunkspkg.Trunk) { t.Host = "none.test" }},
+			want:   "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
+			seen:   "no such host",
+			remedy: "Correct host",
+		},
+		{
+			name: "IPv6 only, by SRV", change: []func(*trunkspkg.Trunk){func(t *trunkspkg.Trunk) { t.Host = "srv.test" }},
+			want: "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
+			seen: "SRV six.test:5090, six.test 2001:db8::1: no IPv4 address", remedy: "IPv4",
+		},
+		{
+			name: "we do not listen", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) { t.Transport = trunkspkg.TCP }},
+			want:   "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
+			seen:   "does not listen over TCP",
+			remedy: "SIP_TCP_ADDR",
+		},
+		{
+			name: "nothing listens there", change: []func(*trunkspkg.Trunk){secure(ours, authority), func(one *trunkspkg.Trunk) {
+				one.Port = silentPort(t)
+			}},
+			want: "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
+			seen: "refused", remedy: "firewall",
+		},
+		{
+			name: "TLS", change: []func(*trunkspkg.Trunk){secure(ours, authority)},
+			want: "dns skipped, transport ok, tls ok, options ok, digest skipped",
+			seen: "no username is set",
+		},
+		{
+			name: "TLS, another authority", change: []func(*trunkspkg.Trunk){secure(ours, stranger)},
+			want: "dns skipped, transport ok, tls failed, options skipped, digest skipped",
+			seen: "valid until", remedy: "ca_certificates",
+		},
+		{
+			name: "TLS, another name", change: []func(*trunkspkg.Trunk){secure("other.test", authority)},
+			want: "dns ok, transport ok, tls failed, options skipped, digest skipped",
+			seen: "wanted to match other.test", remedy: "Set host",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			one := trunkspkg.New(uuid.New())
+			one.Name = "main"
+			for _, change := range tt.change {
+				change(&one)
+			}
+			ctx := t.Context()
+			if tt.seen == "deadline" {
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+				ctx = short
+			}
+			var got []string
+			var last trunkspkg.CheckStep
+			for _, step := range carrier.Check(ctx, one) {
+				got = append(got, step.Name+" "+string(step.Result))
+				if !strings.HasPrefix(step.Seen, "not tried") {
+					last = step
+				}
+			}
+			if got := strings.Join(got, ", "); got != tt.want {
+				t.Errorf("results = %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(last.Seen, tt.seen) {
+				t.Errorf("the last step that was tried saw %q, want it to contain %q", last.Seen, tt.seen)
+			}
+			if !strings.Contains(last.Remedy, tt.remedy) {
+				t.Errorf("remedy = %q, want it to contain %q", last.Remedy, tt.remedy)
+			}
+		})
+	}
+}
+
+// The check accepts the addresses that calls use: those of the family of SIP_ADVERTISED_ADDR.
+func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
+	t.Parallel()
+	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
+	tests := []struct {
+		name, advertised, host, want, remedy string
+	}{
+		{name: "IPv4 at IPv4", advertised: "192.0.2.10", host: "four.test", want: "dns ok"},
+		{name: "IPv6 at IPv4", advertised: "192.0.2.10", host: "six.test", want: "dns failed", remedy: "an IPv4 address"},
+		{name: "IPv6 at IPv6", advertised: "2001:db8::10", host: "six.test", want: "dns ok"},
+		{name: "IPv4 at IPv6", advertised: "2001:db8::10", host: "four.test", want: "dns failed", remedy: "an IPv6 address"},
+		{name: "IPv4 at a name", advertised: "sip.example.com", host: "four.test", want: "dns ok"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			agent, err := sip.New(sip.Config{UDP: loopback, Advertised: tt.advertised, Names: names})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(agent.Close)
+			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
+			one := trunkspkg.New(uuid.New())
+			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunkspkg.TCP // no listener: nothing is sent
+			step := carrier.Check(t.Context(), one)[0]
+			if got := step.Name + " " + string(step.Result); got != tt.want {
+				t.Errorf("first step = %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(step.Remedy, tt.remedy) {
+				t.Errorf("remedy = %q, want it to contain %q", step.Remedy, tt.remedy)
+			}
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package sipcarrier
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+)
+
+// Answers reports whether a trunk has answered OPTIONS, so that calls are offered to it.
+func (c *Carrier) Answers(id uuid.UUID) bool {
+	o := c.tended.care(id)
+	return o != nil && o.upkeep.Answered()
+}
+
+// Accept notes that a trunk took a call.
+func (c *Carrier) Accept(id uuid.UUID) { c.tended.care(id).heard(nil) }
+
+// HalfOpen makes the circuit of a trunk half-open.
+func (c *Carrier) HalfOpen(id uuid.UUID) {
+	o := c.tended.care(id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.circuit.Failed(time.Now().Add(-time.Hour), true)
+	o.circuit.Try(time.Now())
+}
+
+// Circuit returns the state of a trunk's circuit, and whether a call tests it.
+func (c *Carrier) Circuit(id uuid.UUID) (state circuitbreaker.State, probing bool) {
+	o := c.tended.care(id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.circuit.State(), o.circuit.Probing()
+}

@@ -1,0 +1,474 @@
+package sipcarrier_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+)
+
+// hears counts the INVITEs of calls to a number at a far end that plays a script.
+func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
+	t.Helper()
+	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
+	x.On("", func(c *siptest.Call) { n.Add(1); script(c) })
+	return x.Port(transport.UDP), func() int { return int(n.Load()) }
+}
+
+// TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft: by a refusal that is its own, before anything rang, and in time.
+func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
+	t.Parallel()
+	says := func(codes ...int) func(*siptest.Call) {
+		return func(c *siptest.Call) {
+			for _, code := range codes {
+				c.Respond(code, "")
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		script func(*siptest.Call)
+		// named: the next trunk may be asked; taken: the trunk has the call.
+		named, taken bool
+	}{
+		{"503", says(503), true, false},
+		{"503 behind a 100", says(100, 503), true, false},
+		{"403 behind a 100", says(100, 403), true, false},
+		{"502", says(502), true, false},
+		{"404", says(404), false, false},
+		{"404 behind a 100", says(100, 404), false, true},
+		{"486 behind a 100", says(100, 486), false, true},
+		{"603", says(603), false, false},
+		{"503 behind ringing", says(180, 503), false, true},
+		{"503 behind progress", says(183, 503), false, true},
+		{"a 100 and nothing else", says(100), false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			port, refused := hears(t, tt.script)
+			spare, taken := hears(t, says(180))
+			var one, two trunkspkg.Trunk
+			p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+				one, two = good, good
+				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
+				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
+				return several{two, one}
+			})
+			p.awaitAnswers(t, one, two)
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199"}
+			_, err := p.Originate(t.Context(), o)
+			var no *carrier.Refused
+			if tt.taken != (err == nil) || errors.As(err, &no) && (no.RefusedBy == one.TrunkID.String()) != tt.named {
+				t.Fatalf("originate: %v, %+v", err, no)
+			}
+			if !tt.named {
+				return
+			}
+			o.CallID, o.ExcludeTrunks = uuid.Must(uuid.NewV7()), []string{no.RefusedBy}
+			switch _, err := p.Originate(t.Context(), o); {
+			case err != nil:
+				t.Errorf("Originate: %v", err)
+			case refused() != 1:
+				t.Errorf("refused() = %v, want 1", refused())
+			case taken() != 1:
+				t.Errorf("taken() = %v, want 1", taken())
+			}
+			o.CallID, o.ExcludeTrunks = uuid.Must(uuid.NewV7()), []string{no.RefusedBy, two.TrunkID.String()}
+			if _, err := p.Originate(t.Context(), o); !refusedBy(true)(err) {
+				t.Errorf("no trunk is left: %v", err)
+			}
+		})
+	}
+}
+
+// TestOriginate_ATrunkThatAnswersLate has a trunk that sends more than a 100 only after Originate has begun to wait.
+// Only a refusal of our account is then still a refusal: no phone rang.
+func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		answer int // 0: the trunk sends nothing more
+		spare  bool
+		// refused: the operator must repair something; otherwise the trunk has the call.
+		refused bool
+	}{
+		{name: "401", answer: 401, refused: true},
+		{name: "407", answer: 407, refused: true},
+		{name: "403 from a trunk that has not taken a call", answer: 403, refused: true},
+		{name: "401 where another trunk is left", answer: 401, spare: true, refused: true},
+		{name: "503 where another trunk is left", answer: 503, spare: true},
+		{name: "486", answer: 486},
+		{name: "180", answer: 180},
+		{name: "nothing until the process stops"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			waiting, stop := make(chan struct{}), make(chan struct{})
+			port, dials := hears(t, func(c *siptest.Call) {
+				c.Respond(100, "")
+				<-waiting
+				if tt.answer == 0 {
+					close(stop)
+					return
+				}
+				c.Respond(tt.answer, "")
+			})
+			var one trunkspkg.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+				one = good
+				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
+				if good.Priority = 2; tt.spare {
+					return several{one, good}
+				}
+				return several{one}
+			})
+			p.awaitAnswers(t, one)
+			waits := 0
+			_, err := p.Originate(t.Context(), carrier.Originate{
+				CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+				Waiting: func() <-chan struct{} {
+					waits++
+					close(waiting)
+					return stop
+				},
+			})
+			by := ""
+			if tt.spare {
+				by = one.TrunkID.String()
+			}
+			wantAccountRefused(t, err, tt.refused, by)
+			if waits != 1 {
+				t.Errorf("calls of Waiting = %d, want 1", waits)
+			}
+			if got := dials(); got != 1 {
+				t.Errorf("INVITEs = %d, want 1", got)
+			}
+		})
+	}
+}
+
+// A trunk has answered with nothing but 100 when the server of the database changes. Refresh ends the wait of
+// Originate. The trunk has the call, but has not proved that it works: its half-open circuit stays half-open, and the
+// next call tests it.
+func TestOriginate_RefreshEndsTheWait(t *testing.T) {
+	t.Parallel()
+	waiting := make(chan struct{})
+	port, _ := hears(t, func(c *siptest.Call) { c.Respond(100, "") })
+	var one trunkspkg.Trunk
+	p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+		one = good
+		one.TrunkID, one.Port = uuid.New(), uint16(port)
+		return several{one}
+	})
+	p.awaitAnswers(t, one)
+	p.HalfOpen(one.TrunkID)
+	go func() {
+		<-waiting
+		p.Refresh()
+	}()
+	_, err := p.Originate(t.Context(), carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+		Waiting: func() <-chan struct{} {
+			close(waiting)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatalf("Originate = %v, want nil", err)
+	}
+	state, probing := p.Circuit(one.TrunkID)
+	if state != circuitbreaker.HalfOpen {
+		t.Errorf("circuit = %q, want %q", state, circuitbreaker.HalfOpen)
+	}
+	if probing {
+		t.Error("probing = true, want false: the next call tests the circuit")
+	}
+}
+
+// A RING_LIMIT shorter than the time that a trunk has for its first response does not make a silent trunk look like a
+// phone that was not answered.
+func TestOriginate_ShortRingLimit(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		script func(*siptest.Call)
+		want   callstate.Cause
+	}{
+		{name: "no response", script: (*siptest.Call).Ignore, want: callstate.RecoveryOnTimerExpire},
+		{
+			name:   "only 100",
+			script: func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() },
+			want:   callstate.NoAnswer,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			x.ringLimit = 4 * time.Second
+			x.far.On("31", tt.script)
+			p := x.begin(loopback)
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550231"}
+			_, err := p.Originate(t.Context(), o)
+			if silent := tt.want == callstate.RecoveryOnTimerExpire; silent != (err != nil) {
+				t.Errorf("Originate = %v, want an error: %v", err, silent)
+			}
+			if got := news(t, p, o.CallID, carrier.Ended).Cause; got != tt.want {
+				t.Errorf("cause = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A trunk that has taken no call answers 403 to one number until the number is not released any more. The refusal then
+// suspects our account, also if the trunk sent a 100 before. A trunk that has taken a call refuses the number.
+func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
+	t.Parallel()
+	forbid := func(before ...int) func(*siptest.Call) {
+		return func(c *siptest.Call) {
+			for _, status := range append(before, 403) {
+				c.Respond(status, "")
+			}
+		}
+	}
+	tests := []struct {
+		name     string
+		script   func(*siptest.Call)
+		accepted bool
+		want     bool
+	}{
+		{name: "403", script: forbid(), want: true},
+		{name: "403 after 100", script: forbid(100), want: true},
+		{name: "403 from a trunk that took a call", script: forbid(), accepted: true, want: false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			port, _ := hears(t, tt.script)
+			var one trunkspkg.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+				one = good
+				one.TrunkID, one.Port = uuid.New(), uint16(port)
+				return several{one}
+			})
+			p.awaitAnswers(t, one)
+			if tt.accepted {
+				p.Accept(one.TrunkID)
+			}
+			refused := &carrier.Refused{OperatorFault: true}
+			for refused.OperatorFault {
+				_, err := p.Originate(t.Context(), carrier.Originate{
+					CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199",
+				})
+				if !errors.As(err, &refused) {
+					t.Fatalf("Originate = %v, want a refusal", err)
+				}
+			}
+			if got := refused.AccountSuspected; got != tt.want {
+				t.Errorf("AccountSuspected = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// wantAccountRefused checks whether an originate returned that a trunk refused our account, and whether another trunk
+// may be tried.
+func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
+	t.Helper()
+	if !refused {
+		if err != nil {
+			t.Errorf("Originate = %v, want nil", err)
+		}
+		return
+	}
+	var got *carrier.Refused
+	if !errors.As(err, &got) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if !got.OperatorFault {
+		t.Error("OperatorFault = false, want true")
+	}
+	if got.RefusedBy != by {
+		t.Errorf("By = %q, want %q", got.RefusedBy, by)
+	}
+}
+
+// The trunks are probed in parallel: in series, the five silent trunks would use all the time that
+// a probe may take.
+func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
+	t.Parallel()
+	deaf, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deaf.Close() })
+	x := newExchange(t)
+	known := &changing{}
+	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+		for range 5 {
+			dead := good
+			dead.TrunkID, dead.Port = uuid.New(), uint16(deaf.LocalAddr().(*net.UDPAddr).Port)
+			known.now = append(known.now, dead)
+		}
+		known.now = append(known.now, good)
+		return known
+	})
+	if err := p.Ready(t.Context()); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	known.set(known.now[:5]...)
+	if err := p.Ready(t.Context()); err == nil {
+		t.Error("ready, and no trunk answers")
+	}
+}
+
+// TestOriginate_ProcessesShareATrunksPace has a trunk with two calls per second and two processes.
+// Each process has one of them, and sends its next call over another trunk.
+func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	says := func(c *siptest.Call) { c.Respond(180, "") }
+	slow, _ := hears(t, says)
+	fast, spared := hears(t, says)
+	x.begin(loopback)
+	var one, two trunkspkg.Trunk
+	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+		one, two = good, good
+		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
+		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
+		return several{one, two}
+	})
+	p.awaitAnswers(t, one, two)
+	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may take two calls in this time
+	defer pace.Stop()
+	for begun := time.Now(); spared() == 0; <-pace.C {
+		if time.Since(begun) > testkit.Timeout {
+			t.Fatal("calls to the second trunk = 0, want at least 1: one process used the whole pace of the first trunk")
+		}
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111"}
+				if _, err := p.Originate(t.Context(), o); err != nil {
+					t.Errorf("originate: %v", err)
+				}
+			})
+		}
+		both.Wait()
+	}
+}
+
+// several are trunks of a process, in order.
+type several []trunkspkg.Trunk
+
+func (s several) Active(context.Context) ([]trunkspkg.Trunk, error) { return s, nil }
+
+func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	made := func(name string, port int, transport trunkspkg.Transport, channels int32) trunkspkg.Trunk {
+		one := trunkspkg.New(uuid.New())
+		one.Name, one.Host, one.Port, one.Transport, one.SessionSeconds, one.Channels = name, "127.0.0.1", uint16(port), transport, 0, channels
+		return one
+	}
+	quiet, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = quiet.Close() })
+	silent := quiet.LocalAddr().(*net.UDPAddr).Port
+	for _, tt := range []struct {
+		name  string
+		order func(good trunkspkg.Trunk) several
+		to    string
+		check func(error) bool
+		dials int
+	}{
+		{"the first has never answered OPTIONS", func(good trunkspkg.Trunk) several {
+			return several{made("silent", silent, trunkspkg.UDP, 10), good}
+		}, "12", func(err error) bool { return err == nil }, 1},
+		{"the first refuses", func(good trunkspkg.Trunk) several {
+			again := good
+			again.TrunkID = uuid.New()
+			return several{good, again}
+		}, "13", refusedBy(false), 0},
+		{"nobody listens anywhere", func(trunkspkg.Trunk) several { return several{made("dead", 1, trunkspkg.TCP, 10)} }, "01", refusedBy(true), 0},
+		{"each has sent its calls of this second", func(good trunkspkg.Trunk) several {
+			good.CallsPerSecond = 0
+			again := good
+			again.TrunkID = uuid.New()
+			return several{good, again}
+		}, "12", func(err error) bool { return err == nil }, 1},
+		{"the only one is full", func(good trunkspkg.Trunk) several { good.Channels = 0; return several{good} }, "01", refusedBy(true), 0},
+		{"there is none", func(trunkspkg.Trunk) several { return nil }, "01", refusedBy(true), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			var good []trunkspkg.Trunk
+			p := x.beginOver(loopback, func(one trunkspkg.Trunk) trunks {
+				all := tt.order(one)
+				good = slices.DeleteFunc(slices.Clone(all), func(t trunkspkg.Trunk) bool { return t.Port != one.Port })
+				return all
+			})
+			p.awaitAnswers(t, good...)
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+1415555010" + tt.to}
+			if _, err := p.Originate(t.Context(), o); !tt.check(err) {
+				t.Errorf("originate: %v", err)
+			}
+			if got := x.dials(o.CallID); got != tt.dials {
+				t.Errorf("%d dials, want %d", got, tt.dials)
+			}
+			if _, err := p.Find(t.Context(), o.CallID); tt.dials == 0 && !errors.Is(err, carrier.ErrUnknownCall) {
+				t.Errorf("find: %v, want ErrUnknownCall", err)
+			}
+		})
+	}
+}
+
+// A trunk that stopped listening after it had answered OPTIONS: nothing was sent to it, so the call goes over the next.
+func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	first := siptest.New(t, transport.Config{TCP: loopback})
+	gone := trunkspkg.New(uuid.New())
+	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunkspkg.TCP
+	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks { return several{gone, good} })
+	p.awaitAnswers(t, gone, p.over)
+	first.Line().Close()
+	testkit.Until(t, "the connection to the first trunk is closed", func() bool {
+		return p.agent.Probe(t.Context(), sip.Trunk{
+			Name: "gone", Host: gone.Host, Port: int(gone.Port), Transport: transport.TCP, CallerID: sip.InFrom,
+		}) != nil
+	})
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550112"}
+	if _, err := p.Originate(t.Context(), o); err != nil {
+		t.Errorf("Originate = %v, want nil", err)
+	}
+	if got := x.dials(o.CallID); got != 1 {
+		t.Errorf("dials = %d, want 1", got)
+	}
+}
+
+func refusedBy(unsent bool) func(error) bool {
+	return func(err error) bool {
+		var refused *carrier.Refused
+		return errors.As(err, &refused) && refused.NotSent == unsent && refused.Cause != ""
+	}
+}

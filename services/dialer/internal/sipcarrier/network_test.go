@@ -1,0 +1,405 @@
+package sipcarrier_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/carrier/carriertest"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
+	"ringfence.dev/services/dialer/internal/store"
+	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const (
+	loopback = "127.0.0.1:0"
+	audio    = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n"
+	lease    = 2 * time.Second
+)
+
+// talks are conversations in which the person says one thing.
+type talks struct{}
+
+func (talks) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+	return talk{}, nil
+}
+
+type talk struct{}
+
+func (talk) Offer() []byte                  { return []byte(audio) }
+func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
+func (talk) Agreed([]byte)                  {}
+func (talk) Ready(context.Context) error    { return nil }
+func (talk) Accept([]byte) ([]byte, error)  { return []byte(audio), nil }
+func (talk) Begin(sipcarrier.Told)          {}
+
+func (talk) Answer(answer []byte, _ sipcarrier.Told) error {
+	if string(answer) != audio {
+		return errors.New("an answer of another shape")
+	}
+	return nil
+}
+
+func (talk) End() sipcarrier.Result {
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
+}
+
+// exchange is one trunk with a process of ours, which can die and be followed by another at its address.
+type exchange struct {
+	t     testing.TB
+	far   *siptest.Exchange
+	first *pgxpool.Pool
+	udp   string
+	mu    sync.Mutex
+	rang  map[string]map[string]bool // branches by Call-ID: what is sent again rings no second time
+	alive *process
+	talks sipcarrier.Talks
+	away  atomic.Bool // the database, for our processes
+	// serves is the configuration of that name.
+	serves func(ctx context.Context, to string) (bool, error)
+	// applied are the events that all processes applied.
+	applied applied
+	// channels of the trunk
+	channels int32
+	// ringLimit is Config.RingLimit.
+	ringLimit time.Duration
+}
+
+// applied are events in the order in which they were applied. It is safe for concurrent use.
+type applied struct {
+	mu     sync.Mutex
+	events []carrier.Event
+	more   chan struct{} // closed and replaced when events were added
+}
+
+func (a *applied) add(events []carrier.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range events {
+		same := func(old carrier.Event) bool {
+			return old.CallID == e.CallID && old.Kind == e.Kind && old.At.Equal(e.At)
+		}
+		if e.Kind != carrier.Utterance && slices.ContainsFunc(a.events, same) {
+			continue // a leg applies its events again with each event
+		}
+		e.Seq = int64(len(a.events)) + 1
+		a.events = append(a.events, e)
+	}
+	close(a.more)
+	a.more = make(chan struct{})
+}
+
+// after returns the events after a place. It waits for them for at most wait.
+func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for over := false; ; {
+		a.mu.Lock()
+		rest, more := slices.Clone(a.events[min(int(after), len(a.events)):]), a.more
+		a.mu.Unlock()
+		if len(rest) > 0 || over {
+			return carrier.Batch{Feed: "applied", Events: rest}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return carrier.Batch{}, ctx.Err()
+		case <-more:
+		case <-timer.C:
+			over = true
+		}
+	}
+}
+
+// applying applies the events of one process to the calls, and adds them to those of the exchange.
+type applying struct {
+	*calls.Applier
+	x *exchange
+}
+
+func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
+	err := a.Applier.Apply(ctx, guard, events)
+	if err == nil {
+		a.x.applied.add(events)
+	}
+	return err
+}
+
+// process is what of ours dies together.
+type process struct {
+	*sipcarrier.Carrier
+	x     *exchange
+	agent *sip.UserAgent
+	pool  *pgxpool.Pool
+	over  trunkspkg.Trunk
+	stop  func()
+}
+
+// Originate originates a call that has its row, as behind a fence.
+func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+	const fenced = `
+		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			max_call_seconds, deadline_at)
+		VALUES ($1, $1, $1, 'outbound', $2, $3, $1, 'fenced', 600, now() + interval '1 hour')
+		ON CONFLICT DO NOTHING`
+	if _, err := p.x.first.Exec(ctx, fenced, o.CallID, o.From, o.To); err != nil && ctx.Err() == nil {
+		return time.Time{}, err
+	}
+	return p.Carrier.Originate(ctx, o)
+}
+
+// Events returns what all processes applied.
+func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	if err := p.pool.Ping(ctx); err != nil {
+		return carrier.Batch{}, err
+	}
+	return p.x.applied.after(ctx, after, wait)
+}
+
+// Active is the trunk, as long as the database is there.
+func (p *process) Active(ctx context.Context) ([]trunkspkg.Trunk, error) {
+	return []trunkspkg.Trunk{p.over}, p.pool.Ping(ctx)
+}
+
+// now is whichever process is alive.
+type now struct{ x *exchange }
+
+func (n now) process() *process {
+	n.x.mu.Lock()
+	defer n.x.mu.Unlock()
+	return n.x.alive
+}
+
+func (n now) Name() string { return n.process().Name() }
+func (n now) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
+	return n.process().Originate(ctx, o)
+}
+func (n now) Answer(ctx context.Context, id uuid.UUID) error { return n.process().Answer(ctx, id) }
+func (n now) Hangup(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	return n.process().Hangup(ctx, id)
+}
+func (n now) Find(ctx context.Context, id uuid.UUID) (carrier.CallStatus, error) {
+	return n.process().Find(ctx, id)
+}
+func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	return n.process().Events(ctx, after, wait)
+}
+func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
+
+// trunks are those of a process.
+type trunks interface {
+	Active(ctx context.Context) ([]trunkspkg.Trunk, error)
+}
+
+// book finds those of a process that are active, and the one that is not.
+type book struct {
+	trunks
+	disabled trunkspkg.Trunk
+}
+
+func (b book) Find(ctx context.Context, id uuid.UUID) (trunkspkg.Trunk, error) {
+	active, err := b.Active(ctx)
+	for _, one := range append(active, b.disabled) {
+		if one.TrunkID == id && one.Host != "" {
+			return one, err
+		}
+	}
+	return trunkspkg.Trunk{}, errors.Join(err, pg.ErrNotFound)
+}
+
+// begin starts a process at an address. Its trunk has answered OPTIONS.
+func (x *exchange) begin(udp string) *process {
+	x.t.Helper()
+	p := x.beginOver(udp, nil)
+	p.awaitAnswers(x.t, p.over)
+	return p
+}
+
+// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to them.
+func (p *process) awaitAnswers(t testing.TB, all ...trunkspkg.Trunk) {
+	t.Helper()
+	for _, one := range all {
+		testkit.Until(t, "trunk "+one.Name+" answers OPTIONS", func() bool { return p.Answers(one.TrunkID) })
+	}
+}
+
+// beginOver starts a process with trunks of its own; good is the exchange.
+func (x *exchange) beginOver(udp string, others func(good trunkspkg.Trunk) trunks) *process {
+	x.t.Helper()
+	p, ready := &process{x: x}, make(chan struct{})
+	defer close(ready)
+	agent, err := sip.New(sip.Config{
+		UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }, Arrive: func(a *sip.Arrival) { <-ready; p.Arrive(a, p.over) },
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	config := x.first.Config()
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !x.away.Load(), nil }
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		if x.away.Load() {
+			return errors.New("the database is away")
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(x.t.Context(), config)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	over := trunkspkg.New(uuid.Nil)
+	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(transport.UDP)), 0
+	over.Channels, over.CallsPerSecond = x.channels, 1000
+	p.agent, p.pool, p.over = agent, pool, over
+	var known trunks = p
+	if others != nil {
+		known = others(over)
+	}
+	listed, is := known.(book)
+	if !is {
+		listed = book{trunks: known}
+	}
+	st := store.New(pool, uuid.New(), store.Timing{
+		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+	to := applying{Applier: calls.NewApplier(st, nil, nil), x: x}
+	p.Carrier = sipcarrier.New(agent, store.NewLegs(pool, pool, uuid.New(), lease), to, listed, x.talks,
+		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
+	go func() { _ = p.Run(ctx) }()
+	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
+	x.t.Cleanup(p.stop)
+	return p
+}
+
+// rings counts a call at the far end.
+func (x *exchange) rings(c *siptest.Call) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id, branch := c.Invite.CallID().Value(), c.Invite.Via().Params.GetOr("branch", "")
+	if x.rang[id] == nil {
+		x.rang[id] = map[string]bool{}
+	}
+	x.rang[id][branch] = true
+}
+
+func (x *exchange) start(forgetful bool) {
+	if forgetful {
+		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_calls"); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	p := x.begin(x.udp)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.alive = p
+}
+
+func newExchange(t testing.TB) *exchange {
+	t.Helper()
+	x := &exchange{
+		t: t, talks: talks{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
+		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
+	}
+	x.applied.more = make(chan struct{})
+	const number = `INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)
+		VALUES (gen_random_uuid(), gen_random_uuid(), '+14155559000', gen_random_uuid())`
+	if _, err := x.first.Exec(t.Context(), number); err != nil {
+		t.Fatal(err)
+	}
+	for suffix, script := range map[string]func(*siptest.Call){
+		"01": func(c *siptest.Call) {
+			x.rings(c)
+			c.Respond(180, "")
+			c.Answer(audio)
+			c.Request(sipmsg.BYE, "")
+		},
+		"90": func(c *siptest.Call) { x.rings(c); c.Respond(100, ""); c.Respond(486, "") },
+		"99": func(c *siptest.Call) { x.rings(c); c.Respond(180, ""); c.Respond(200, audio) },
+		"11": func(c *siptest.Call) { x.rings(c); c.Respond(180, "") },
+		"12": func(c *siptest.Call) { x.rings(c); c.Respond(100, "") },
+		"13": func(c *siptest.Call) { c.Respond(404, "") },
+		"14": func(c *siptest.Call) { c.Ignore(); x.rings(c) },
+	} {
+		x.far.On(suffix, script)
+	}
+	return x
+}
+
+func (x *exchange) dials(id uuid.UUID) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.rang[id.String()])
+}
+
+// call has somebody call us, who stays until we have answered, and hangs up.
+func (x *exchange) call(from, to string) uuid.UUID {
+	x.t.Helper()
+	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(caller.Close)
+	answered := make(chan struct{}, 1)
+	d, err := caller.Invite(x.t.Context(), sip.Trunk{Name: "us", Host: "127.0.0.1", Port: x.alive.agent.Port(transport.UDP), Transport: transport.UDP, CallerID: sip.InFrom},
+		sip.Invite{CallID: uuid.NewString(), From: from, To: to, Body: []byte(audio)},
+		sip.Observer{Answered: func(time.Time, []byte) error { answered <- struct{}{}; return nil }})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	go func() {
+		select {
+		case <-answered:
+			_ = d.Hangup(context.Background(), "normal_clearing")
+		case <-d.Done():
+		}
+	}()
+	var id uuid.UUID
+	testkit.NoError(x.t, func() error {
+		return x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
+	})
+	return id
+}
+
+func fresh(t testing.TB) *carriertest.Network {
+	t.Helper()
+	x := newExchange(t)
+	x.alive = x.begin(loopback)
+	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(transport.UDP))
+	const number = "+141555501"
+	return &carriertest.Network{
+		Carrier: now{x},
+		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
+		Another: func() carrier.EventStream { return x.begin(loopback) }, Call: x.call,
+		Dials: x.dials,
+		Stop:  func() { x.alive.stop() }, Start: x.start,
+	}
+}
+
+// TestConformance holds SIP trunks to the promises of package carrier.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	carriertest.Run(t, fresh)
+}

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ringfence.dev/libs/pg"
+)
+
+// ErrChannels says that all channels of the trunk are in use by calls in both directions, over all processes.
+var ErrChannels = errors.New("the channels of the trunk are in use")
+
+const storedCall = `SELECT EXISTS (SELECT FROM sip_calls WHERE call_id = @call_id)`
+
+// notBegun returns why a call was not stored.
+func (j *Legs) notBegun(ctx context.Context, c Leg) error {
+	var stored bool
+	if err := j.pool.QueryRow(ctx, storedCall, pg.Args{"call_id": c.CallID}).Scan(&stored); err != nil {
+		return fmt.Errorf("look for call %s: %w", c.CallID, err)
+	}
+	if stored {
+		return ErrBegun
+	}
+	return ErrChannels
+}

@@ -1,0 +1,132 @@
+package store_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// Calls in both directions that begin at the same time in four processes take no more channels than the trunk has.
+func TestDial_ChannelsOfTheTrunk(t *testing.T) {
+	t.Parallel()
+	const channels, calls = 5, 40
+	pool := newLegPool(t)
+	trunk := uuid.New()
+	var began atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		j := store.NewLegs(pool, pool, uuid.New(), legLease)
+		all.Go(func() {
+			for n := range calls / 4 {
+				err := beginLeg(t, j, trunk, channels, n%2 == 0)
+				switch {
+				case err == nil:
+					began.Add(1)
+				case !errors.Is(err, store.ErrChannels):
+					t.Errorf("begin a call = %v, want ErrChannels", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := began.Load(); got != channels {
+		t.Errorf("calls that began = %d, want %d", got, channels)
+	}
+	if err := beginLeg(t, store.NewLegs(pool, pool, uuid.New(), legLease), uuid.New(), channels, false); err != nil {
+		t.Errorf("begin a call over another trunk: %v", err)
+	}
+}
+
+// Calls begin and end all the time: the trunk never has more than its channels, and an end frees its channel.
+func TestDial_AnEndFreesTheChannel(t *testing.T) {
+	t.Parallel()
+	pool := newLegPool(t)
+	j := store.NewLegs(pool, nil, uuid.New(), legLease)
+	trunk := uuid.New()
+	for range 3 {
+		id := uuid.Must(uuid.NewV7())
+		if err := beginAs(t, j, id, trunk, 1, false); err != nil {
+			t.Fatalf("begin a call: %v", err)
+		}
+		if err := beginLeg(t, j, trunk, 1, false); !errors.Is(err, store.ErrChannels) {
+			t.Errorf("begin a second call = %v, want ErrChannels", err)
+		}
+		if err := beginAs(t, j, id, trunk, 2, false); !errors.Is(err, store.ErrBegun) {
+			t.Errorf("begin the call again = %v, want ErrBegun", err)
+		}
+		if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now() WHERE call_id = $1", id); err != nil {
+			t.Fatalf("end the call: %v", err)
+		}
+	}
+}
+
+// insertEnded stores 20,000 legs that began seven hours ago, and ends them.
+const insertEnded = `
+INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+SELECT (lpad(to_hex((extract(epoch FROM now() - interval '7 hours') * 1000)::bigint), 12, '0') || '70008000'
+	|| substr(md5(n::text), 1, 12))::uuid, $1, false, '', '', gen_random_uuid()
+FROM generate_series(1, 20000) AS n`
+
+// While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The count of a trunk's
+// channels does not read those that began more than six hours ago.
+func TestDial_BesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := newLegPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	trunk := uuid.New()
+	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(t.Context()) }()
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM sip_calls"} {
+		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), insertEnded, trunk); err != nil {
+		t.Fatalf("insert legs: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now()"); err != nil {
+		t.Fatalf("end the legs: %v", err)
+	}
+	if _, err := pgtest.Super(t, pool, "dialer").Exec(t.Context(), "VACUUM ANALYZE sip_calls"); err != nil {
+		t.Fatal(err)
+	}
+	if err := beginLeg(t, store.NewLegs(pool, nil, uuid.New(), legLease), trunk, 2, false); err != nil {
+		t.Fatalf("begin a call: %v", err)
+	}
+	var free bool
+	args := pg.Args{"trunk": trunk, "channels": 2}
+	if err := watched.QueryRow(t.Context(), "SELECT trunk_has_channel(@trunk, @channels)", args).Scan(&free); err != nil {
+		t.Fatal(err)
+	}
+	if !free {
+		t.Error("the trunk has a free channel = false, want true")
+	}
+	if got, plans := seen.Pages(t, pgtest.GenericPlan); got > 20 {
+		t.Errorf("pages of the count = %d, want at most 20; plans:\n%s", got, plans)
+	}
+}
+
+func beginLeg(t *testing.T, j *store.Legs, trunk uuid.UUID, channels int32, inbound bool) error {
+	t.Helper()
+	return beginAs(t, j, uuid.Must(uuid.NewV7()), trunk, channels, inbound)
+}
+
+func beginAs(t *testing.T, j *store.Legs, id, trunk uuid.UUID, channels int32, inbound bool) error {
+	t.Helper()
+	c := store.Leg{
+		CallID: id, TrunkID: trunk, Inbound: inbound, From: "+14155550100", To: "+14155550101", Channels: channels,
+		Attempt: store.TrunkAttempt{ID: uuid.New(), Trunk: "far", SIPCallID: id.String()},
+	}
+	return j.Dial(t.Context(), c)
+}

@@ -1,0 +1,52 @@
+// Package depth owns the statement that counts what waits in the dial queue and what is under way, for the metrics alone.
+
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+)
+
+// The counts of queued requests end at 10,000. Each count reads a partial index. Requests in use are counted
+// as in a claim, and inbound calls by the time in their ids, so that few dead rows are read. The other counts
+// also read the rows that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+const count = `
+SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
+       (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
+       coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
+                 WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)::double precision AS oldest_due_seconds,
+       (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'outbound') AS outbound,
+       (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'inbound'
+		AND call_id > (lpad(to_hex((extract(epoch FROM now() - @oldest_inbound::interval) * 1000)::bigint), 12, '0')
+			|| '70000000000000000000')::uuid) AS inbound,
+       (SELECT count(*) FROM dial_queue WHERE (state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL)
+		AND look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = 'total'
+			ORDER BY b.version DESC LIMIT 1), '-infinity')
+		AND (state = 'dialing' OR look_at > now())) AS in_use,
+       (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS untold_opt_outs`
+
+// Depth is how much there is at one instant. Due and Ahead are counted up to 10 000.
+type Depth struct {
+	Due              int64
+	Ahead            int64
+	OldestDueSeconds float64
+	Outbound         int64
+	Inbound          int64
+	// InUse counts the requests that are claimed or in a call: what the limits count.
+	InUse         int64
+	UntoldOptOuts int64
+}
+
+// ReadDepth counts over all workspaces.
+func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
+	found, err := pg.One[Depth](ctx, pool, count, pgx.NamedArgs{"oldest_inbound": oldestInbound})
+	if err != nil {
+		return Depth{}, fmt.Errorf("count what waits: %w", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,234 @@
+// Package recordings owns the statements about recordings of calls: which there are, on whose disk or in the storage, and what is to be done about each. A recording moves from
+// recording to recorded to stored, and leaves by leaving; one whose disk is out of reach is lost.
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+)
+
+// ErrRefused says that the call is not to be recorded: it is over, its person was erased, or it was recorded before.
+var ErrRefused = errors.New("the call is not to be recorded")
+
+// Recordings keeps what is known of recordings, for a process that writes into one spool directory.
+type Recordings struct {
+	pool  *pgxpool.Pool
+	spool uuid.UUID
+}
+
+// NewRecordings works for a process that writes into the spool of this name.
+func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
+	return &Recordings{pool: pool, spool: spool}
+}
+
+// The call's row is held until the commit: an erasure comes before it, and is seen, or after it, and sees the recording.
+const beginRecording = `
+INSERT INTO recordings (call_id, workspace_id, key, spool)
+SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
+WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND c.ended_at IS NULL AND NOT c.erased FOR SHARE
+ON CONFLICT DO NOTHING
+RETURNING call_id`
+
+// Begin writes down that a live call is being recorded into a file of the spool. ErrRefused.
+func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
+	var id uuid.UUID
+	err := s.pool.QueryRow(ctx, beginRecording, pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrRefused
+	}
+	if err != nil {
+		return fmt.Errorf("begin the recording of call %s: %w", callID, err)
+	}
+	return nil
+}
+
+const spoolBeat = `INSERT INTO spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
+
+// Beat says that somebody works in the spool.
+func (s *Recordings) Beat(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, spoolBeat, pg.Args{"spool": s.spool}); err != nil {
+		return fmt.Errorf("say that the spool is worked in: %w", err)
+	}
+	return nil
+}
+
+const open = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
+
+// Open are the calls whose files in the spool nobody has said to be whole.
+func (s *Recordings) Open(ctx context.Context) ([]uuid.UUID, error) {
+	return s.ids(ctx, open, pg.Args{"spool": s.spool})
+}
+
+const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
+
+// Known are those of the calls whose files in the spool are still needed.
+func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
+	return s.ids(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
+}
+
+func (s *Recordings) ids(ctx context.Context, sql string, args pg.Args) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("list recordings of the spool: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list recordings of the spool: %w", err)
+	}
+	return ids, nil
+}
+
+const close = `
+UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
+	state = CASE WHEN @drop::boolean OR erasures <> '{}' THEN 'leaving' ELSE 'recorded' END
+WHERE call_id = @call_id AND state = 'recording'`
+
+// Close says that a file is whole and waits for the storage; dropped: it is to go instead. A person that was erased meanwhile has it go, too. Again, it changes nothing.
+func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
+	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
+		return fmt.Errorf("close the recording of call %s: %w", callID, err)
+	}
+	return nil
+}
+
+const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
+
+// Lose says that a file is not there: nothing is left to keep. What an erasure waits for leaves instead.
+func (s *Recordings) Lose(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
+	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
+	if err != nil {
+		return false, fmt.Errorf("lose the recording of call %s: %w", callID, err)
+	}
+	if did.RowsAffected() == 1 {
+		return true, nil
+	}
+	return false, s.Close(ctx, callID, true)
+}
+
+// A spool that nobody has worked in for so long is out of reach; what an erasure waits for goes with it.
+const loseUnreachable = `
+UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
+WHERE r.call_id = ANY (ARRAY(
+	SELECT o.call_id FROM recordings o JOIN spools s ON s.spool = o.spool
+	WHERE (o.state IN ('recording', 'recorded') OR o.state = 'leaving' AND NOT o.in_storage)
+		AND o.spool <> @spool AND s.seen_at < now() - @after::interval
+	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))
+RETURNING call_id`
+
+// LoseUnreachable gives up what lies in spools that nobody has worked in for that long, and tells of which calls.
+func (s *Recordings) LoseUnreachable(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
+	return s.ids(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
+}
+
+// Due is a recording that something is to be done about.
+type Due struct {
+	CallID    uuid.UUID   `db:"call_id"`
+	Workspace uuid.UUID   `db:"workspace_id"`
+	Key       string      `db:"key"`
+	InStorage bool        `db:"in_storage"`
+	Erasures  []uuid.UUID `db:"erasures"`
+}
+
+const again = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
+
+// The key is noted as being in the storage before anything is put there: who dies on the way leaves nothing that nobody knows of.
+const dueUploads = `
+UPDATE recordings r SET in_storage = true,` + again + `
+WHERE r.call_id = ANY (ARRAY(
+	SELECT d.call_id FROM recordings d JOIN calls c ON c.call_id = d.call_id
+	WHERE d.state = 'recorded' AND d.spool = @spool AND d.try_at <= now() AND c.ended_at IS NOT NULL
+	ORDER BY d.try_at LIMIT @limit FOR UPDATE OF d SKIP LOCKED))
+RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
+
+// DueUploads takes up to limit files of the spool that are to be brought into the storage; each comes again, later each time, until Stored.
+func (s *Recordings) DueUploads(ctx context.Context, limit int) ([]Due, error) {
+	return s.due(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
+}
+
+const dueLeavings = `
+UPDATE recordings r SET` + again + `
+WHERE r.call_id = ANY (ARRAY(
+	SELECT call_id FROM recordings WHERE state = 'leaving' AND try_at <= now() AND (in_storage OR spool = @spool)
+	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
+RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
+
+// DueLeavings takes up to limit recordings that are to go; each comes again, later each time, until Gone.
+func (s *Recordings) DueLeavings(ctx context.Context, limit int) ([]Due, error) {
+	return s.due(ctx, dueLeavings, pg.Args{"spool": s.spool, "limit": limit})
+}
+
+func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, error) {
+	due, err := pg.Many[Due](ctx, s.pool, sql, pgx.NamedArgs(args))
+	if err != nil {
+		return nil, fmt.Errorf("claim recordings: %w", err)
+	}
+	return due, nil
+}
+
+const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
+
+// Stored says that the object lies in the storage. False: it is to leave again.
+func (s *Recordings) Stored(ctx context.Context, callID uuid.UUID) (bool, error) {
+	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
+	if err != nil {
+		return false, fmt.Errorf("note that the recording of call %s is stored: %w", callID, err)
+	}
+	return did.RowsAffected() == 1, nil
+}
+
+const gone = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
+
+// Gone forgets a recording of which nothing is left, and tells the erasures that waited for it.
+func (s *Recordings) Gone(ctx context.Context, callID uuid.UUID) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var workspaceID uuid.UUID
+		var erasures []uuid.UUID
+		err := tx.QueryRow(ctx, gone, pg.Args{"call_id": callID}).Scan(&workspaceID, &erasures)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("forget the recording of call %s: %w", callID, err)
+		}
+		for _, id := range erasures {
+			done := &eventv1.ErasureReport{
+				ErasureId: id.String(), WorkspaceId: workspaceID.String(), OccurredAt: timestamppb.Now(), Service: "dialer",
+				Event: &eventv1.ErasureReport_StepDone{StepDone: &eventv1.StepDone{Ref: callID.String()}},
+			}
+			if err := outbox.Put(ctx, tx, outbox.Event{Topic: kafka.ErasureReports, Key: id.String(), WorkspaceID: workspaceID, Message: done}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const expireRecordings = `
+UPDATE recordings SET state = 'leaving', try_at = now(), tries = 0
+WHERE call_id = ANY (ARRAY(
+	SELECT r.call_id FROM recordings r LEFT JOIN workspaces w ON w.workspace_id = r.workspace_id
+	WHERE r.state IN ('stored', 'lost')
+		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
+	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
+
+// Expire has up to limit recordings leave that are older than their workspace, or the house (keep), wants them; it answers how many.
+func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
+	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
+	if err != nil {
+		return 0, fmt.Errorf("expire recordings: %w", err)
+	}
+	return did.RowsAffected(), nil
+}

@@ -1,0 +1,85 @@
+// Package replicas owns the statements about the reports of dialer processes.
+
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/replicas"
+)
+
+// fresh is how old a report may be that is still read: five times the interval of the reports.
+const fresh = 10 * time.Second
+
+// ReplicaReports stores the reports of processes.
+type ReplicaReports struct{ pool *pgxpool.Pool }
+
+// NewReplicaReports returns a store in the pool's schema.
+func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
+
+// A killed process leaves its report behind; the others delete it after an hour.
+const putReport = `
+WITH old AS (
+	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'
+)
+INSERT INTO replica_reports (owner, name, report) VALUES (@owner, @name, @report)
+ON CONFLICT (owner) DO UPDATE SET name = excluded.name, report = excluded.report, reported_at = now()`
+
+// Put replaces the report of a process.
+func (s *ReplicaReports) Put(ctx context.Context, owner uuid.UUID, name string, report replicas.Report) error {
+	encoded, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	if _, err := s.pool.Exec(ctx, putReport, pg.Args{"owner": owner, "name": name, "report": encoded}); err != nil {
+		return fmt.Errorf("store report of %s: %w", name, err)
+	}
+	return nil
+}
+
+const removeReports = `DELETE FROM replica_reports WHERE owner = @owner`
+
+// Remove deletes the report of a process.
+func (s *ReplicaReports) Remove(ctx context.Context, owner uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, removeReports, pg.Args{"owner": owner}); err != nil {
+		return fmt.Errorf("remove report: %w", err)
+	}
+	return nil
+}
+
+const listReports = `
+SELECT owner, name, reported_at, report FROM replica_reports
+WHERE reported_at > now() - @fresh::interval ORDER BY name, owner`
+
+// List returns the reports that are not older than ten seconds, by name.
+func (s *ReplicaReports) List(ctx context.Context) ([]replicas.Stored, error) {
+	rows, err := s.pool.Query(ctx, listReports, pg.Args{"fresh": fresh})
+	if err != nil {
+		return nil, fmt.Errorf("list reports: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (replicas.Stored, error) {
+		var one replicas.Stored
+		err := row.Scan(&one.Owner, &one.Name, &one.ReportedAt, &one.Report)
+		return one, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list reports: %w", err)
+	}
+	return found, nil
+}
+
+// Queue counts what waits in the dial queue and what is under way.
+func (s *ReplicaReports) Queue(ctx context.Context) (Depth, error) { return ReadDepth(ctx, s.pool) }
+
+// Channels returns the number of live calls of every trunk, over all processes.
+func (s *ReplicaReports) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
+	return Channels(ctx, s.pool)
+}

@@ -1,0 +1,89 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
+	t.Parallel()
+	work := newLegPool(t)
+	beats, err := pgxpool.NewWithConfig(t.Context(), work.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(beats.Close)
+	for range work.Config().MaxConns {
+		conn, err := work.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+	}
+	j := store.NewLegs(work, beats, uuid.New(), time.Minute)
+	if _, err := j.Beat(t.Context()); err != nil {
+		t.Errorf("Beat with a saturated pool = %v, want nil", err)
+	}
+}
+
+// TestAdopt_NotDirectlyAfterAFailedHeartbeat covers an outage of the database: every process looks dead,
+// and the first one whose heartbeat is stored again leaves the calls of the others alone.
+func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
+	t.Parallel()
+	pool := newLegPool(t)
+	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $1, false, '', '', $2)`
+	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	j := store.NewLegs(pool, pool, uuid.New(), time.Minute)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := j.Beat(canceled); err == nil {
+		t.Fatal("Beat with a canceled context = nil, want an error")
+	}
+	if _, err := j.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
+	}
+	adopted, err := j.Adopt(t.Context())
+	if err != nil {
+		t.Fatalf("Adopt: %v", err)
+	}
+	if len(adopted) != 0 {
+		t.Errorf("calls adopted directly after a failed heartbeat = %d, want 0", len(adopted))
+	}
+}
+
+// TestAdopt_OnlyAfterOwnHeartbeats covers a process that starts directly after an outage of the
+// database: the others look dead, and their next heartbeats have not been stored yet.
+func TestAdopt_OnlyAfterOwnHeartbeats(t *testing.T) {
+	t.Parallel()
+	pool, owner := newLegPool(t), uuid.New()
+	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
+		t.Fatal(err)
+	}
+	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $1, false, '', '', $2)`
+	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	j := store.NewLegs(pool, pool, owner, shortLease)
+	if got := len(adopted(t, j)); got != 0 {
+		t.Errorf("calls adopted before the own heartbeat = %d, want 0", got)
+	}
+	if _, err := j.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
+	}
+	if got := len(adopted(t, j)); got != 0 {
+		t.Fatalf("calls adopted after the first own heartbeat = %d, want 0", got)
+	}
+	if got := len(adopts(t, j)); got != 1 {
+		t.Errorf("calls adopted after heartbeats in time for a lease = %d, want 1", got)
+	}
+}

@@ -1,0 +1,147 @@
+// Package traces owns the statements by which the dialer processes pass recorded SIP messages to the process that an
+// operator asks.
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/siptrace"
+)
+
+const (
+	// answerTimeout is how long the processes have to answer a request.
+	answerTimeout = 5 * time.Second
+	look          = 100 * time.Millisecond
+)
+
+// Traces passes requests and answers through the database.
+type Traces struct {
+	pool  *pgxpool.Pool
+	lease time.Duration
+	wait  time.Duration
+}
+
+// NewTraces returns a store in the pool's schema. A process without a heartbeat for the lease is not waited for.
+func NewTraces(pool *pgxpool.Pool, lease time.Duration) *Traces {
+	return &Traces{pool: pool, lease: lease, wait: answerTimeout}
+}
+
+const request = `
+INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@request, @trunk, @call_id)`
+
+const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
+
+// DeleteOld deletes requests that are older than a minute, with their answers. A process that was killed leaves them.
+func (s *Traces) DeleteOld(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, deleteOld); err != nil {
+		return fmt.Errorf("delete old SIP trace requests: %w", err)
+	}
+	return nil
+}
+
+const pending = `
+SELECT request_id, trunk_id, sip_call_id FROM sip_trace_requests r
+WHERE NOT EXISTS (SELECT 1 FROM sip_trace_answers a WHERE a.request_id = r.request_id AND a.owner = @owner)`
+
+// Pending returns the requests that a process has not answered.
+func (s *Traces) Pending(ctx context.Context, owner uuid.UUID) ([]siptrace.Request, error) {
+	rows, err := s.pool.Query(ctx, pending, pg.Args{"owner": owner})
+	if err != nil {
+		return nil, fmt.Errorf("read SIP trace requests: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[siptrace.Request])
+	if err != nil {
+		return nil, fmt.Errorf("read SIP trace requests: %w", err)
+	}
+	return found, nil
+}
+
+const answer = `
+INSERT INTO sip_trace_answers (request_id, owner, messages)
+SELECT request_id, @owner, @messages::json FROM sip_trace_requests WHERE request_id = @request FOR SHARE
+ON CONFLICT (request_id, owner) DO NOTHING`
+
+// Answer stores the answer of a process. It stores nothing if the request has ended.
+func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages []siptrace.Message) error {
+	encoded, err := json.Marshal(messages)
+	if err != nil {
+		return fmt.Errorf("encode SIP trace: %w", err)
+	}
+	_, err = s.pool.Exec(ctx, answer, pg.Args{"request": request, "owner": owner, "messages": string(encoded)})
+	if err != nil {
+		return fmt.Errorf("answer SIP trace request %s: %w", request, err)
+	}
+	return nil
+}
+
+const answers = `
+SELECT a.messages FROM sip_owners o
+LEFT JOIN sip_trace_answers a ON a.owner = o.owner AND a.request_id = @request
+WHERE o.seen_at > now() - @lease::interval`
+
+const endTrace = `DELETE FROM sip_trace_requests WHERE request_id = @request`
+
+// Messages returns what all processes recorded of a trunk, the oldest message first. missing is the number of processes
+// that live and did not answer within five seconds.
+func (s *Traces) Messages(
+	ctx context.Context, trunkID uuid.UUID, callID string,
+) (all []siptrace.Message, missing int, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
+	}
+	if _, err := s.pool.Exec(ctx, request, pg.Args{"request": id, "trunk": trunkID, "call_id": callID}); err != nil {
+		return nil, 0, fmt.Errorf("request SIP trace: %w", err)
+	}
+	defer func() {
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		defer cancel()
+		_, _ = s.pool.Exec(ended, endTrace, pg.Args{"request": id}) // DeleteOld deletes it, too
+	}()
+	for begun := time.Now(); ; {
+		if all, missing, err = s.answered(ctx, id); err != nil || missing == 0 || time.Since(begun) > s.wait {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case <-time.After(look):
+		}
+	}
+	slices.SortStableFunc(all, func(a, b siptrace.Message) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+	return all, missing, err
+}
+
+func (s *Traces) answered(ctx context.Context, id uuid.UUID) (all []siptrace.Message, missing int, err error) {
+	rows, err := s.pool.Query(ctx, answers, pg.Args{"request": id, "lease": s.lease})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read SIP trace: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return nil, 0, fmt.Errorf("read SIP trace: %w", err)
+	}
+	for _, encoded := range found {
+		if encoded == nil {
+			missing++
+			continue
+		}
+		var of []siptrace.Message
+		if err := json.Unmarshal(encoded, &of); err != nil {
+			return nil, 0, fmt.Errorf("read SIP trace: %w", err)
+		}
+		all = append(all, of...)
+	}
+	return all, missing, nil
+}

@@ -1,0 +1,113 @@
+package summary
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+const (
+	// maxText, maxName and maxList bound what is taken of an answer: characters of a sentence, of a name, and entries.
+	maxText, maxName, maxList = 500, 200, 10
+	// ahead is how far in the future a call may be scheduled (contract.md §1).
+	ahead = 366 * 24 * time.Hour
+)
+
+// answer as the model writes it.
+type answer struct {
+	Outcome       string   `json:"outcome"`
+	Confidence    *float64 `json:"confidence"`
+	NextAction    string   `json:"next_action"`
+	BusinessType  *string  `json:"business_type"`
+	CustomerName  *string  `json:"customer_name"`
+	KeyInterests  []string `json:"key_interests"`
+	KeyObjections []string `json:"key_objections"`
+	ScheduledFor  any      `json:"scheduled_for"`
+}
+
+// read takes a summary out of the model's text: the one object in it, fenced or not. An outcome that the agent does not list makes it none; a time that
+// is none, or past, is left out.
+func read(text string, c Call) (*agent.Summary, error) {
+	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
+	if begin < 0 || end < begin {
+		return nil, errors.New("the answer holds no JSON object")
+	}
+	var a answer
+	if err := json.Unmarshal([]byte(text[begin:end+1]), &a); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if !slices.Contains(c.Settings.OutcomeList(), a.Outcome) {
+		return nil, errors.New("the answer's outcome is none of the agent's")
+	}
+	summary := agent.Summary{
+		Outcome: a.Outcome, NextAction: clean(a.NextAction, maxText), BusinessType: maybe(a.BusinessType), CustomerName: maybe(a.CustomerName),
+		KeyInterests: list(a.KeyInterests), KeyObjections: list(a.KeyObjections),
+	}
+	if a.Confidence != nil {
+		summary.Confidence = min(max(*a.Confidence, 0), 1)
+	}
+	if at, ok := c.scheduled(a.ScheduledFor); ok {
+		summary.ScheduledFor = &at
+	}
+	if c.Outcome != "" {
+		summary.Outcome = c.Outcome
+	}
+	return &summary, nil
+}
+
+// scheduled is a time that was agreed on, with the offset of the person's zone. Without an offset it is the person's clock.
+func (c Call) scheduled(said any) (string, bool) {
+	const layout = "2006-01-02T15:04:05-07:00"
+	if c.CallbackAt != nil {
+		return c.CallbackAt.In(c.zone()).Format(layout), true
+	}
+	text, _ := said.(string)
+	at, err := time.Parse(time.RFC3339, text)
+	for _, local := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if err != nil {
+			at, err = time.ParseInLocation(local, text, c.zone())
+		}
+	}
+	if err != nil || !at.After(c.EndedAt) || at.Sub(c.EndedAt) > ahead {
+		return "", false
+	}
+	return at.In(c.zone()).Format(layout), true
+}
+
+func maybe(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	if kept := clean(*text, maxName); kept != "" {
+		return &kept
+	}
+	return nil
+}
+
+func list(texts []string) []string {
+	kept := []string{}
+	for _, text := range texts {
+		if text = clean(text, maxName); text != "" && len(kept) < maxList {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
+// clean is a text of one line without control characters, so long at most.
+func clean(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, text)
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	return string(runes[:min(len(runes), most)])
+}

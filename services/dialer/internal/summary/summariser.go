@@ -1,0 +1,226 @@
+// Package summarising asks a language model, over any OpenAI-compatible endpoint, what became of a conversation. The transcript is a stranger's word: it is data in the
+// question, no tool is offered, and of the answer only what has the right form and stands in the agent's own list counts. Without an endpoint nothing is asked.
+
+package summary
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// Config is the summaries' part of the environment: the operator's own endpoint, for agents that name no other.
+type Config struct {
+	URL     string        `env:"SUMMARY_URL" help:"base of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
+	Key     string        `env:"SUMMARY_KEY" help:"its key, as a bearer token; empty: none is sent"`
+	Model   string        `env:"SUMMARY_MODEL" envDefault:"gpt-6-luna" help:"model that summarises"`
+	Timeout time.Duration `env:"SUMMARY_TIMEOUT" envDefault:"15s" help:"bound of one question"`
+}
+
+const (
+	// tries is how often a summary is asked for in all, and rest the pause after a fault of the endpoint's, doubled each time.
+	tries = 4
+	rest  = 250 * time.Millisecond
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = 256 << 10
+	// defaultTimeout stands for a Timeout of zero.
+	defaultTimeout = 15 * time.Second
+)
+
+// Call is what there is to summarise.
+type Call struct {
+	Settings agent.Settings
+	// Key is the workspace's own for its base URL.
+	Key   string
+	Turns []agent.Turn
+	// EndedAt is the end of the call, Zone the person's (nil: UTC).
+	EndedAt time.Time
+	Zone    *time.Location
+	// Outcome is what a tool or the telephone has settled, and CallbackAt what was agreed there: the model does not overrule them.
+	Outcome    string
+	CallbackAt *time.Time
+}
+
+// ErrNone says that the endpoint gave no summary in all its tries.
+var ErrNone = errors.New("no summary")
+
+// Summariser asks.
+type Summariser struct {
+	cfg   Config
+	guard *ssrf.Guard
+	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	own, guarded *http.Client
+	rest         time.Duration
+}
+
+// NewSummariser returns a Summariser. Connections to the summary.base_url of an agent go through the guard.
+// Connections to the operator's own URL do not. If roots is nil, the system's root certificates are used.
+func NewSummariser(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Summariser {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	return &Summariser{
+		cfg: cfg, guard: g, rest: rest,
+		own: newClient(ssrf.Unguarded(5*time.Second), roots), guarded: newClient(g.Dialing(5*time.Second), roots),
+	}
+}
+
+func newClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: nil, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// endpoint is a chat completions API.
+type endpoint struct {
+	url, key, model string
+	client          *http.Client
+}
+
+// endpoint returns the endpoint of a call. If its url is empty, the call has none. The operator's key is
+// sent to the operator's URL only, and the guard judges every URL of a workspace.
+func (s *Summariser) endpoint(c Call) (endpoint, error) {
+	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
+	if own := c.Settings.Summary.BaseURL; own != "" {
+		checked, err := ssrf.CheckURL(own, "https", s.guard.Reachable)
+		if err != nil {
+			return endpoint{}, fmt.Errorf("the agent's summary.base_url %w", err)
+		}
+		to.url, to.key, to.client = checked, c.Key, s.guarded
+	}
+	if c.Settings.Summary.Model != "" {
+		to.model = c.Settings.Summary.Model
+	}
+	if to.url != "" {
+		to.url = strings.TrimSuffix(to.url, "/") + "/chat/completions"
+	}
+	return to, nil
+}
+
+// Summarise answers nil and no error when there is no endpoint, or when nobody said a word: then nothing was sent. It takes as long as ctx and four tries last.
+func (s *Summariser) Summarise(ctx context.Context, c Call) (*agent.Summary, error) {
+	to, err := s.endpoint(c)
+	if err != nil || to.url == "" || !anybody(c.Turns) {
+		return nil, err
+	}
+	step, pause := schema, s.rest
+	var last error
+	for try := range tries {
+		text, err := s.ask(ctx, to, c, step)
+		var no *refusal
+		switch {
+		case err == nil:
+			summary, err := read(text, c)
+			if err == nil {
+				return summary, nil
+			}
+			last = err
+			continue
+		case errors.As(err, &no) && no.form && step < plain:
+			step++
+		case errors.As(err, &no) && !no.again:
+			return nil, fmt.Errorf("ask for a summary: %w", err)
+		case try < tries-1:
+			select {
+			case <-ctx.Done():
+				return nil, fmt.Errorf("ask for a summary: %w", errors.Join(ctx.Err(), err))
+			case <-time.After(pause):
+			}
+			pause *= 2
+		}
+		if last = err; ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("%w after %d tries: %w", ErrNone, tries, last)
+}
+
+func anybody(turns []agent.Turn) bool {
+	for _, turn := range turns {
+		if turn.Role == agent.RolePerson {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal is a status that is no success. form: what we asked for, not that we asked, may be at fault; again: it may be gone the next time.
+type refusal struct {
+	status      int
+	form, again bool
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("the endpoint answered %d", r.status) }
+
+// ask puts the question once, and answers the model's text.
+func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (string, error) {
+	body, err := json.Marshal(question(to.model, c, step))
+	if err != nil {
+		return "", fmt.Errorf("encode the question: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, bytes.NewReader(body))
+	if err != nil {
+		return "", fmt.Errorf("make the question: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if to.key != "" {
+		req.Header.Set("Authorization", "Bearer "+to.key)
+	}
+	resp, err := to.client.Do(req)
+	if told := (*url.Error)(nil); errors.As(err, &told) {
+		err = told.Err // without the URL: a customer's may hold a token
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask the endpoint: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode != http.StatusOK {
+		return "", refused(resp.StatusCode)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the endpoint's answer: %w", err)
+	}
+	var reply struct {
+		Choices []struct {
+			Message struct {
+				Content string `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
+	}
+	if json.Unmarshal(answer, &reply) != nil || len(reply.Choices) == 0 {
+		return "", nil // read as an answer that says nothing
+	}
+	return reply.Choices[0].Message.Content, nil
+}
+
+func refused(status int) *refusal {
+	r := &refusal{status: status}
+	switch status {
+	case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:
+		r.form = true
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		r.again = true
+	default:
+		r.again = status >= 500
+	}
+	return r
+}

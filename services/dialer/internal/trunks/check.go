@@ -1,0 +1,21 @@
+package trunks
+
+// CheckResult is the result of one step of a check.
+type CheckResult string
+
+// Results. A skipped step says nothing about the trunk.
+const (
+	CheckOK      CheckResult = "ok"
+	CheckFailed  CheckResult = "failed"
+	CheckSkipped CheckResult = "skipped"
+)
+
+// CheckStep is one step of a check of a trunk.
+type CheckStep struct {
+	Name   string
+	Result CheckResult
+	// Seen is what the step saw.
+	Seen string
+	// Remedy is what the operator can do; empty unless the step failed.
+	Remedy string
+}

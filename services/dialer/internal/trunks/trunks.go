@@ -1,0 +1,210 @@
+// Package trunks defines the settings of a SIP trunk: its address, credentials, audio, number format
+// and limits. It opens no connection and stores nothing.
+package trunks
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Transport is the transport of SIP to the trunk.
+type Transport string
+
+// Transports.
+const (
+	UDP Transport = "udp"
+	TCP Transport = "tcp"
+	TLS Transport = "tls"
+)
+
+// SRTP is the encryption of audio (SDES, RFC 4568).
+type SRTP string
+
+// SRTP modes. Optional offers a key with plain RTP and accepts both.
+const (
+	SRTPOff      SRTP = "off"
+	SRTPOptional SRTP = "optional"
+	SRTPRequired SRTP = "required"
+)
+
+// NumberFormat is the format of telephone numbers at the trunk.
+type NumberFormat string
+
+// Number formats: +14155550100, 14155550100, or the trunk's prefix before the bare digits.
+const (
+	Plus   NumberFormat = "plus"
+	Digits NumberFormat = "digits"
+	Prefix NumberFormat = "prefix"
+)
+
+// CallerIDHeader is the header in which the trunk expects the number of the caller.
+type CallerIDHeader string
+
+// Caller id headers: From alone, or P-Asserted-Identity (RFC 3325) beside it.
+const (
+	InFrom     CallerIDHeader = "from"
+	InAsserted CallerIDHeader = "p_asserted_identity"
+)
+
+// Status of a trunk.
+type Status string
+
+// Statuses. A disabled trunk places and accepts no new calls. Its live calls continue.
+const (
+	Active   Status = "active"
+	Disabled Status = "disabled"
+)
+
+// Codecs, by their SDP names in small letters.
+const (
+	PCMU = "pcmu"
+	PCMA = "pcma"
+)
+
+// Trunk is one SIP trunk with the settings of the operator.
+type Trunk struct {
+	TrunkID uuid.UUID
+	// Version counts the changes, from 1.
+	Version int64
+	Name    string
+	Status  Status
+
+	Host      string
+	Port      uint16
+	Transport Transport
+	// OutboundProxy is the host or host:port through which all requests go. If empty, they go to
+	// the host.
+	OutboundProxy string
+	// CACertificates are in PEM. If empty, those of the system are used.
+	CACertificates string
+
+	Username string
+	// Password is the plain password, and Sealed the encrypted one that is stored. Neither is
+	// shown. A trunk with Sealed and without Password was encrypted with a key that is not
+	// configured.
+	Password string
+	Sealed   []byte
+	// Register: the trunk sends calls to the registered address.
+	Register bool
+
+	CallerIDs      []string
+	CallerIDHeader CallerIDHeader
+	NumberFormat   NumberFormat
+	NumberPrefix   string
+
+	Codecs []string
+	SRTP   SRTP
+	// SessionSeconds is the session timer that is requested (RFC 4028). If 0, none is requested.
+	SessionSeconds int32
+	// MediaTimeoutSeconds is how long neither RTP nor RTCP may arrive in a call. If 0, there is no
+	// limit.
+	MediaTimeoutSeconds int32
+
+	Channels       int32
+	CallsPerSecond int32
+	// Priority: the smaller number is tried first.
+	Priority int32
+	// Trace records the SIP messages of the trunk in memory.
+	Trace bool
+	// InboundSources are further addresses or networks from which the trunk calls.
+	InboundSources []string
+}
+
+// New returns a trunk with default settings. It has no name and no host.
+func New(id uuid.UUID) Trunk {
+	return Trunk{
+		TrunkID: id, Status: Active, Transport: UDP, CallerIDHeader: InFrom, NumberFormat: Plus, Codecs: []string{PCMU, PCMA}, SRTP: SRTPOff,
+		SessionSeconds: defaultSessionSeconds, MediaTimeoutSeconds: defaultMediaTimeoutSeconds,
+		Channels: defaultChannels, CallsPerSecond: defaultCallsPerSecond, Priority: defaultPriority,
+		CallerIDs: []string{}, InboundSources: []string{},
+	}
+}
+
+// Address returns the first destination of requests: the outbound proxy, or the host.
+func (t Trunk) Address() (host string, port uint16) {
+	if t.OutboundProxy != "" {
+		return splitAddress(t.OutboundProxy, t.Transport)
+	}
+	return t.Host, t.SIPPort()
+}
+
+// SIPPort returns the port of the host: 5061 for TLS and otherwise 5060, unless it is set (RFC 3261
+// section 19.1.2).
+func (t Trunk) SIPPort() uint16 {
+	switch {
+	case t.Port != 0:
+		return t.Port
+	case t.Transport == TLS:
+		return 5061
+	}
+	return 5060
+}
+
+// Write returns an E.164 number in the format of the trunk.
+func (t Trunk) Write(e164 string) string {
+	switch t.NumberFormat {
+	case Digits:
+		return strings.TrimPrefix(e164, "+")
+	case Prefix:
+		return t.NumberPrefix + strings.TrimPrefix(e164, "+")
+	}
+	return e164
+}
+
+// Read returns the E.164 number of a text in the format of the trunk, or with a plus. ok is false
+// if the text is no number.
+func (t Trunk) Read(user string) (e164 string, ok bool) {
+	user, _, _ = strings.Cut(user, ";") // tel parameters (RFC 3966) ride in the user part
+	digits, plus := strings.CutPrefix(user, "+")
+	if !plus && t.NumberFormat == Prefix {
+		var found bool
+		if digits, found = strings.CutPrefix(user, t.NumberPrefix); !found {
+			return "", false
+		}
+	}
+	if len(digits) < 7 || len(digits) > 15 || digits[0] == '0' || strings.Trim(digits, "0123456789") != "" {
+		return "", false
+	}
+	return "+" + digits, true
+}
+
+// CallerID returns the number that a call over this trunk shows: the wanted one if the trunk may
+// show it, or else the first one of CallerIDs.
+func (t Trunk) CallerID(wanted string) string {
+	if len(t.CallerIDs) == 0 {
+		return wanted
+	}
+	for _, may := range t.CallerIDs {
+		if may == wanted {
+			return wanted
+		}
+	}
+	return t.CallerIDs[0]
+}
+
+// Admits reports whether an address is one of InboundSources. The addresses of the host are not
+// included: they need name resolution.
+func (t Trunk) Admits(source netip.Addr) bool {
+	source = source.Unmap()
+	for _, text := range append([]string{t.Host}, t.InboundSources...) {
+		if network, ok := parseNetwork(text); ok && network.Contains(source) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseNetwork reads an address or a network in CIDR form.
+func parseNetwork(text string) (netip.Prefix, bool) {
+	if network, err := netip.ParsePrefix(text); err == nil {
+		return network.Masked(), network.Masked() == network
+	}
+	addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil || addr.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	addr = addr.Unmap()
+	return netip.PrefixFrom(addr, addr.BitLen()), true
+}

@@ -1,0 +1,74 @@
+package apikeys
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestGenerate_IsWellFormedAndUnlike(t *testing.T) {
+	t.Parallel()
+	key, prefix := Generate()
+	other, _ := Generate()
+	if !WellFormed(key) {
+		t.Errorf("key: WellFormed(key) = false, want true")
+	}
+	if !strings.HasPrefix(key, prefix+"_") {
+		t.Errorf("key = %q, want it to begin with %q", key, prefix+"_")
+	}
+	if key == other {
+		t.Errorf("key = %v, want another value", key)
+	}
+	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike} {
+		if WellFormed(bad) {
+			t.Errorf("%q is well formed", bad)
+		}
+	}
+}
+
+const operatorLike = "a-token-of-somebody"
+
+func TestBearer(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		values []string
+		want   string
+	}{
+		{"the scheme", []string{"Bearer abc"}, "abc"},
+		{"in any case", []string{"bearer abc"}, "abc"},
+		{"no header", nil, ""},
+		{"two headers", []string{"Bearer abc", "Bearer abc"}, ""},
+		{"another scheme", []string{"Basic abc"}, ""},
+		{"no scheme", []string{"abc"}, ""},
+		{"nothing behind it", []string{"Bearer  "}, ""},
+		{"far too long", []string{"Bearer " + strings.Repeat("x", maxCarried+1)}, ""},
+	} {
+		got, ok := Bearer(http.Header{"Authorization": row.values})
+		if got != row.want && ok {
+			t.Errorf("%s: got = %v, want %v", row.name, got, row.want)
+		} else if ok != (row.want != "") {
+			t.Errorf("%s: ok = %v, want %v", row.name, ok, row.want != "")
+		}
+	}
+}
+
+func TestPepper(t *testing.T) {
+	t.Parallel()
+	if _, err := NewPepper("short"); err == nil {
+		t.Error("a short pepper was taken")
+	}
+	one, _ := NewPepper("pepper-of-the-test-0001")
+	two, _ := NewPepper("pepper-of-the-test-0002")
+	hash := one.Hash("secret")
+	again, other := one.Hash("secret"), two.Hash("secret")
+	if !hash.Equal(again[:]) {
+		t.Errorf("hash.Equal(again[:]) = false, want true")
+	}
+	if hash.Equal(other[:]) {
+		t.Errorf("hash.Equal(other[:]) = true, want false")
+	}
+	if hash.Equal(nil) {
+		t.Errorf("hash.Equal(nil) = true, want false")
+	}
+}

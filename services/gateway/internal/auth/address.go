@@ -1,0 +1,73 @@
+package auth
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Proxies are the networks whose X-Forwarded-For is believed.
+type Proxies []netip.Prefix
+
+// ParseProxies reads TRUSTED_PROXIES: addresses and networks.
+func ParseProxies(entries []string) (Proxies, error) {
+	var proxies Proxies
+	for _, entry := range entries {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			continue
+		}
+		if address, err := netip.ParseAddr(entry); err == nil {
+			address = address.Unmap()
+			proxies = append(proxies, netip.PrefixFrom(address, address.BitLen()))
+			continue
+		}
+		network, err := netip.ParsePrefix(entry)
+		if err != nil {
+			return nil, fmt.Errorf("TRUSTED_PROXIES: %q is neither an address nor a network like 10.0.0.0/8", entry)
+		}
+		proxies = append(proxies, network.Masked())
+	}
+	return proxies, nil
+}
+
+// Client is the address a request came from: the peer's, or, behind listed proxies, the last hop that one of them added. An
+// IPv6 client is its /64, since it has all of it.
+func (p Proxies) Client(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	client, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && p.list(client); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		client = hop
+	}
+	client = client.Unmap().WithZone("")
+	if client.Is6() {
+		network, err := client.Prefix(64)
+		if err == nil {
+			return network.String()
+		}
+	}
+	return client.String()
+}
+
+func (p Proxies) list(address netip.Addr) bool {
+	address = address.Unmap().WithZone("")
+	for _, network := range p {
+		if network.Contains(address) {
+			return true
+		}
+	}
+	return false
+}

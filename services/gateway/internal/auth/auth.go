@@ -1,0 +1,204 @@
+// Package auth authenticates requests: it finds the holder of an API key or the operator of a
+// token, and counts the request against the rate limit. The router checks what the plan and the
+// key's access permit.
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+// Authenticator admits requests or refuses them.
+type Authenticator struct {
+	store   *store.Store
+	keys    *keyIDs
+	turns   *limiter
+	misses  *misses
+	pepper  apikeys.Pepper
+	proxies Proxies
+}
+
+// New returns a door over the store.
+func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator {
+	return &Authenticator{
+		store: st,
+		keys: newKeyIDs(func(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+			holder, err := st.PrincipalOf(ctx, hash)
+			return holder.KeyID, err
+		}),
+		turns:   newLimiter(st.Allow),
+		misses:  newMisses(),
+		pepper:  pepper,
+		proxies: proxies,
+	}
+}
+
+// Authenticate finds the holder of the request's API key and counts the request. It returns 401 for a key
+// that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside
+// every error.
+//
+// A key that is not in the cache is counted by address before the look-up if the address sent an
+// unknown key within the last minute. Above the limit of the address, such keys are looked up one
+// at a time: a flood of invented keys from one address does not delay the look-ups of other
+// customers' keys, and a good key behind the same address is still let in (contract.md 6.3).
+func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
+	ctx := r.Context()
+	secret, ok := apikeys.Bearer(r.Header)
+	if !ok || !apikeys.WellFormed(secret) {
+		return d.unknown(d.LimitAnonymous(r))
+	}
+	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
+	suspect := d.misses.has(address) && !d.keys.isKnown(hash)
+	counted, refusal := ratelimit.Status{}, error(nil)
+	if suspect {
+		counted, refusal = d.allow(ctx, address, ratelimit.Anonymous)
+	}
+	find := d.keys.get
+	if refusal != nil {
+		find = d.keys.getLimited
+	}
+	keyID, err := find(ctx, hash)
+	if err != nil && refusal != nil {
+		return store.Principal{}, counted, refusal
+	}
+	if err == nil {
+		holder, standing, err := d.allowKey(ctx, hash, keyID)
+		if !errors.Is(err, pg.ErrNotFound) {
+			return holder, standing, err
+		}
+		d.keys.revoke(hash)
+	} else if !errors.Is(err, pg.ErrNotFound) {
+		return store.Principal{}, ratelimit.Anonymous.Unknown(), err
+	}
+	d.misses.add(address)
+	if suspect {
+		return d.unknown(counted, refusal)
+	}
+	return d.unknown(d.allow(ctx, address, ratelimit.Anonymous))
+}
+
+// allowKey counts a request of an API key and returns the key's holder as it is now: a change of the
+// workspace and a revocation are in force at the next request, on every replica. It returns
+// ErrMissing if the key is revoked, and 429 above the limit.
+//
+// A key that was refused is not counted again before its time, so that a flood of one key writes
+// nothing. Its holder is still read: the limit may have been raised, or the key revoked.
+func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	counter := "key " + keyID.String()
+	if d.turns.isRefused(counter) {
+		holder, err := d.store.PrincipalOf(ctx, hash)
+		if err != nil {
+			return holder, ratelimit.Anonymous.Unknown(), err
+		}
+		if standing, refused := d.turns.stillRefused(counter, holder.Policy()); refused {
+			return holder, standing, standing.Refusal()
+		}
+	}
+	begun := time.Now()
+	holder, standing, err := d.store.TakeKeyTurn(ctx, keyID)
+	if err != nil {
+		return holder, standing, err
+	}
+	if !standing.Allowed {
+		d.turns.refuse(counter, refusal{holder.Policy(), begun.Add(standing.RetryAfter)})
+		return holder, standing, standing.Refusal()
+	}
+	return holder, standing, nil
+}
+
+// unknown returns the 401 for an unknown key, or the error of the count.
+func (d *Authenticator) unknown(standing ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
+	if err == nil {
+		err = unknownKey()
+	}
+	return store.Principal{}, standing, err
+}
+
+// The prefixes of the counters of client addresses.
+const (
+	addressKey  = "address "
+	strangerKey = "stranger " // on the operator's address
+)
+
+// LimitAnonymous counts a request that needs no key by the client's address. It returns 429 above the limit.
+// The standing is valid beside every error.
+func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error) {
+	return d.allow(r.Context(), addressKey+d.proxies.Client(r), ratelimit.Anonymous)
+}
+
+// allow counts a request; a 429 is its error.
+func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	standing, err := d.turns.next(ctx, key, policy)
+	if err != nil {
+		return standing, err
+	}
+	if !standing.Allowed {
+		return standing, standing.Refusal()
+	}
+	return standing, nil
+}
+
+// Operator returns the name of the operator whose token the request has. It returns 401 for another
+// token, and 429 if the client address sent more than 600 in a minute.
+//
+// An operator's requests are not counted, except from an address that sent an unknown token within
+// the last minute. Such requests are counted before the comparison: above the limit a correct token
+// is refused like a wrong one, so that guessing is limited.
+func (d *Authenticator) Operator(r *http.Request) (string, error) {
+	address := strangerKey + d.proxies.Client(r)
+	suspect := d.misses.has(address)
+	if suspect {
+		if _, err := d.allow(r.Context(), address, ratelimit.Anonymous); err != nil {
+			return "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	operators, err := d.store.Operators(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read operators: %w", err)
+	}
+	if name, ok := d.operatorOf(r, operators); ok {
+		return name, nil
+	}
+	d.misses.add(address)
+	if !suspect {
+		if _, err := d.allow(r.Context(), address, ratelimit.Anonymous); err != nil {
+			return "", err
+		}
+	}
+	return "", apierr.New(http.StatusUnauthorized, "invalid_api_key",
+		"The operator token is missing or unknown. Send Authorization: Bearer <token> with one of OPERATOR_TOKENS.")
+}
+
+// operatorOf compares the token with the hash of every operator, in constant time.
+func (d *Authenticator) operatorOf(r *http.Request, operators []store.Operator) (name string, ok bool) {
+	token, sent := apikeys.Bearer(r.Header)
+	hash := d.pepper.Hash(token)
+	for _, operator := range operators {
+		if hash.Equal(operator.Hash) {
+			name, ok = operator.Name, sent
+		}
+	}
+	return name, ok
+}
+
+func unknownKey() error {
+	return apierr.New(http.StatusUnauthorized, "invalid_api_key",
+		"The API key is missing, malformed, revoked or unknown. Send Authorization: Bearer <API_KEY> with a key of this workspace.")
+}

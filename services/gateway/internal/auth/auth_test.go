@@ -1,0 +1,248 @@
+package auth
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+	"ringfence.dev/services/gateway/internal/ratelimit"
+)
+
+// keyHash returns a different hash for each n.
+func keyHash(n int) (hash apikeys.Hash) {
+	binary.BigEndian.PutUint64(hash[:], uint64(n))
+	return hash
+}
+
+var errDatabase = errors.New("database unavailable")
+
+func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
+	t.Parallel()
+	lookups := 0
+	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, pg.ErrNotFound })
+	for range 3 {
+		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
+			t.Errorf("get = %v, want ErrMissing", err)
+		}
+	}
+	if lookups != 1 {
+		t.Errorf("look-ups = %d, want 1", lookups)
+	}
+}
+
+func TestKeyIDs_FaultIsNotCached(t *testing.T) {
+	t.Parallel()
+	lookups := 0
+	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
+	for range 3 {
+		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, errDatabase) {
+			t.Errorf("get = %v, want %v", err, errDatabase)
+		}
+	}
+	if lookups != 3 {
+		t.Errorf("look-ups = %d, want 3", lookups)
+	}
+}
+
+func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
+	t.Parallel()
+	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { return uuid.New(), nil })
+	if _, err := keys.get(t.Context(), keyHash(1)); err != nil {
+		t.Fatal(err)
+	}
+	keys.revoke(keyHash(1))
+	if keys.isKnown(keyHash(1)) {
+		t.Error("isKnown after revoke = true, want false")
+	}
+	if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, pg.ErrNotFound) {
+		t.Errorf("get after revoke = %v, want ErrMissing", err)
+	}
+}
+
+func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lookups atomic.Int32
+		want := uuid.New()
+		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {
+			lookups.Add(1)
+			time.Sleep(time.Millisecond)
+			return want, nil
+		})
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				got, err := keys.get(t.Context(), keyHash(1))
+				if err != nil {
+					t.Errorf("get: %v", err)
+				}
+				if got != want {
+					t.Errorf("get = %v, want %v", got, want)
+				}
+			})
+		}
+		all.Wait()
+		if got := lookups.Load(); got != 1 {
+			t.Errorf("look-ups = %d, want 1", got)
+		}
+	})
+}
+
+// TestKeyIDs_FloodOfUnknownKeys sends more unknown keys than the cache has entries. The known key stays in the cache.
+func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
+	t.Parallel()
+	known := keyHash(maxEntries * 2)
+	keys := newKeyIDs(func(_ context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+		if hash == known {
+			return uuid.New(), nil
+		}
+		return uuid.Nil, pg.ErrNotFound
+	})
+	if _, err := keys.get(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxEntries + 10 {
+		_, _ = keys.get(t.Context(), keyHash(i))
+	}
+	if got := keys.unknown.Len(); got != maxEntries {
+		t.Errorf("cached unknown keys = %d, want %d", got, maxEntries)
+	}
+	if !keys.isKnown(known) {
+		t.Error("isKnown after the flood = false, want true")
+	}
+}
+
+// TestKeyIDs_FloodOnSlowDatabase: at most maxUnknownLookups look-ups run, and a known key needs none.
+func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lookups atomic.Int32
+		known := keyHash(1000)
+		keys := newKeyIDs(func(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+			if hash == known {
+				return uuid.New(), nil
+			}
+			lookups.Add(1)
+			<-ctx.Done()
+			return uuid.Nil, ctx.Err()
+		})
+		if _, err := keys.get(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		var flood sync.WaitGroup
+		for i := range 10 * maxUnknownLookups {
+			flood.Go(func() { _, _ = keys.get(t.Context(), keyHash(i)) })
+		}
+		synctest.Wait()
+		if got := lookups.Load(); got != maxUnknownLookups {
+			t.Errorf("concurrent look-ups = %d, want %d", got, maxUnknownLookups)
+		}
+		if _, err := keys.get(t.Context(), known); err != nil {
+			t.Errorf("get of a known key during the flood: %v", err)
+		}
+		flood.Wait()
+	})
+}
+
+func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := &Authenticator{turns: newLimiter(func(ctx context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
+			<-ctx.Done()
+			return p.Unknown(), ctx.Err()
+		})}
+		begun := time.Now()
+		if _, err := door.allow(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("turn = %v, want %v", err, context.DeadlineExceeded)
+		} else if got := time.Since(begun); got != lookupTimeout {
+			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookupTimeout)
+		}
+	})
+}
+
+func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
+			asked++
+			return p.Status(asked != 1, p.Span()), nil
+		})
+		first, _ := counted.next(t.Context(), "k", 60)
+		second, _ := counted.next(t.Context(), "k", 60)
+		if first.Allowed {
+			t.Errorf("first = %+v, want it refused", first)
+		}
+		want := ratelimit.Status{Policy: 60, Reset: time.Second, RetryAfter: time.Second}
+		if second != want {
+			t.Errorf("second = %+v, want %+v", second, want)
+		}
+		if asked != 1 {
+			t.Errorf("the database was asked %d times, want once", asked)
+		}
+		if other, _ := counted.next(t.Context(), "other", 60); !other.Allowed {
+			t.Errorf("another key = %+v", other)
+		}
+		time.Sleep(time.Second)
+		if third, _ := counted.next(t.Context(), "k", 60); !third.Allowed {
+			t.Error("after Retry-After: third.Allowed = false, want true")
+		} else if asked != 3 {
+			t.Errorf("after Retry-After: asked = %v, want 3", asked)
+		}
+	})
+}
+
+func TestTurns_ANewLimitCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
+		return p.Status(p > 1, p.Span()), nil
+	})
+	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed {
+		t.Fatal("under a limit of 1: got.Allowed = true, want false")
+	} else if got.RetryAfter != time.Minute {
+		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
+	}
+	if got, _ := counted.next(t.Context(), "k", 100); !got.Allowed {
+		t.Errorf("under the raised limit = %+v: it is refused for what the old one said", got)
+	}
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	proxies, err := ParseProxies([]string{"10.0.0.0/8", " 192.0.2.1 ", "::1", ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, peer string
+		forwarded  []string
+		want       string
+	}{
+		{"a peer that is no proxy is the client, whatever it says", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
+		{"a proxy without the header is the client", "10.0.0.1:1", nil, "10.0.0.1"},
+		{"the last hop counts, not the first", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
+		{"through two proxies", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9, 192.0.2.1"}, "203.0.113.9"},
+		{"over two header lines", "10.0.0.1:1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
+		{"nonsense ends the walk", "10.0.0.1:1", []string{"203.0.113.9, unknown"}, "10.0.0.1"},
+		{"only proxies", "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"a mapped address", "[::ffff:203.0.113.9]:1", nil, "203.0.113.9"},
+		{"an IPv6 client is its network", "[2001:db8:1:2:3:4:5:6]:1", nil, "2001:db8:1:2::/64"},
+		{"an IPv6 proxy", "[::1]:1", []string{"2001:db8::1"}, "2001:db8::/64"},
+	} {
+		request := httptest.NewRequest("GET", "/", nil)
+		request.RemoteAddr = row.peer
+		request.Header["X-Forwarded-For"] = row.forwarded
+		if got := proxies.Client(request); got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+	if _, err := ParseProxies([]string{"proxy.example"}); err == nil {
+		t.Error("a name was taken for an address")
+	}
+}

@@ -1,0 +1,123 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/apikeys"
+)
+
+const (
+	// lookupTimeout bounds one look-up and one count: if the database hangs, the response is 503.
+	lookupTimeout = 3 * time.Second
+	// maxUnknownLookups bounds the concurrent look-ups of keys that are not in the cache, so that a
+	// flood of invented keys leaves the database to other requests.
+	maxUnknownLookups = 4
+	// limitedTimeout is how long a look-up waits for its turn if the client address is above its
+	// limit.
+	limitedTimeout = 500 * time.Millisecond
+	// maxEntries bounds each cache of this package.
+	maxEntries = 20_000
+)
+
+// keyIDs finds the ids of API keys by their hashes. The id of a hash never changes, so entries do
+// not expire. Whether the key is revoked is read with each request.
+//
+// Unknown hashes have their own cache: a flood of invented keys does not evict a known key.
+type keyIDs struct {
+	find    func(context.Context, apikeys.Hash) (uuid.UUID, error)
+	known   *lru.Cache[apikeys.Hash, uuid.UUID]
+	unknown *lru.Cache[apikeys.Hash, struct{}]
+	flights singleflight.Group
+	turns   chan struct{}
+	// limited is the turn of requests from addresses above their limit.
+	limited chan struct{}
+}
+
+// newKeyIDs returns an empty cache. find returns pg.ErrNotFound for an unknown key.
+func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
+	return &keyIDs{
+		find: find, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
+		turns: make(chan struct{}, maxUnknownLookups), limited: make(chan struct{}, 1),
+	}
+}
+
+// newCache returns a cache of maxEntries entries that evicts the least recently used one.
+func newCache[K comparable, V any]() *lru.Cache[K, V] {
+	cache, err := lru.New[K, V](maxEntries)
+	if err != nil { // the size is not positive
+		panic(err)
+	}
+	return cache
+}
+
+// get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
+func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+	return k.through(ctx, hash, k.turns, lookupTimeout)
+}
+
+// getLimited is get for a request from an address above its limit. These requests look up one at a
+// time, beside the turns of other addresses; each waits for at most limitedTimeout.
+func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+	return k.through(ctx, hash, k.limited, limitedTimeout)
+}
+
+// isKnown reports whether the key was found before and is not known to be revoked.
+func (k *keyIDs) isKnown(hash apikeys.Hash) bool { return k.known.Contains(hash) }
+
+// revoke removes a key that is no longer valid.
+func (k *keyIDs) revoke(hash apikeys.Hash) {
+	k.known.Remove(hash)
+	k.unknown.Add(hash, struct{}{})
+}
+
+// through returns the cached id, or looks it up when it has one of the turns. Concurrent look-ups
+// of one key are one.
+func (k *keyIDs) through(
+	ctx context.Context, hash apikeys.Hash, turns chan struct{}, timeout time.Duration,
+) (uuid.UUID, error) {
+	if id, ok := k.known.Get(hash); ok {
+		return id, nil
+	}
+	if _, ok := k.unknown.Get(hash); ok {
+		return uuid.Nil, pg.ErrNotFound
+	}
+	flight := k.flights.DoChan(fmt.Sprintf("%p%s", turns, hash[:]), func() (any, error) {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+		defer cancel()
+		wait, stop := context.WithTimeout(own, timeout)
+		defer stop()
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-wait.Done():
+			return uuid.Nil, fmt.Errorf("wait for a turn to look up a key: %w", wait.Err())
+		}
+		return k.lookup(own, hash)
+	})
+	select {
+	case <-ctx.Done():
+		return uuid.Nil, fmt.Errorf("wait for the look-up of a key: %w", ctx.Err())
+	case result := <-flight:
+		id, _ := result.Val.(uuid.UUID)
+		return id, result.Err
+	}
+}
+
+func (k *keyIDs) lookup(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+	id, err := k.find(ctx, hash)
+	switch {
+	case err == nil:
+		k.known.Add(hash, id)
+	case errors.Is(err, pg.ErrNotFound):
+		k.unknown.Add(hash, struct{}{})
+	}
+	return id, err
+}

@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/gateway/internal/apikeys"
+)
+
+// TestGetLimited_DoesNotDelayOthers holds up the look-ups of 10 keys from addresses above their
+// limit. The look-up of another customer's key does not wait for them.
+func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := keyHash(1000)
+		blocked := make(chan struct{})
+		keys := newKeyIDs(func(_ context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+			if hash != good {
+				<-blocked
+			}
+			return uuid.New(), nil
+		})
+		var flood sync.WaitGroup
+		for key := range 10 {
+			flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(key)) })
+		}
+		synctest.Wait()
+		begun := time.Now()
+		if _, err := keys.get(t.Context(), good); err != nil {
+			t.Errorf("look-up of another customer's key: %v", err)
+		}
+		if took := time.Since(begun); took != 0 { // synctest's clock moves only while all goroutines wait
+			t.Errorf("look-up of another customer's key waited %s, want 0", took)
+		}
+		close(blocked)
+		flood.Wait()
+	})
+}
+
+// TestGetLimited_GivesUp: a limited look-up that does not get its turn ends after limitedTimeout.
+func TestGetLimited_GivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := make(chan struct{})
+		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {
+			<-blocked
+			return uuid.New(), nil
+		})
+		var flood sync.WaitGroup
+		flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(1)) })
+		synctest.Wait()
+		begun := time.Now()
+		if _, err := keys.getLimited(t.Context(), keyHash(2)); err == nil {
+			t.Error("second limited look-up = no error, want an error")
+		}
+		if took := time.Since(begun); took != limitedTimeout {
+			t.Errorf("second limited look-up gave up after %s, want %s", took, limitedTimeout)
+		}
+		close(blocked)
+		flood.Wait()
+	})
+}

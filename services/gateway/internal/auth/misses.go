@@ -1,0 +1,29 @@
+package auth
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"ringfence.dev/services/gateway/internal/ratelimit"
+)
+
+// misses records which client addresses sent an unknown key or token within the last minute. A
+// request from such an address is counted before its key is looked up or its token compared.
+//
+// One minute is enough: after a minute without a miss the address has its whole limit again. An
+// address that is evicted from the full cache gets one uncounted guess.
+type misses struct {
+	last *lru.Cache[string, time.Time] // the last miss of each address
+}
+
+func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }
+
+// add records a miss of the address.
+func (m *misses) add(address string) { m.last.Add(address, time.Now()) }
+
+// has reports whether the address had a miss within the last minute.
+func (m *misses) has(address string) bool {
+	at, ok := m.last.Get(address)
+	return ok && time.Since(at) < ratelimit.Window
+}

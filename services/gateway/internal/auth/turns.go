@@ -1,0 +1,60 @@
+package auth
+
+import (
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"ringfence.dev/services/gateway/internal/ratelimit"
+)
+
+// limiter counts requests in the database, once each. A refused key is refused again from memory
+// until its Retry-After has passed, so that a flood of one key writes nothing. This ends sooner if
+// its policy changes, or if it is evicted from the full cache: the database then refuses it.
+type limiter struct {
+	take    func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
+	refused *lru.Cache[string, refusal]
+}
+
+func newLimiter(take func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)) *limiter {
+	return &limiter{take: take, refused: newCache[string, refusal]()}
+}
+
+type refusal struct {
+	policy ratelimit.Policy
+	until  time.Time
+}
+
+// next counts a request of the client address unless it is refused already.
+func (t *limiter) next(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
+	if standing, refused := t.stillRefused(key, policy); refused {
+		return standing, nil
+	}
+	begun := time.Now()
+	standing, err := t.take(ctx, key, policy)
+	if err == nil && !standing.Allowed {
+		t.refuse(key, refusal{policy, begun.Add(standing.RetryAfter)})
+	}
+	return standing, err
+}
+
+// stillRefused returns the standing of a key that was refused under the policy and may not try
+// again yet.
+func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (standing ratelimit.Status, refused bool) {
+	last, ok := t.refused.Get(key)
+	if !ok {
+		return ratelimit.Status{}, false
+	}
+	wait := time.Until(last.until)
+	if last.policy != policy || wait <= 0 {
+		t.refused.Remove(key)
+		return ratelimit.Status{}, false
+	}
+	return ratelimit.Status{Policy: policy, Reset: wait, RetryAfter: wait}, true
+}
+
+// isRefused reports whether a refusal of the key is cached, under any policy.
+func (t *limiter) isRefused(key string) bool { return t.refused.Contains(key) }
+
+func (t *limiter) refuse(key string, r refusal) { t.refused.Add(key, r) }

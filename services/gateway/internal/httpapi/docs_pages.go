@@ -1,0 +1,146 @@
+// Package reference contains what a developer reads: the OpenAPI document at /openapi.json, its page at
+// /docs, the documentation at /docs/guides, and /llms.txt. All files are in the binary, and the pages
+// load nothing from other hosts. Swagger UI draws the page at /docs.
+
+package httpapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/swaggest/swgui/v5/static"
+
+	"ringfence.dev/docs"
+	"ringfence.dev/proto/openapi"
+)
+
+//go:embed page
+var pages embed.FS
+
+// Policy lets the page run and show what this server sends and nothing else: no other host, no inline script or style.
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Document is one file in both of its encodings.
+type Document struct {
+	// Kind is its media type.
+	Kind string
+	// Plain and Zipped (gzip) are the same bytes.
+	Plain, Zipped []byte
+	// Tag tells this content from any other.
+	Tag string
+}
+
+// Docs holds every document by its path.
+type Docs struct{ documents map[string]Document }
+
+// New reads what is embedded.
+func New() (*Docs, error) {
+	s := &Docs{documents: map[string]Document{}}
+	if err := s.put("/openapi.json", "application/json", openapi.Description); err != nil {
+		return nil, err
+	}
+	for _, own := range []struct{ path, file, kind string }{
+		{"/docs", "index.html", "text/html; charset=utf-8"},
+		{"/docs/reference.css", "reference.css", "text/css; charset=utf-8"},
+		{"/docs/reference.js", "reference.js", "text/javascript; charset=utf-8"},
+		{"/docs/mark.svg", "mark.svg", "image/svg+xml"},
+	} {
+		body, err := pages.ReadFile("page/" + own.file)
+		if err != nil {
+			return nil, fmt.Errorf("read the reference page: %w", err)
+		}
+		if err := s.put(own.path, own.kind, body); err != nil {
+			return nil, err
+		}
+	}
+	for file, kind := range map[string]string{
+		"swagger-ui.css": "text/css; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+	} {
+		body, err := unzipped(static.FS, file+".gz")
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		if err := s.put("/docs/"+file, kind, body); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.putGuides()
+}
+
+const guides = "/docs/guides/"
+
+// mediaTypes are those of the files of the documentation.
+var mediaTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8",
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".json": "application/json",
+	".svg": "image/svg+xml",
+}
+
+// putGuides adds the documentation.
+func (s *Docs) putGuides() error {
+	files, err := docs.Render()
+	if err != nil {
+		return fmt.Errorf("render the documentation: %w", err)
+	}
+	for name, content := range files {
+		kind, ok := mediaTypes[path.Ext(name)]
+		if !ok {
+			return fmt.Errorf("media type of %s is unknown", name)
+		}
+		if err := s.put(guides+name, kind, content); err != nil {
+			return err
+		}
+	}
+	list, err := docs.List(guides)
+	if err != nil {
+		return fmt.Errorf("list the documentation: %w", err)
+	}
+	return s.put("/llms.txt", mediaTypes[".txt"], list)
+}
+
+func unzipped(files fs.FS, name string) ([]byte, error) {
+	file, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	reader, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(reader)
+}
+
+func (s *Docs) put(path, kind string, plain []byte) error {
+	var zip bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&zip, gzip.BestCompression)
+	if err == nil {
+		_, err = writer.Write(plain)
+	}
+	if err == nil {
+		err = writer.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("compress %s: %w", path, err)
+	}
+	sum := sha256.Sum256(plain)
+	s.documents[path] = Document{Kind: kind, Plain: plain, Zipped: zip.Bytes(), Tag: base64.RawURLEncoding.EncodeToString(sum[:12])}
+	return nil
+}
+
+// Find returns the document at a path. /docs/ is the same page as /docs.
+func (s *Docs) Find(path string) (Document, bool) {
+	if path == "/docs/" {
+		path = "/docs"
+	}
+	found, ok := s.documents[path]
+	return found, ok
+}

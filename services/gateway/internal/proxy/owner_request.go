@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/telemetry"
+)
+
+// maxAnswer bounds an answer that is held in memory.
+const maxAnswer = 4 << 20
+
+// OwnerResponse is what an owner said.
+type OwnerResponse struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// OK says whether it is any 2xx.
+func (a OwnerResponse) OK() bool { return a.Status >= 200 && a.Status < 300 }
+
+// OwnerRequest is one request of ours, or of an operator, to an owner.
+type OwnerRequest struct {
+	Owner  string
+	Method string
+	Path   *url.URL
+	Query  string
+	Header http.Header
+	Body   []byte
+	Caller serviceauth.Caller
+}
+
+// Do sends a question and reads the whole answer. An error means that the owner did not answer; only with ErrUnreached is it
+// certain that it did nothing.
+func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, error) {
+	to, err := p.target(q.Owner, q.Path, q.Caller)
+	if err != nil {
+		return OwnerResponse{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	address := &url.URL{Scheme: to.base.Scheme, Host: to.base.Host, Path: q.Path.Path, RawPath: q.Path.RawPath, RawQuery: q.Query}
+	request, err := http.NewRequestWithContext(ctx, q.Method, address.String(), bytes.NewReader(q.Body))
+	if err != nil {
+		return OwnerResponse{}, fmt.Errorf("make question to %s: %w", q.Owner, err)
+	}
+	for _, name := range []string{"Content-Type", "Accept"} {
+		if value := q.Header.Get(name); value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	sign(request, to)
+	response, err := p.transport.RoundTrip(request)
+	if err != nil {
+		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+	}
+	if err := relay(response); err != nil {
+		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
+	}
+	return OwnerResponse{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+}
+
+// errorBody is the body of every error response.
+type errorBody struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// annotateCode adds the code of an error body to the log line and the span of the request.
+func annotateCode(ctx context.Context, body []byte) {
+	var shown errorBody
+	if json.Unmarshal(body, &shown) == nil && shown.Error.Code != "" {
+		telemetry.Annotate(ctx, "code", shown.Error.Code)
+	}
+}
+
+// LogCode adds the code of an error response to the log line and the span of the request.
+func (a OwnerResponse) LogCode(ctx context.Context) {
+	if a.Status >= http.StatusBadRequest {
+		annotateCode(ctx, a.Body)
+	}
+}
+
+// Refusal is the owner's own refusal, to be shown as it is; anything but a 4xx with the error body is a fault.
+func (a OwnerResponse) Refusal(owner string) error {
+	var shown errorBody
+	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {
+		return &apierr.Error{Status: a.Status, Code: shown.Error.Code, Message: shown.Error.Message}
+	}
+	if a.Status == http.StatusServiceUnavailable {
+		return apierr.Unavailable("This part of the service")
+	}
+	return fmt.Errorf("%s answered %d", owner, a.Status)
+}

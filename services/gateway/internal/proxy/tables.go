@@ -1,0 +1,87 @@
+package proxy
+
+import "net/http"
+
+const webhookSubscriptions = "/v1/webhook-subscriptions"
+
+// Public is the customer's interface: the specification's part 4.
+func Public() Table {
+	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+	return Table{
+		{Template: "/v1/calls", Owner: Calls, Methods: []string{get, post}},
+		{Template: "/v1/calls/{id}", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/calls/{id}/transcript", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/calls/{id}/recording", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests/{id}", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests/{id}/cancel", Owner: Calls, Methods: []string{post}},
+		{Template: "/v1/contacts", Owner: Contacts, Methods: []string{get, post}},
+		{Template: "/v1/contacts/{id}", Owner: Contacts, Methods: []string{get, patch}},
+		{Template: "/v1/opt-outs", Owner: Contacts, Methods: []string{post}},
+		{Template: "/v1/opt-outs/{phone_e164}", Owner: Contacts, Methods: []string{get, del}},
+		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
+		{Template: webhookSubscriptions, Owner: Webhooks, Methods: []string{get, post}},
+		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{patch, del}},
+		{Template: webhookSubscriptions + "/{id}/rotate-secret", Owner: Webhooks, Methods: []string{post}},
+		{Template: webhookSubscriptions + "/{id}/test", Owner: Webhooks, Methods: []string{post}},
+	}
+}
+
+// Open are the paths that need no key and count against no rate (contract.md §1, §6); but recordings, for which a link is the key, and which count against the address.
+func Open() Table {
+	get := []string{http.MethodGet}
+	return Table{
+		{Template: "/readyz", Owner: Gateway, Methods: get},
+		{Template: "/openapi.json", Owner: Gateway, Methods: get},
+		{Template: "/docs", Owner: Gateway, Methods: get},
+		{Template: "/docs/*", Owner: Gateway, Methods: get},
+		{Template: "/llms.txt", Owner: Gateway, Methods: get},
+		{Template: "/recordings/*", Owner: Dialer, Methods: get},
+	}
+}
+
+// Admin is the operator's part that other services answer (contract.md §7). The owners judge methods and what lies
+// deeper; the templates named here are those that the audit tells apart.
+func Admin() Table {
+	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
+	return Table{
+		{Template: base + "calls", Owner: Calls},
+		{Template: base + "calls/*", Owner: Calls},
+		{Template: base + "call-requests", Owner: Calls},
+		{Template: base + "call-requests/*", Owner: Calls},
+		{Template: base + "agents", Owner: Calls},
+		{Template: base + "agents/{agent_id}", Owner: Calls},
+		{Template: base + "agents/*", Owner: Calls},
+		{Template: base + "attempts", Owner: Dialer},
+		{Template: base + "attempts/*", Owner: Dialer},
+		{Template: base + "agent-keys/{agent_id}", Owner: Dialer},
+		{Template: base + "agent-keys/*", Owner: Dialer},
+		{Template: base + "numbers", Owner: Dialer},
+		{Template: base + "numbers/{number_id}", Owner: Dialer},
+		{Template: base + "numbers/*", Owner: Dialer},
+		{Template: base + "wallet", Owner: Wallet},
+		{Template: base + "wallet/transactions", Owner: Wallet},
+		{Template: base + "wallet/transactions/{transaction_id}", Owner: Wallet},
+		{Template: base + "wallet/*", Owner: Wallet},
+		{Template: base + "rates", Owner: Wallet},
+		{Template: base + "contacts/{phone_e164}", Owner: Contacts},
+		{Template: base + "contacts/{phone_e164}/consent", Owner: Contacts},
+		{Template: base + "contacts/{phone_e164}/*", Owner: Contacts},
+		{Template: base + "erasures", Owner: Contacts},
+		{Template: base + "erasures/*", Owner: Contacts},
+		{Template: base + "consent-records", Owner: Contacts},
+		{Template: base + "consent-records/*", Owner: Contacts},
+		{Template: base + "opt-out-imports", Owner: Contacts},
+		{Template: base + "opt-out-imports/{import_id}", Owner: Contacts},
+		{Template: base + "opt-out-imports/*", Owner: Contacts},
+		{Template: base + "decisions", Owner: Contacts},
+		{Template: base + "decisions/*", Owner: Contacts},
+		{Template: base + "webhook-subscriptions", Owner: Webhooks},
+		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
+		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
+		{Template: "/admin/v1/dialer", Owner: Dialer},
+		{Template: trunks, Owner: Dialer},
+		{Template: trunks + "/{trunk_id}", Owner: Dialer},
+		{Template: trunks + "/*", Owner: Dialer},
+	}
+}

@@ -1,0 +1,82 @@
+// Package ratelimit owns the arithmetic of the request rate (GCRA) and the headers that tell a client where it
+// stands. The one statement that takes a turn is the store's.
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"ringfence.dev/libs/apierr"
+)
+
+// Window is what every limit is counted over.
+const Window = time.Minute
+
+// Anonymous is how many requests a minute a client address has without a valid key (contract.md §6).
+const Anonymous Policy = 600
+
+// Policy is a number of requests a minute, which may all come at once.
+type Policy int
+
+// Step is the time one request costs.
+func (p Policy) Step() time.Duration { return Window / time.Duration(p) }
+
+// Span is the whole burst in time: as many steps as requests, so that rounding never costs one.
+func (p Policy) Span() time.Duration { return p.Step() * time.Duration(p) }
+
+// Status is where a client stands after a request.
+type Status struct {
+	Policy    Policy
+	Allowed   bool
+	Remaining int
+	// Reset is the time until the next request is allowed if Remaining is 0. Otherwise it is the time
+	// until the whole limit is available again.
+	Reset time.Duration
+	// RetryAfter is the time until the next request is allowed. It is 0 if this request was allowed.
+	RetryAfter time.Duration
+}
+
+// Status converts the result of GCRA: whether the request was allowed, and the time from now to the
+// theoretical arrival time.
+func (p Policy) Status(allowed bool, ahead time.Duration) Status {
+	ahead = min(max(ahead, 0), p.Span())
+	s := Status{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}
+	next := max(ahead+p.Step()-p.Span(), 0)
+	if !allowed {
+		s.Remaining = 0
+		s.RetryAfter = next
+	}
+	if s.Remaining == 0 {
+		s.Reset = next
+	}
+	return s
+}
+
+// Unknown is what is said while nobody can count: nothing is left, try again in two seconds.
+func (p Policy) Unknown() Status { return Status{Policy: p, Reset: 2 * time.Second} }
+
+// Write sets the five rate-limit headers of every response (contract.md 6.2). Beside a 429, the reset
+// is equal to Retry-After: a client may obey either.
+func (s Status) Write(header http.Header) {
+	reset := seconds(s.Reset)
+	if !s.Allowed {
+		reset = max(reset, 1)
+	}
+	header.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, s.Policy, int(Window/time.Second)))
+	header.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, s.Remaining, reset))
+	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.Policy)))
+	header.Set("X-RateLimit-Remaining", strconv.Itoa(s.Remaining))
+	header.Set("X-RateLimit-Reset", strconv.Itoa(reset))
+}
+
+// Refusal returns the 429 with a Retry-After of at least one second.
+func (s Status) Refusal() error {
+	refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
+		"More than %d requests in a minute. Wait %d s, as Retry-After says.", s.Policy, max(seconds(s.RetryAfter), 1))
+	refused.RetryAfter = max(s.RetryAfter, time.Second)
+	return refused
+}
+
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

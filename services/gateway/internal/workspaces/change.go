@@ -1,0 +1,267 @@
+package workspaces
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+const (
+	maxName         = 200
+	maxPolicy       = 16 << 10
+	maxDestinations = 300
+	maxSetting      = 1_000_000
+)
+
+// Optional is a member of a request body that tells absent, null and a value apart.
+type Optional[T any] struct {
+	// Set: the member was there, be it null.
+	Set bool
+	// Value is nil for null.
+	Value *T
+}
+
+// UnmarshalJSON is called only for a member that is there.
+func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
+	o.Set = true
+	return json.Unmarshal(raw, &o.Value)
+}
+
+// FeatureChange is a change of the overrides: a member left out stays as it is, null gives it back to the plan.
+type FeatureChange struct {
+	API         Optional[bool] `json:"api"`
+	Webhooks    Optional[bool] `json:"webhooks"`
+	Transcripts Optional[bool] `json:"transcripts"`
+	Recordings  Optional[bool] `json:"recordings"`
+}
+
+// RetentionChange is a change of what is kept how long: a member left out stays as it is, null goes back to the standard.
+type RetentionChange struct {
+	CallsDays       Optional[int32] `json:"calls_days"`
+	TranscriptsDays Optional[int32] `json:"transcripts_days"`
+	RecordingsDays  Optional[int32] `json:"recordings_days"`
+	WebhooksDays    Optional[int32] `json:"webhooks_days"`
+}
+
+// Change is the body of POST and PATCH. On PATCH what is absent stays; null goes back to the standard.
+type Change struct {
+	Name               Optional[string]          `json:"name"`
+	Plan               Optional[Plan]            `json:"plan"`
+	Currency           Optional[string]          `json:"currency"`
+	Status             Optional[Status]          `json:"status"`
+	CallingPolicy      Optional[json.RawMessage] `json:"calling_policy"`
+	Features           Optional[FeatureChange]   `json:"features"`
+	RateLimitPerMinute Optional[int32]           `json:"rate_limit_per_minute"`
+	MaxLiveCalls       Optional[int32]           `json:"max_live_calls"`
+	CallsPerSecond     Optional[int32]           `json:"calls_per_second"`
+	Destinations       Optional[[]string]        `json:"destinations"`
+	Retention          Optional[RetentionChange] `json:"retention"`
+}
+
+// New returns the workspace that the body of POST describes. operator sends the request. Errors are 422
+// validation_error and name the field.
+func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
+	switch {
+	case c.Name.Value == nil:
+		return Workspace{}, apierr.Validation("name", "is required.")
+	case c.Plan.Value == nil:
+		return Workspace{}, apierr.Validation("plan", "is required: starter, growth or scale.")
+	case c.Currency.Value == nil:
+		return Workspace{}, apierr.Validation("currency", "is required: a code of three capital letters, like USD.")
+	}
+	if !currencyCode.MatchString(*c.Currency.Value) {
+		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
+	}
+	c.Status = Optional[Status]{} // a new workspace is active
+	c.CallingPolicy.Set = true    // the default policy is set as well
+	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
+		MaxLiveCalls: standardLiveCalls, CallsPerSecond: standardCallsPerSecond}
+	return w.apply(operator, c)
+}
+
+// Changed returns the next version of the workspace after PATCH. operator sends the request. The
+// currency of a workspace never changes.
+func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
+	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
+		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
+	}
+	w.Version++
+	return w.apply(operator, c)
+}
+
+func (w Workspace) apply(operator string, c Change) (Workspace, error) {
+	for _, step := range []func(*Workspace, Change) error{applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations, applyRetention} {
+		if err := step(&w, c); err != nil {
+			return Workspace{}, err
+		}
+	}
+	if c.CallingPolicy.Set {
+		version := w.Version
+		w.PolicyOperator, w.PolicyVersion = &operator, &version
+	}
+	return w, nil
+}
+
+func applyName(w *Workspace, c Change) error {
+	if !c.Name.Set {
+		return nil
+	}
+	if c.Name.Value == nil || strings.TrimSpace(*c.Name.Value) == "" || utf8.RuneCountInString(*c.Name.Value) > maxName {
+		return apierr.Validation("name", "must be 1 to %d characters long.", maxName)
+	}
+	w.Name = *c.Name.Value
+	return nil
+}
+
+func applyPlan(w *Workspace, c Change) error {
+	if c.Plan.Set {
+		if c.Plan.Value == nil || !slices.Contains([]Plan{Starter, Growth, Scale}, *c.Plan.Value) {
+			return apierr.Validation("plan", "must be starter, growth or scale.")
+		}
+		w.Plan = *c.Plan.Value
+	}
+	if c.Status.Set {
+		if c.Status.Value == nil || !slices.Contains([]Status{Active, Suspended}, *c.Status.Value) {
+			return apierr.Validation("status", "must be active or suspended.")
+		}
+		w.Status = *c.Status.Value
+	}
+	return nil
+}
+
+// applyPolicy keeps the policy as it came; its owner judges what is inside.
+func applyPolicy(w *Workspace, c Change) error {
+	if !c.CallingPolicy.Set {
+		return nil
+	}
+	w.CallingPolicy = nil
+	if c.CallingPolicy.Value == nil {
+		return nil
+	}
+	policy := bytes.TrimSpace(*c.CallingPolicy.Value)
+	if len(policy) == 0 || policy[0] != '{' || len(policy) > maxPolicy {
+		return apierr.Validation("calling_policy", "must be an object with window and timezone, or null for the standard window.")
+	}
+	w.CallingPolicy = json.RawMessage(policy)
+	return nil
+}
+
+func applyFeatures(w *Workspace, c Change) error {
+	if !c.Features.Set {
+		return nil
+	}
+	if c.Features.Value == nil {
+		w.Features = Features{}
+		return nil
+	}
+	asked := c.Features.Value
+	for _, feature := range []struct {
+		asked Optional[bool]
+		into  **bool
+	}{
+		{asked.API, &w.Features.API}, {asked.Webhooks, &w.Features.Webhooks},
+		{asked.Transcripts, &w.Features.Transcripts}, {asked.Recordings, &w.Features.Recordings},
+	} {
+		if feature.asked.Set {
+			*feature.into = feature.asked.Value
+		}
+	}
+	return nil
+}
+
+func applyLimits(w *Workspace, c Change) error {
+	for _, setting := range []struct {
+		name   string
+		asked  Optional[int32]
+		assign func(*int32)
+	}{
+		{"rate_limit_per_minute", c.RateLimitPerMinute, func(v *int32) { w.RateLimitPerMinute = v }},
+		{"max_live_calls", c.MaxLiveCalls, func(v *int32) { w.MaxLiveCalls = or(v, standardLiveCalls) }},
+		{"calls_per_second", c.CallsPerSecond, func(v *int32) { w.CallsPerSecond = or(v, standardCallsPerSecond) }},
+	} {
+		if !setting.asked.Set {
+			continue
+		}
+		if v := setting.asked.Value; v != nil && (*v < 1 || *v > maxSetting) {
+			return apierr.Validation(setting.name, "must be a whole number from 1 to %d, or null for the standard.", maxSetting)
+		}
+		setting.assign(setting.asked.Value)
+	}
+	return nil
+}
+
+// Calls are kept longer than any record of them may still be on its way, or be read again.
+const (
+	leastCallsDays = 60
+	mostDays       = 3653 // ten years
+)
+
+func applyRetention(w *Workspace, c Change) error {
+	if !c.Retention.Set {
+		return nil
+	}
+	if c.Retention.Value == nil {
+		w.Retention = Retention{}
+		return nil
+	}
+	for _, setting := range []struct {
+		name  string
+		asked Optional[int32]
+		least int32
+		into  **int32
+	}{
+		{"retention.calls_days", c.Retention.Value.CallsDays, leastCallsDays, &w.Retention.CallsDays},
+		{"retention.transcripts_days", c.Retention.Value.TranscriptsDays, 1, &w.Retention.TranscriptsDays},
+		{"retention.recordings_days", c.Retention.Value.RecordingsDays, 1, &w.Retention.RecordingsDays},
+		{"retention.webhooks_days", c.Retention.Value.WebhooksDays, 1, &w.Retention.WebhooksDays},
+	} {
+		if !setting.asked.Set {
+			continue
+		}
+		if v := setting.asked.Value; v != nil && (*v < setting.least || *v > mostDays) {
+			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.", setting.least, mostDays)
+		}
+		*setting.into = setting.asked.Value
+	}
+	return nil
+}
+
+func or(value *int32, standard int32) int32 {
+	if value == nil {
+		return standard
+	}
+	return *value
+}
+
+var (
+	currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
+	prefix       = regexp.MustCompile(`^\+[1-9][0-9]{0,14}$`)
+)
+
+func applyDestinations(w *Workspace, c Change) error {
+	if !c.Destinations.Set {
+		return nil
+	}
+	w.Destinations = []string{}
+	if c.Destinations.Value == nil {
+		return nil
+	}
+	if len(*c.Destinations.Value) > maxDestinations {
+		return apierr.Validation("destinations", "may list at most %d prefixes.", maxDestinations)
+	}
+	for i, destination := range *c.Destinations.Value {
+		if !prefix.MatchString(destination) {
+			return apierr.Validation(fmt.Sprintf("destinations[%d]", i), "must be a prefix like +44, with the plus.")
+		}
+	}
+	w.Destinations = slices.Clone(*c.Destinations.Value)
+	return nil
+}

@@ -1,0 +1,37 @@
+package workspaces
+
+import (
+	"slices"
+
+	"ringfence.dev/services/gateway/internal/proxy"
+)
+
+// AllServices returns the services that act on settings of a workspace.
+func AllServices() []string {
+	return []string{proxy.Wallet, proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Webhooks}
+}
+
+// Services returns the services that act on the settings in the body of PATCH. Each of them must store
+// the change before it is answered (contract.md 7.3). A setting counts if it is in the body, even if
+// its value is the stored one: an earlier request may have stored the value without confirmation.
+func (c Change) Services() []string {
+	set := map[string]bool{}
+	for _, setting := range []struct {
+		inBody   bool
+		services []string
+	}{
+		{c.Plan.Set, []string{proxy.Dialer, proxy.Webhooks}}, // the plan decides features
+		{c.Status.Set, []string{proxy.Dialer, proxy.Webhooks}},
+		{c.CallingPolicy.Set, []string{proxy.Contacts}},
+		{c.Features.Set, []string{proxy.Calls, proxy.Dialer, proxy.Webhooks}},
+		{c.MaxLiveCalls.Set, []string{proxy.Dialer}},
+		{c.CallsPerSecond.Set, []string{proxy.Dialer}},
+		{c.Destinations.Set, []string{proxy.Calls, proxy.Dialer}},
+		{c.Retention.Set, []string{proxy.Calls, proxy.Dialer, proxy.Webhooks}},
+	} {
+		for _, service := range setting.services {
+			set[service] = set[service] || setting.inBody
+		}
+	}
+	return slices.DeleteFunc(AllServices(), func(service string) bool { return !set[service] })
+}

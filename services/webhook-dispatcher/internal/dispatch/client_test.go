@@ -1,0 +1,208 @@
+package dispatch_test
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
+)
+
+// longTimeout is the timeout of attempts that end by themselves.
+const longTimeout = 5 * time.Minute
+
+func requireEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// client trusts the test server's certificate and may reach this machine.
+func client(t *testing.T, timeout time.Duration) *dispatch.Client {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return newClient(t, dispatch.ClientConfig{ExtraCAFile: file, Timeout: timeout})
+}
+
+func newClient(t *testing.T, cfg dispatch.ClientConfig) *dispatch.Client {
+	t.Helper()
+	c, err := dispatch.NewClient(cfg, ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}))
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func testReceiver(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	server.Config.ErrorLog = nil
+	t.Cleanup(server.Close)
+	return server
+}
+
+func work(url string) deliveries.Work {
+	return deliveries.Work{
+		DeliveryID: uuid.New(), EventID: uuid.New(), Attempt: 1, URL: url, Secret: "whsec_test", Body: []byte(`{"type":"call.completed"}`),
+	}
+}
+
+func TestSend_JudgesTheAnswerByItsStatus(t *testing.T) {
+	t.Parallel()
+	c := client(t, longTimeout)
+	for _, code := range []int{200, 201, 202, 204, 299} {
+		server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		answer := c.Send(t.Context(), work(server.URL))
+		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, "")
+		requireEqual(t, "code", answer.Code, code)
+	}
+	for _, code := range []int{300, 301, 302, 304, 307, 308, 400, 404, 410, 429, 500, 503} {
+		server := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "77")
+			w.WriteHeader(code)
+		})
+		answer := c.Send(t.Context(), work(server.URL))
+		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, deliveries.NotOK)
+		requireEqual(t, "code", answer.Code, code)
+		wantRetryAfter := map[int]time.Duration{429: 77 * time.Second, 503: 77 * time.Second}[code]
+		requireEqual(t, fmt.Sprintf("RetryAfter of status %d", code), answer.RetryAfter, wantRetryAfter)
+	}
+}
+
+func TestSend_DoesNotFollowARedirect(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Bool
+	target := testReceiver(t, func(http.ResponseWriter, *http.Request) { reached.Store(true) })
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		server := testReceiver(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target.URL, code) })
+		answer := client(t, longTimeout).Send(t.Context(), work(server.URL))
+		requireEqual(t, "code", answer.Code, code)
+		requireEqual(t, fmt.Sprintf("failure of redirect %d", code), answer.Failure, deliveries.NotOK)
+	}
+	if reached.Load() {
+		t.Error("the target of a redirect was asked")
+	}
+}
+
+func TestSend_SendsTheBytesAndNothingOfOurs(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	var body []byte
+	var proto, method string
+	server := testReceiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		got, proto, method = r.Header.Clone(), r.Proto, r.Method
+		body, _ = io.ReadAll(r.Body)
+	})
+	w := work(server.URL + "/hook?a=1")
+	if answer := client(t, longTimeout).Send(t.Context(), w); answer.Failure != "" {
+		t.Fatalf("Send = %+v", answer)
+	}
+	requireEqual(t, "body", string(body), string(w.Body))
+	requireEqual(t, "method", method, http.MethodPost)
+	requireEqual(t, "protocol", proto, "HTTP/1.1")
+	for _, name := range []string{"Traceparent", "Tracestate", "Baggage", "Authorization", "Idempotency-Key", "X-Ringfence-Caller", "Accept-Encoding"} {
+		if got.Get(name) != "" {
+			t.Errorf("header %s = %q goes out to customers", name, got.Get(name))
+		}
+	}
+}
+
+func TestSend_NamesWhatWentWrong(t *testing.T) {
+	t.Parallel()
+	trusting := client(t, longTimeout)
+	server := testReceiver(t, func(http.ResponseWriter, *http.Request) {})
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	closed := httptest.NewTLSServer(http.NotFoundHandler())
+	closed.Close()
+	reset := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_ = conn.Close()
+		}
+	})
+	garbled := testReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, "not HTTP at all\r\n\r\n")
+			_ = conn.Close()
+		}
+	})
+	noSecret := work(server.URL)
+	noSecret.Secret = ""
+	untrusting := newClient(t, dispatch.ClientConfig{Timeout: longTimeout})
+	tests := []struct {
+		name   string
+		client *dispatch.Client
+		work   deliveries.Work
+		want   deliveries.Failure
+	}{
+		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.BadTLS},
+		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.BadTLS},
+		{"no TLS at all", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.BadTLS},
+		{"nobody listens", trusting, work(closed.URL), deliveries.Unconnected},
+		{"the connection breaks", trusting, work(reset.URL), deliveries.Unconnected},
+		{"the answer is no HTTP", trusting, work(garbled.URL), deliveries.BadAnswer},
+		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.Blocked},
+		{"no secret to sign with", trusting, noSecret, deliveries.Unsendable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			answer := tt.client.Send(t.Context(), tt.work)
+			requireEqual(t, "failure", answer.Failure, tt.want)
+			requireEqual(t, "code", answer.Code, 0)
+		})
+	}
+}
+
+func TestSend_IgnoresTheProxyOfTheEnvironment(t *testing.T) {
+	var asked atomic.Bool
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
+	defer proxy.Close()
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	t.Setenv("https_proxy", proxy.URL)
+	server := testReceiver(t, func(http.ResponseWriter, *http.Request) {})
+	answer := client(t, longTimeout).Send(context.Background(), work(server.URL))
+	requireEqual(t, "failure", answer.Failure, "")
+	requireEqual(t, "requests reach the proxy", asked.Load(), false)
+}
+
+func TestNew_SaysWhatIsWrongWithTheCAFile(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{empty, filepath.Join(t.TempDir(), "missing.pem")} {
+		_, err := dispatch.NewClient(dispatch.ClientConfig{ExtraCAFile: file}, ssrf.New(nil))
+		if err == nil {
+			t.Fatalf("New with %s = nil, want an error", file)
+		}
+		if !strings.Contains(err.Error(), "WEBHOOK_EXTRA_CA_FILE") {
+			t.Errorf("New with %s = %v, want an error that names the variable", file, err)
+		}
+	}
+}

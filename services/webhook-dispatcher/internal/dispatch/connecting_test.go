@@ -1,0 +1,226 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/ssrf"
+	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
+)
+
+// names is a name server that answers the questions of a kind with one address after another, the last for ever; the zero one is none.
+type names struct {
+	mu     sync.Mutex
+	v4, v6 []netip.Addr
+}
+
+func (n *names) next(kind uint16) netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := map[uint16]*[]netip.Addr{1: &n.v4, 28: &n.v6}[kind]
+	if list == nil {
+		return netip.Addr{}
+	}
+	first := (*list)[0]
+	if len(*list) > 1 {
+		*list = (*list)[1:]
+	}
+	return first
+}
+
+// resolver asks the names over UDP on this machine (RFC 1035, 4.1).
+func (n *names) resolver(t *testing.T) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for buf := make([]byte, 1500); ; {
+			size, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			end := 12
+			for end < size && buf[end] != 0 {
+				end += int(buf[end]) + 1
+			}
+			if end+5 > size {
+				continue
+			}
+			kind := binary.BigEndian.Uint16(buf[end+1:])
+			answer := append([]byte{buf[0], buf[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, buf[12:end+5]...)
+			if addr := n.next(kind); addr.IsValid() {
+				data := addr.AsSlice()
+				answer[7] = 1
+				answer = append(answer, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(data)))
+				answer = append(answer, data...)
+			}
+			_, _ = conn.WriteTo(answer, from)
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+var errNotHere = errors.New("the test dials nobody")
+
+// TestConnect_AsksTheGuardEachTime is about names that turn private once they are trusted: what a name resolved to before counts for nothing.
+func TestConnect_AsksTheGuardEachTime(t *testing.T) {
+	t.Parallel()
+	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
+		t.Run(private, func(t *testing.T) {
+			t.Parallel()
+			public, later, none := netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr(private), netip.Addr{}
+			dns := &names{v4: []netip.Addr{public, later}, v6: []netip.Addr{none}}
+			if later.Is6() {
+				dns = &names{v4: []netip.Addr{public, none}, v6: []netip.Addr{none, later}}
+			}
+			g := ssrf.New(nil)
+			var mu sync.Mutex
+			var asked []string
+			dialer := &net.Dialer{Timeout: time.Minute, Resolver: dns.resolver(t)}
+			dialer.Control = func(network, address string, raw syscall.RawConn) error {
+				err := g.Control(network, address, raw)
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, address)
+				if err == nil {
+					return errNotHere
+				}
+				return err
+			}
+			c, err := connecting(ClientConfig{Timeout: time.Minute}, dialer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			w := deliveries.Work{DeliveryID: uuid.New(), EventID: uuid.New(), Attempt: 1, URL: "https://turning.example/", Secret: "whsec_test", Body: []byte(`{}`)}
+			if answer := c.Send(t.Context(), w); answer.Failure != deliveries.Unconnected {
+				t.Errorf("while public: %+v, want the test's own refusal", answer)
+			}
+			answer := c.Send(t.Context(), w)
+			if answer.Failure != deliveries.Blocked {
+				t.Errorf("failure once the address is private = %q, want %q", answer.Failure, deliveries.Blocked)
+			}
+			if answer.Connected {
+				t.Error("a connection to a private address was made, want none")
+			}
+			bare := later.Unmap().String()
+			if want := []string{public.String() + ":443", bare + ":443"}; !slices.Equal(asked, want) {
+				t.Errorf("the guard was asked about %v, want %v", asked, want)
+			}
+		})
+	}
+}
+
+// asking is a client that counts how often it connects, and an endpoint on this machine for it.
+func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	var mu sync.Mutex
+	n := 0
+	dialer := &net.Dialer{Control: func(network, address string, raw syscall.RawConn) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return g.Control(network, address, raw)
+	}}
+	c, err := connecting(ClientConfig{ExtraCAFile: file, Timeout: time.Minute}, dialer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, server.URL, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+func TestSend_KeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	sizes := map[string]int{"no body": 0, "a short one": 10, "one of 40 KiB": 40 << 10}
+	for name, size := range sizes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, url, connects := asking(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.WriteString(w, strings.Repeat("x", size))
+			})
+			for i := range 5 {
+				w := deliveries.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}
+				answer := c.Send(t.Context(), w)
+				if !answer.Connected {
+					t.Errorf("attempt %d: no connection: %+v", i+1, answer)
+				}
+				if want := i > 0; answer.Reused != want {
+					t.Errorf("attempt %d: Reused = %v, want %v", i+1, answer.Reused, want)
+				}
+			}
+			if n := connects(); n != 1 {
+				t.Errorf("%d connections for 5 attempts, want 1", n)
+			}
+		})
+	}
+}
+
+// As many as a host may have open at once come back for the next round.
+func TestSend_KeepsAsManyConnectionsAsAHostMayHave(t *testing.T) {
+	t.Parallel()
+	var arrived, leave sync.WaitGroup
+	c, url, connects := asking(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived.Done()
+		leave.Wait()
+	})
+	for range 2 {
+		arrived.Add(c.PerHost())
+		leave.Add(1)
+		var sent sync.WaitGroup
+		for range c.PerHost() {
+			sent.Go(func() {
+				if answer := c.Send(t.Context(), deliveries.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}); answer.Failure != "" {
+					t.Errorf("Send = %+v", answer)
+				}
+			})
+		}
+		arrived.Wait()
+		leave.Done()
+		sent.Wait()
+	}
+	if n := connects(); n != c.PerHost() {
+		t.Errorf("%d connections for two rounds of %d at once, want %d", n, c.PerHost(), c.PerHost())
+	}
+}

@@ -1,0 +1,80 @@
+package alerts
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+)
+
+// whole says that every fault is made (make observe), not the first alone.
+func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
+
+// chosen says whether a fault is made: RINGFENCE_OBSERVE is whole, or a pattern of those that are.
+func (f fault) chosen() bool {
+	switch pattern := os.Getenv("RINGFENCE_OBSERVE"); pattern {
+	case "":
+		return f.always
+	case "whole":
+		return true
+	default:
+		return regexp.MustCompile(pattern).MatchString(f.name)
+	}
+}
+
+// TestObserving_PanelsHaveDataAndFaultsFireAlerts brings the stack up under load, asks every panel's query until it has had data, follows an exemplar to its trace,
+// and makes faults whose alerts must fire, and go.
+func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
+	w := begin(t)
+	homes := []string{w.home}
+	if whole() { // audio is heard over SIP alone
+		w.beside = w.second(t)
+		homes = append(homes, w.beside.home)
+	}
+	p := observe(t, homes...)
+	p.standing(t)
+	ctx, rest := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.load(ctx, 50*time.Millisecond) }()
+	defer func() { rest(); <-done }()
+
+	all := queries(t)
+	asked := slices.DeleteFunc(slices.Clone(all), func(q query) bool { return !whole() && overSIP(q) })
+	still := asked
+	defer func() {
+		for _, q := range still {
+			t.Errorf("%s: %s: no data: %s", q.board, q.panel, q.expr)
+		}
+	}()
+	await(t, "every panel has had data", func() bool {
+		still = p.empty(t, still)
+		return len(still) == 0 || t.Context().Err() != nil
+	})
+	t.Logf("%d of the %d queries of all dashboards are asked, and have data", len(asked), len(all))
+	w.followed(t, p)
+	p.listed(t)
+	for _, f := range faults() {
+		if f.chosen() && os.Getenv(rewriting) == "" {
+			f.made(t, w, p)
+		}
+	}
+}
+
+// followed takes an exemplar of each histogram that leads somewhere, and finds its trace.
+func (w *world) followed(t *testing.T, p *prometheus) {
+	t.Helper()
+	for _, metric := range []string{"http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "webhook_terminal_to_delivered_seconds_bucket"} {
+		await(t, "an exemplar of "+metric+" leads to a trace", func() bool {
+			for _, id := range p.traces(t.Context(), metric) {
+				if len(w.traces.Spans(func(s kit.Span) bool { return s.TraceID == id })) > 0 {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}

@@ -1,0 +1,221 @@
+package alerts
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+)
+
+// another is the service of the stack beside of which another version is made to run.
+const another = "gateway"
+
+// local finds the other programs where it lies itself.
+const local = "ringfence-local"
+
+// beside is a second stack, whose calls go over SIP to a phone. Nobody calls there but faults, so what breaks in it stays in it.
+type beside struct {
+	*world
+	phone     *phone
+	bin, real string // where its programs are found, and where they lie
+	pair      string // its certificate and key
+	agent     string // who speaks there
+	trunk     struct{ ID string }
+}
+
+// setTrunk changes the status of the trunk to the phone.
+func (b *beside) setTrunk(t *testing.T, status string) {
+	t.Helper()
+	path, body := "/admin/v1/trunks/"+b.trunk.ID, map[string]any{"status": status}
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPatch, path, body, http.StatusOK, nil); err != nil {
+		t.Fatalf("set the trunk's status to %s: %v", status, err)
+	}
+}
+
+// second starts it.
+func (w *world) second(t *testing.T) *beside {
+	t.Helper()
+	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
+	b.filled(t)
+	b.pair = filepath.Join(t.TempDir(), "pair.pem")
+	keep(t, b.pair, certificate(t, long))
+	db, err := kit.StartPostgres(b.real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	b.url = db.URL
+	b.home, b.Stack = raise(t, b.bin, "POSTGRES_URL="+db.URL, "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1", "CIRCUIT_FAILURES=1000", "RINGFENCE_RESTART_PAUSE=1s",
+		"SIP_TLS_ADDR=127.0.0.1:0", "SIP_TLS_CERT_FILE="+b.pair, "SIP_TLS_KEY_FILE="+b.pair)
+	if b.tenant, err = b.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
+		t.Fatal(err)
+	}
+	b.compared(t)
+	for n := range 3 { // consent records
+		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trunk := map[string]any{"name": "phone", "host": "127.0.0.1", "port": b.phone.port, "register": true, "username": "ringfence", "password": "none", "channels": 50, "calls_per_second": 50, "caller_ids": []string{"+14155550100"}}
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated,
+		&b.trunk); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// compared keeps the books from being due: the stack compares them once an hour, and the three hours after which that is told are three minutes here.
+func (b *beside) compared(t *testing.T) {
+	t.Helper()
+	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
+		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
+}
+
+// filled fills the stack's folder with the true programs.
+func (b *beside) filled(t *testing.T) {
+	t.Helper()
+	programs, err := os.ReadDir(b.real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range programs {
+		if !program.IsDir() && program.Name() != local {
+			b.links(t, program.Name(), b.real)
+		}
+	}
+	copied, err := os.ReadFile(filepath.Join(b.real, local))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.bin, local), copied, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// links takes a program from a folder, for whenever it starts next.
+func (b *beside) links(t *testing.T, program, from string) {
+	t.Helper()
+	path := filepath.Join(b.bin, program)
+	_ = os.Remove(path)
+	if err := os.Symlink(filepath.Join(from, program), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upgraded is half an upgrade, with a certificate that is good for an hour: minutes less than what stands for three days here. Then all is as it was.
+func (b *beside) upgraded(t *testing.T, during func()) {
+	t.Helper()
+	folder := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, another), "ringfence.dev/services/"+another+"/cmd/"+another)
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build another %s: %v\n%s", another, err, said)
+	}
+	b.restarted(t, folder, time.Hour)
+	during()
+	b.restarted(t, b.real, long)
+}
+
+// restarted starts one service anew from a folder, and the dialer with a new certificate.
+func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
+	t.Helper()
+	b.links(t, another, folder)
+	keep(t, b.pair, certificate(t, good))
+	for _, process := range []string{another, "dialer"} {
+		if !b.KillOne(process, 0) {
+			t.Errorf("there is no process %s", process)
+		}
+	}
+}
+
+// long is more than what stands for three weeks.
+const long = 24 * time.Hour
+
+// certificate is one with its key, good for so long.
+func certificate(t *testing.T, good time.Duration) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(good)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+}
+
+// restless kills a service whenever it is up again and has been scraped.
+func (b *beside) restless(t *testing.T, service string) func(context.Context) {
+	t.Helper()
+	doors, err := b.Privates(service)
+	if err != nil {
+		t.Fatalf("%s has no private port: Privates: %v", service, err)
+	}
+	if len(doors) == 0 {
+		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
+	}
+	door := kit.NewClient("http://"+doors[0], "")
+	up := func(ctx context.Context) bool {
+		status, _, err := door.Do(ctx, http.MethodGet, "/metrics", nil)
+		return err == nil && status == http.StatusOK
+	}
+	return func(ctx context.Context) {
+		for seen := 0; ctx.Err() == nil; {
+			every(ctx, 300*time.Millisecond)
+			if seen++; !up(ctx) {
+				seen = 0
+			}
+			if seen > 5 { // longer than a scrape is apart from the next
+				b.KillOne(service, 0)
+				seen = 0
+			}
+		}
+	}
+}
+
+// calls places calls to the phone, one after another.
+func (b *beside) calls(pause time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		for ctx.Err() == nil {
+			_, _ = b.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d", b.numbers.Add(1))})
+			every(ctx, pause)
+		}
+	}
+}
+
+// every is a pause between two deeds of a fault.
+func every(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// meanwhile goes on with a deed until until returns.
+func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); deed(ctx) }()
+	defer func() { stop(); <-done }()
+	until()
+}

@@ -1,0 +1,131 @@
+package alerts
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/test/kit"
+)
+
+func (w *world) publish(t *testing.T, topic, value string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ahead says, for a service that is stopped, that it has read more of a topic than the broker has, as it has when the broker was restored.
+func (w *world) ahead(t *testing.T, service, topic string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	offsets, admin := kadm.Offsets{}, kadm.NewClient(client)
+	for partition := range int32(12) {
+		offsets.AddOffset(topic, partition, 1_000_000, -1)
+	}
+	await(t, "the broker has forgotten "+service, func() bool {
+		return admin.CommitAllOffsets(t.Context(), service, offsets) == nil
+	})
+}
+
+// tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.
+func (w *world) tells(t *testing.T, service, metric string) (value float64) {
+	t.Helper()
+	doors, err := w.Privates(service)
+	if err != nil {
+		t.Fatalf("%s has no private port: Privates: %v", service, err)
+	}
+	if len(doors) == 0 {
+		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
+	}
+	_, text, err := kit.NewClient("http://"+doors[0], "").Do(t.Context(), http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(line, metric+" "); ok {
+			value, _ = strconv.ParseFloat(strings.TrimSpace(number), 64)
+		}
+	}
+	return value
+}
+
+// sql is a superuser's connection to Postgres itself, past the line that is cut.
+func (w *world) sql(t *testing.T) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// exec answers how many rows it changed.
+func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
+	t.Helper()
+	conn := w.sql(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	done, err := conn.Exec(t.Context(), statement, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done.RowsAffected()
+}
+
+// locked keeps everybody from writing a table for so long; it can be read.
+func (w *world) locked(t *testing.T, table string, during time.Duration) {
+	t.Helper()
+	conn := w.sql(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	await(t, table+" was locked", func() bool { return time.Since(began) > during })
+}
+
+// files leaves a process no more open files than it has, and gives it back what it might have.
+func (w *world) files(t *testing.T, name string, during func()) {
+	t.Helper()
+	pids := w.Processes()[name]
+	if len(pids) == 0 {
+		t.Fatalf("there is no process %s", name)
+	}
+	pid := strconv.Itoa(pids[0])
+	limit := func(flag string) string {
+		out, err := exec.CommandContext(t.Context(), "prlimit", "--pid", pid, "--nofile"+flag, "--raw", "--noheadings", "--output=SOFT").Output()
+		if err != nil {
+			t.Fatalf("prlimit --nofile%s: %v", flag, err)
+		}
+		return string(out)
+	}
+	was, err := strconv.Atoi(strings.TrimSpace(limit("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = limit(fmt.Sprintf("=%d:", len(open)+2))
+	defer func() { _ = limit(fmt.Sprintf("=%d:", was)) }()
+	during()
+}

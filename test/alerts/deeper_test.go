@@ -1,0 +1,197 @@
+package alerts
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deeper are faults that the stack under load can bear, and that need more than a process which hangs.
+func deeper() []fault {
+	return []fault{
+		{"the requests' table is locked again and again", false, []string{"PostgresPoolExhausted"}, func(t *testing.T, w *world, until func()) {
+			conn := w.sql(t)
+			defer func() { _ = conn.Close(t.Context()) }()
+			meanwhile(t, until, func(ctx context.Context) { // never for long: a scrape needs a connection, too, and has a second
+				for ; ctx.Err() == nil; every(ctx, 300*time.Millisecond) {
+					if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE calls.call_requests IN EXCLUSIVE MODE`); err != nil {
+						t.Error(err)
+						return
+					}
+					every(ctx, 900*time.Millisecond)
+					if _, err := conn.Exec(t.Context(), `ROLLBACK`); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}},
+		{"somebody else holds the relay's lock", false, []string{"OutboxLeaderless"}, func(t *testing.T, w *world, until func()) {
+			w.beside.stop(t, "calls", func() { w.leaderless(t, "calls", until) })
+		}},
+		{"every channel is taken", false, []string{"ChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {
+			const house = `'00000000-0000-7000-8000-000000000000'::uuid`
+			w.exec(t, `INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
+				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now()
+				FROM generate_series(1, 9500)`)
+			until()
+			w.exec(t, `DELETE FROM dialer.dial_queue WHERE workspace_id = `+house)
+		}},
+		{"a call that others overtake", false, []string{"DialQueueStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
+			late := w.later(t, 24*time.Hour)
+			await(t, "the dialer has the call", func() bool {
+				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '2 minutes' WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
+			})
+			until()
+			if err := w.tenant.API.Into(t.Context(), http.MethodPost, "/v1/call-requests/"+late.ID+"/cancel", nil, http.StatusOK, nil); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"an order is lost", false, []string{"CallsRepublished (ticket)"}, func(t *testing.T, w *world, until func()) {
+			lost := w.later(t, 6*time.Second)
+			await(t, "the dialer has the call, and loses it", func() bool {
+				return w.exec(t, `DELETE FROM dialer.dial_queue WHERE call_request_id = $1 AND state = 'queued'`, lost.ID) == 1
+			})
+			until()
+		}},
+		{"an endpoint is slow", false, nil, func(t *testing.T, w *world, _ func()) {
+			const held = `webhook_terminal_to_delivered_seconds_%s{held="endpoint",%stry="first"}`
+			late := func() float64 {
+				return w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
+			}
+			before := late() // of endpoints that refused
+			w.lazy.Store(true)
+			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool {
+				return late()-before > 20
+			})
+			w.lazy.Store(false)
+		}},
+		{"an endpoint refuses for too long", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.breaks.Store(true)
+			const long = `UPDATE webhook_dispatcher.webhook_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`
+			meanwhile(t, until, func(ctx context.Context) {
+				for ; ctx.Err() == nil; every(ctx, time.Second) {
+					w.exec(t, long, w.other)
+				}
+			})
+			w.breaks.Store(false)
+			if err := w.tenant.API.Into(t.Context(), http.MethodPatch, "/v1/webhook-subscriptions/"+w.other, map[string]any{"status": "active"}, http.StatusOK, nil); err != nil {
+				t.Error(err)
+			}
+		}},
+	}
+}
+
+// elsewhere are faults of the stack beside, and of what lies between.
+func elsewhere() []fault {
+	return []fault{
+		{"an upgrade stopped half way, a certificate runs out", false, []string{"VersionsMixed (ticket)", "CertificateExpires", "CertificateExpires (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.quiet.Store(true) // an hour of it is a minute here, and may miss no scrape
+			w.beside.upgraded(t, until)
+			w.quiet.Store(false)
+		}},
+		{"a process dies again and again", false, []string{"ServiceRestarts (ticket)"}, func(t *testing.T, w *world, until func()) {
+			meanwhile(t, until, w.beside.restless(t, "gateway"))
+		}},
+		{"a dialer does not keep pace", false, []string{"MediaLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+			before := w.beside.phone.talks.Load()
+			meanwhile(t, until, func(ctx context.Context) {
+				for talking := false; ctx.Err() == nil; every(ctx, 500*time.Millisecond) {
+					if !talking || w.beside.phone.talks.Load() == before {
+						_, err := w.beside.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d", w.beside.numbers.Add(1)), "agent_id": w.beside.talker(t)})
+						talking = err == nil
+					}
+					for _, pid := range w.beside.Processes()["dialer"] {
+						_ = syscall.Kill(pid, syscall.SIGSTOP)
+						every(ctx, 400*time.Millisecond)
+						_ = syscall.Kill(pid, syscall.SIGCONT)
+					}
+				}
+			})
+		}},
+		{"a trunk refuses", false, []string{"CarrierRefuses", "SIPTrunkRefuses (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.quiet.Store(true)
+			w.beside.phone.full.Store(true)
+			meanwhile(t, until, w.beside.calls(200*time.Millisecond))
+			w.beside.phone.full.Store(false)
+			w.quiet.Store(false)
+		}},
+		{"a trunk is gone", false, []string{"SIPTrunkDown"}, func(_ *testing.T, w *world, until func()) {
+			w.beside.phone.deaf.Store(true)
+			until()
+			w.beside.phone.deaf.Store(false)
+		}},
+		{"no trunk is active", false, []string{"SIPTrunkMissing"}, func(t *testing.T, w *world, until func()) {
+			w.beside.setTrunk(t, "disabled")
+			until()
+			w.beside.setTrunk(t, "active")
+		}},
+		{"the broker is older than what was read of it", false, []string{"RecordsLost"}, func(t *testing.T, w *world, until func()) {
+			w.beside.stop(t, "webhook-dispatcher", func() {
+				w.beside.exec(t,
+					`UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
+			})
+			until()
+		}},
+		{"the database is older than what the group committed", false, []string{"DatabaseRestored (ticket)"},
+			func(t *testing.T, w *world, until func()) {
+				w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
+				until()
+			}},
+		{"no dialer tells anything", false, []string{"PromisesUnmeasured (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.stop(t, "dialer", func() { w.beside.stop(t, "dialer", until) })
+		}},
+		{"holds that nobody settles, books that nobody compares", false, []string{"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletBooksUnchecked (ticket)"}, func(t *testing.T, w *world, until func()) {
+			b := w.beside
+			b.exec(t, `INSERT INTO billing_wallet.holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state, created_at)
+				VALUES (gen_random_uuid(), $1, 0, 'USD', 0, 1, 60, 'held', now() - interval '1 minute')`, b.tenant.ID)
+			b.exec(t, `INSERT INTO billing_wallet.verdicts (workspace_id, request_id, reason, billable_seconds) VALUES ($1, gen_random_uuid(), 'normal_clearing', 0)`, b.tenant.ID)
+			b.exec(t, `UPDATE billing_wallet.reconciliations SET checked_at = now() - interval '10 minutes'`)
+			until()
+			b.exec(t, `UPDATE billing_wallet.holds SET confirmed_at = now() WHERE confirmed_at IS NULL AND state = 'held'`)
+			b.compared(t)
+		}},
+		{"consent records are undone, an erasure is not carried out", false, []string{"ConsentChainBroken", "ErasuresStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
+			b := w.beside
+			b.exec(t, `UPDATE contacts_compliance.consent_heads SET seq = seq - 1, moved_at = now() WHERE seq > 1`)
+			b.exec(t, `INSERT INTO contacts_compliance.erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, told_at)
+				SELECT gen_random_uuid(), c.workspace_id, 'none', decode(repeat('00', 32), 'hex'), 'nobody', c.id, 1, now(), now() - interval '1 hour' FROM contacts_compliance.contacts c LIMIT 1`)
+			until()
+		}},
+	}
+}
+
+// leaderless takes the lease of a service's relay, and keeps it during the call.
+func (w *world) leaderless(t *testing.T, schema string, during func()) {
+	t.Helper()
+	conn := w.sql(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	set := func(expires string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), `UPDATE `+schema+
+			`.outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("infinity")
+	defer set("-infinity")
+	during()
+}
+
+// talker is an agent who speaks for a minute.
+func (b *beside) talker(t *testing.T) string {
+	t.Helper()
+	if b.agent == "" {
+		var made struct{ ID string }
+		settings := map[string]any{"name": "Ada", "script": map[string]any{"tone_hz": 440, "tone_millis": 60_000, "end_after_millis": 60_000}}
+		if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/workspaces/"+b.tenant.ID+"/agents", settings, http.StatusCreated, &made); err != nil {
+			t.Error(err)
+		}
+		b.agent = made.ID
+	}
+	return b.agent
+}

@@ -1,0 +1,207 @@
+package alerts
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+)
+
+// fault is something that goes wrong, for as long as until must be waited for, and the alerts that must tell of it and go when it is mended.
+type fault struct {
+	name   string
+	always bool
+	alerts []string
+	makes  func(t *testing.T, w *world, until func())
+}
+
+// overSIP is what is told of calls over SIP alone.
+func overSIP(q query) bool {
+	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "certificate_expires"} {
+		if strings.Contains(q.expr, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func stopped(process string) func(*testing.T, *world, func()) {
+	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
+}
+
+// switched is a fault that a flag makes.
+func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
+	return func(_ *testing.T, w *world, until func()) {
+		of(w).Store(true)
+		until()
+		of(w).Store(false)
+	}
+}
+
+// faults in the order in which they are made.
+func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
+
+// hanging are processes that hang, and single rows and records that should not be.
+func hanging() []fault {
+	return []fault{
+		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck", "OptOutsUntold"}, func(t *testing.T, w *world, until func()) {
+			for n := range 8 { // these come due while nobody answers for them; without them nothing may be in the queue
+				w.later(t, time.Duration(n+1)*2*time.Second)
+			}
+			w.stop(t, "contacts-compliance", func() {
+				w.exec(t, `INSERT INTO dialer.opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, '+14155559999', 'never again', now())`, w.tenant.ID)
+				until()
+			})
+		}},
+		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
+		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
+		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *world, until func()) {
+			if err := w.proxy.Slow(300); err != nil {
+				t.Fatal(err)
+			}
+			until()
+			if err := w.proxy.Mend(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetries (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.proxy.Cut()
+			until()
+			if err := w.proxy.Mend(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.stop(t, "dialer", func() { // of the minute that stands for an hour, a seventh and more must be late
+				began := time.Now()
+				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
+			})
+			until()
+		}},
+		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
+		{"agents break off", false, []string{"CallsBreakOff"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
+			began := time.Now()
+			for range 60 { // nobody can order calls meanwhile
+				w.later(t, 15*time.Second-time.Since(began))
+			}
+			w.stop(t, "billing-wallet", func() {
+				await(t, "calls have ended without a charge", func() bool { return time.Since(began) > 25*time.Second })
+			})
+			until()
+		}},
+		{"a secret that cannot be opened", false, []string{"WebhooksUnsendable"}, func(t *testing.T, w *world, until func()) {
+			const other = `UPDATE webhook_dispatcher.webhook_subscription SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
+			w.exec(t, other, w.tenant.ID)
+			until()
+			w.exec(t, other, w.tenant.ID)
+		}},
+		{"the webhooks' queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.locked(t, "webhook_dispatcher.webhook_queue", 50*time.Second)
+			until()
+		}},
+		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
+			late := w.later(t, 24*time.Hour)
+			await(t, "the dialer has the call", func() bool {
+				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
+			})
+			until()
+		}},
+		{"a process comes to the end of its files", false, []string{"FilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.files(t, "billing-wallet", until)
+		}},
+		{"a record that nobody can read", false, []string{"RecordsParked"}, func(t *testing.T, w *world, until func()) {
+			w.publish(t, "dial-events.v1", "no event")
+			until()
+		}},
+		{"a balance that no entry explains", false, []string{"WalletBooksDiffer"}, func(t *testing.T, w *world, until func()) {
+			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
+			w.exec(t, move, w.tenant.ID, 1)
+			until()
+			w.exec(t, move, w.tenant.ID, -1)
+		}},
+	}
+}
+
+// spared are the alerts that a fault without any must not fire: what an endpoint keeps waiting itself breaks no promise.
+var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
+
+// made waits until no alert of its is active for what went before, makes it, waits until every one fires, mends it, and waits until they are gone.
+func (f fault) made(t *testing.T, w *world, p *prometheus) {
+	t.Helper()
+	watched, asked := f.alerts, time.Now()
+	if len(watched) == 0 {
+		watched = spared
+	}
+	p.silent(t, f.name+": its alerts are quiet before it is made", active, watched)
+	began, missing := time.Now(), f.alerts
+	seen, rest := p.watch(t)
+	defer rest()
+	f.makes(t, w, func() {
+		err := kit.Until(t.Context(), kit.HangTimeout, f.name+": its alerts fire", func() (bool, error) {
+			missing = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return slices.Contains(seen(), name) })
+			return len(missing) == 0, nil
+		})
+		if err != nil {
+			t.Errorf("%v: not %v, but %v", err, missing, seen())
+		}
+	})
+	fired := time.Since(began)
+	p.silent(t, f.name+": its alerts go", firing, f.alerts)
+	t.Logf("%s: all that fired: %v", f.name, seen())
+	if len(f.alerts) == 0 && slices.ContainsFunc(spared, func(name string) bool { return slices.Contains(seen(), name) }) {
+		t.Errorf("%s: none of %v should have fired", f.name, spared)
+	}
+	t.Logf("%s: quiet after %s, %s fired within %s and were gone %s later", f.name, began.Sub(asked).Round(100*time.Millisecond),
+		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
+}
+
+// silent waits until none of these alerts is in a state.
+func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
+	t.Helper()
+	var left map[string]time.Duration
+	err := kit.Until(t.Context(), kit.HangTimeout, what, func() (bool, error) {
+		left = p.rules(t.Context(), state)
+		maps.DeleteFunc(left, func(name string, _ time.Duration) bool { return !slices.Contains(names, name) })
+		return left != nil && len(left) == 0, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: these are %s, for so long: %v", err, state, left)
+	}
+}
+
+// watch looks twice a second which alerts fire, until it is told to rest; seen are all that did, by name.
+func (p *prometheus) watch(t *testing.T) (seen func() []string, rest func()) {
+	t.Helper()
+	var mu sync.Mutex
+	fired := map[string]time.Duration{}
+	ended := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			now := p.rules(ctx, firing)
+			mu.Lock()
+			maps.Copy(fired, now)
+			mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	}()
+	seen = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Sorted(maps.Keys(fired))
+	}
+	return seen, func() { stop(); <-ended }
+}

@@ -1,0 +1,119 @@
+package alerts
+
+import (
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	rules "ringfence.dev/deploy/prometheus"
+)
+
+const (
+	// hourDivisor divides every duration in the rules: an hour becomes a minute.
+	hourDivisor = 60
+	// dayDivisor divides the durations of alerts that look back for days: an hour becomes six
+	// seconds.
+	dayDivisor = 600
+)
+
+// loadRules reads the rule files.
+func loadRules(t *testing.T) map[string][]rules.Group {
+	t.Helper()
+	files, err := rules.Load("../../deploy/prometheus/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// shortRules writes the rules into dir, as rules-*.yml, with shorter durations. The recording rules
+// of an SLO are written twice: its tickets use series with the prefix slo:days:, which are recorded
+// with the shorter durations.
+func shortRules(t *testing.T, dir string) {
+	t.Helper()
+	var days []rules.Group
+	for name, groups := range loadRules(t) {
+		var hours []rules.Group
+		for _, group := range groups {
+			short, long := group, group
+			short.Rules, long.Rules = nil, nil
+			for _, rule := range group.Rules {
+				if rule.Record != "" || !strings.Contains(rule.Expr, "slo:errors:ratio_3d") {
+					short.Rules = append(short.Rules, shorten(rule, hourDivisor))
+				}
+				if rule.Record != "" || strings.Contains(rule.Expr, "slo:errors:ratio_3d") {
+					rule = shorten(rule, dayDivisor)
+					rule.Record = strings.ReplaceAll(rule.Record, "slo:", "slo:days:")
+					rule.Expr = strings.ReplaceAll(rule.Expr, "slo:", "slo:days:")
+					long.Rules = append(long.Rules, rule)
+				}
+			}
+			hours = append(hours, short)
+			if len(long.Rules) > 0 {
+				days = append(days, long)
+			}
+		}
+		keepRules(t, filepath.Join(dir, "rules-"+name+".yml"), hours)
+	}
+	keepRules(t, filepath.Join(dir, "rules-days.yml"), days)
+}
+
+func keepRules(t *testing.T, path string, groups []rules.Group) {
+	t.Helper()
+	text, err := yaml.Marshal(map[string]any{"groups": groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, path, string(text))
+}
+
+var (
+	ranges  = regexp.MustCompile(`\[(\d+[smhd])\]`)
+	offsets = regexp.MustCompile(`\boffset \d+[smhd]\b`)
+	// bounds are durations in seconds that a metric is compared with. The rules write them as a
+	// product.
+	bounds = regexp.MustCompile(`\b(\d+) \* (60|3600|86400)\b`)
+)
+
+// shorten divides every duration of a rule. A range keeps four seconds, which a rate needs with a
+// scrape each second.
+func shorten(rule rules.Rule, divisor int) rules.Rule {
+	divide := func(duration string, least time.Duration) string {
+		n, _ := strconv.Atoi(duration[:len(duration)-1])
+		units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+		unit := units[duration[len(duration)-1]]
+		short := max(time.Duration(n)*unit/time.Duration(divisor), least)
+		return strconv.FormatInt(short.Milliseconds(), 10) + "ms"
+	}
+	rule.Expr = ranges.ReplaceAllStringFunc(rule.Expr, func(found string) string {
+		return "[" + divide(found[1:len(found)-1], 4*time.Second) + "]"
+	})
+	rule.Expr = offsets.ReplaceAllStringFunc(rule.Expr, func(found string) string {
+		return "offset " + divide(strings.TrimPrefix(found, "offset "), 4*time.Second)
+	})
+	rule.Expr = bounds.ReplaceAllString(rule.Expr, "$1 * $2 / "+strconv.Itoa(divisor))
+	if rule.For != "" {
+		rule.For = divide(rule.For, time.Second)
+	}
+	return rule
+}
+
+// TestShorten_DividesDurations covers each place of a rule that has a duration.
+func TestShorten_DividesDurations(t *testing.T) {
+	t.Parallel()
+	got := shorten(rules.Rule{
+		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m] offset 1h)`, For: "10m",
+	}, hourDivisor)
+	want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms] offset 60000ms)`
+	if got.Expr != want {
+		t.Errorf("expr = %s, want %s", got.Expr, want)
+	}
+	if want := "10000ms"; got.For != want {
+		t.Errorf("for = %s, want %s", got.For, want)
+	}
+}

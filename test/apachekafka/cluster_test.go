@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/test/kit"
+)
+
+var errUnanswered = errors.New("not answered in time")
+
+// cluster runs three brokers, of which the first is the controller, and says how to reach them.
+func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
+	t.Helper()
+	kept, controller := fetched(t), port(t)
+	for node := 1; node <= 3; node++ {
+		at := port(t)
+		more := []string{
+			fmt.Sprintf("node.id=%d", node), fmt.Sprintf("controller.quorum.voters=1@127.0.0.1:%d", controller),
+			"offsets.topic.replication.factor=3", "replica.lag.time.max.ms=3000",
+		}
+		if node == 1 {
+			more = append(more, fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", at, controller))
+		} else {
+			more = append(more, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at))
+		}
+		// Formatted for each: the copy of an empty log's metadata is node 1's.
+		b := broker{files: kept, jvm: modest, dir: t.TempDir(), port: at, properties: more, alone: true}
+		brokers = append(brokers, launch(t, &b))
+		cfg.Brokers = append(cfg.Brokers, brokers[node-1].address)
+	}
+	for _, b := range brokers {
+		if err := b.ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return brokers, cfg
+}
+
+// TestCluster_OneBrokerOfThreeMayDie: by default a topic has three replicas and two must have a record. With one broker dead everything goes on, with two
+// nothing counts as kept, and nothing that did is lost.
+func TestCluster_OneBrokerOfThreeMayDie(t *testing.T) {
+	t.Parallel()
+	brokers, cfg := cluster(t)
+	client, err := kafka.NewClient(cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client.Client)
+	until(t, "three brokers are known", func() bool {
+		known, err := admin.ListBrokers(t.Context())
+		return err == nil && len(known) == 3
+	})
+	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	watching, stop := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		kafka.NewBacklog("dialer", []string{kafka.Agents.Name}, registry).Watch(watching, client)
+	}()
+	defer func() { stop(); <-watched }()
+	until(t, "every replica is in sync", func() bool { return thin(t, registry) == 0 })
+	put := func(key string, within time.Duration) error {
+		answer := make(chan error, 1)
+		client.Produce(context.Background(), &kgo.Record{Topic: kafka.Agents.Name, Key: []byte(key), Value: []byte("v")}, func(_ *kgo.Record, err error) { answer <- err })
+		select {
+		case err := <-answer:
+			return err
+		case <-time.After(within):
+			return errUnanswered
+		}
+	}
+	if err := put("all three", 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	brokers[2].stop()
+	if err := put("two of three", 30*time.Second); err != nil {
+		t.Errorf("one broker of three is dead, and a record is not kept: %v", err)
+	}
+	until(t, "all partitions are under-replicated", func() bool { return thin(t, registry) == float64(kafka.Agents.Partitions) })
+	brokers[1].stop()
+	until(t, "one replica is in sync", func() bool {
+		topics, err := admin.ListTopics(t.Context(), kafka.Agents.Name)
+		return err == nil && len(topics[kafka.Agents.Name].Partitions[0].ISR) == 1
+	})
+	if err := put("one of three", 3*time.Second); !errors.Is(err, errUnanswered) {
+		t.Errorf("err = %v with one broker of three, want none yet: the record waits for a second replica", err)
+	}
+	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
+		t.Errorf("a cluster that is short of brokers is not a wrong one: %v", err)
+	}
+}
+
+// thin is the gauge of under-replicated partitions; -1 while there is none.
+func thin(t *testing.T, registry *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "kafka_topic_under_replicated_partitions" {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	if err := kit.Until(t.Context(), kit.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,396 @@
+// Package asterisk_test runs docs/sip-trunks/asterisk.md with a real Asterisk.
+package asterisk_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	page = "../../docs/sip-trunks/asterisk.md"
+	// The addresses in the page. The test replaces them by free addresses of the loopback network.
+	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
+	hangup                          = "for channel in "
+	// drainLimit is DRAIN_LIMIT of the stack.
+	drainLimit = time.Second
+)
+
+// call is a part of the call object of GET /v1/calls.
+type call struct {
+	Direction string `json:"direction"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Status    string `json:"status"`
+}
+
+// recipe is the page with its addresses replaced, and what it is run with.
+type recipe struct {
+	text     string
+	dir      string
+	asterisk *peertest.Asterisk
+	world    *sharedstack.World
+}
+
+// TestRecipe runs every command and every configuration file of the page. The line that starts
+// Ringfence is run by the test kit with the same variables and the test's model.
+func TestRecipe(t *testing.T) {
+	peertest.AsteriskInstalled(t)
+	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
+	ringfence, asterisk := network+"10", network+"20"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := strings.NewReplacer(ringfenceInPage, ringfence, asteriskInPage, asterisk)
+	r := &recipe{text: addresses.Replace(string(text)), dir: t.TempDir()}
+	r.world = start(t, r.section(t, "## 2."), ringfence)
+	r.asterisk, err = peertest.StartAsterisk(r.dir, map[string]string{
+		"pjsip.conf":      onLoopback(r.file(t, "ini", "; pjsip.conf"), asterisk),
+		"extensions.conf": r.file(t, "ini", "; extensions.conf"),
+		"rtp.conf":        "[general]\nrtpstart=20000\nrtpend=20199\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.asterisk.Stop)
+	r.run(t, r.section(t, "## 1."))
+	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	placed, rest, found := strings.Cut(r.section(t, "## 4."), "asterisk -rx 'core show channels'\n")
+	if !found {
+		t.Fatal("section 4 does not show the channels of Asterisk")
+	}
+	r.run(t, r.section(t, "## 3.")+placed)
+	outbound := call{Direction: "outbound", From: "+14155550100", To: "+14155550199", Status: "in_progress"}
+	r.awaitCall(t, outbound)
+	r.run(t, "asterisk -rx 'core show channels'\n"+rest)
+	outbound.Status = "completed"
+	r.awaitCall(t, outbound)
+
+	const qualify = "asterisk -rx 'pjsip qualify ringfence'\n"
+	receive, found := strings.CutPrefix(r.section(t, "## 5."), qualify)
+	if !found {
+		t.Fatal("section 5 does not begin with pjsip qualify")
+	}
+	r.run(t, qualify)
+	reachable := "Contact ringfence/sip:" + ringfence + ":5060 is now Reachable"
+	err = kit.Until(t.Context(), kit.HangTimeout, reachable, func() (bool, error) {
+		return strings.Contains(terminalCodes.ReplaceAllString(r.asterisk.Said(), ""), reachable), nil
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.asterisk.Said())
+	}
+	receive, end, found := strings.Cut(receive, hangup)
+	if !found {
+		t.Fatal("section 5 does not hang up")
+	}
+	r.run(t, receive)
+	inbound := call{Direction: "inbound", From: "anonymous", To: "+14155550100", Status: "in_progress"}
+	r.awaitCall(t, inbound)
+	r.run(t, hangup+end)
+	inbound.Status = "completed"
+	r.awaitCall(t, inbound)
+	r.addTrunks(t)
+	outbound.Status = "in_progress"
+	r.run(t, realCall(t, asterisk))
+	r.awaitCall(t, outbound)
+	r.stop(t)
+	r.hurry(t)
+}
+
+// realCall returns the commands of README.md that add a trunk and place a call, with the address of Asterisk.
+func realCall(t *testing.T, asterisk string) string {
+	t.Helper()
+	const readme, host = "../../../README.md", "sip.example.net"
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := (&recipe{text: string(text)}).section(t, "## A real call\n")
+	_, commands, found := strings.Cut(section, " make run\n")
+	if !found {
+		t.Fatal("README.md does not start the stack before the real call")
+	}
+	if !strings.Contains(commands, host) {
+		t.Fatalf("README.md does not name the host %s", host)
+	}
+	return strings.ReplaceAll(commands, host, asterisk)
+}
+
+// stop stops the stack in the middle of a call, as Ctrl-C does. The call must be hung up in Asterisk in the time that
+// whatever stops the dialer has to wait: 15 s longer than DRAIN_LIMIT.
+func (r *recipe) stop(t *testing.T) {
+	t.Helper()
+	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.world.Stop() }()
+	err := kit.Until(t.Context(), drainLimit+15*time.Second, "Asterisk has no call", func() (bool, error) {
+		return strings.HasPrefix(r.channels(t), "0 active channels\n"), nil
+	})
+	if err != nil {
+		t.Errorf("%v; channels of Asterisk: %s", err, r.channels(t))
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stop the stack: %v", err)
+	}
+	if want := awaited(drainLimit); !strings.Contains(r.log(t), want) {
+		t.Errorf("the log of the stack lacks %q", want)
+	}
+	if got, want := r.channels(t), "0 active channels\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk after the stop = %q, want %q", got, want)
+	}
+}
+
+// hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends two SIGINT, as a second Ctrl-C does.
+// The call must be hung up although DRAIN_LIMIT has not passed.
+func (r *recipe) hurry(t *testing.T) {
+	t.Helper()
+	const limit = time.Hour
+	if err := r.world.Start(append(slices.Clone(r.world.Env), "DRAIN_LIMIT="+limit.String())...); err != nil {
+		t.Fatal(err)
+	}
+	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.WriteKey)
+	var page kit.Page[struct {
+		AgentID string `json:"agent_id"`
+	}]
+	if err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page); err != nil {
+		t.Fatal(err)
+	}
+	order := map[string]any{"agent_id": page.Data[0].AgentID, "to": "+14155550199"}
+	if err := client.Into(t.Context(), "POST", "/v1/calls", order, http.StatusAccepted, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "the call is answered", func() bool {
+		var page kit.Page[call]
+		err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page)
+		return err == nil && page.Data[0].Status == "in_progress"
+	})
+	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("channels of Asterisk before the stop = %q, want %q", got, want)
+	}
+	stopped := make(chan error, 2)
+	for range 2 { // each Stop sends one SIGINT
+		go func() { stopped <- r.world.Stop() }()
+		r.await(t, "the stack waits for the call", func() bool { return strings.Contains(r.log(t), awaited(limit)) })
+	}
+	r.await(t, "Asterisk has no call", func() bool { return strings.HasPrefix(r.channels(t), "0 active channels\n") })
+	for range 2 {
+		if err := <-stopped; err != nil {
+			t.Errorf("stop the stack: %v", err)
+		}
+	}
+}
+
+// awaited is what the stack prints when it waits for one call.
+func awaited(limit time.Duration) string {
+	return fmt.Sprintf("waiting for live calls to end; a second signal hangs them up calls=1 limit=%v", limit)
+}
+
+// log returns what the stack printed.
+func (r *recipe) log(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.world.Home, "stack.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (r *recipe) await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	err := kit.Until(t.Context(), kit.HangTimeout, what, func() (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("%v; channels of Asterisk: %s", err, r.channels(t))
+	}
+}
+
+// channels returns how many channels and calls Asterisk has.
+func (r *recipe) channels(t *testing.T) string {
+	t.Helper()
+	command := r.asterisk.Shell() + " -rx 'core show channels count'"
+	out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
+	if err != nil {
+		t.Errorf("count the channels of Asterisk: %v", err)
+	}
+	return string(out)
+}
+
+// addTrunks adds and removes each trunk of the other pages: their settings must be valid.
+func (r *recipe) addTrunks(t *testing.T) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := kit.NewClient(r.world.Demo.AdminURL, r.world.Demo.AdminToken)
+	added := 0
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range jsonBlock.FindAllSubmatch(text, -1) {
+			var trunk map[string]any
+			if err := json.Unmarshal(block[1], &trunk); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			trunk["name"] = fmt.Sprintf("trunk %d", added)
+			trunk["host"] = "127.0.0.1" // no request may leave this machine
+			var made struct {
+				ID string `json:"id"`
+			}
+			if err := admin.Into(t.Context(), "POST", "/admin/v1/trunks", trunk, http.StatusCreated, &made); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if err := admin.Into(t.Context(), "DELETE", "/admin/v1/trunks/"+made.ID, nil, http.StatusOK, nil); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			added++
+		}
+	}
+	if added < len(pages) {
+		t.Errorf("%d trunks in %d pages, want at least one in each page", added, len(pages))
+	}
+}
+
+// onLoopback adds settings that only the loopback network needs: there, Asterisk cannot find the
+// address of its audio by the route to Ringfence.
+func onLoopback(pjsip, asterisk string) string {
+	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
+	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
+}
+
+// start starts the stack with the variables of the page's command. Only the key of the model is the test's.
+func start(t *testing.T, command, ringfence string) *sharedstack.World {
+	t.Helper()
+	variables, found := strings.CutSuffix(strings.TrimSpace(command), " REALTIME_KEY=<key of the model> make run")
+	if !found {
+		t.Fatalf("section 2 has another command: %q", command)
+	}
+	want := fmt.Sprintf("CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s", ringfence)
+	if diff := cmp.Diff(want, variables); diff != "" {
+		t.Fatalf("variables of section 2 (-want +got):\n%s", diff)
+	}
+	world, err := sharedstack.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := world.End(!t.Failed()); err != nil {
+			t.Errorf("end the stack: %v", err)
+		}
+	})
+	model, err := world.Model(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
+	// Call durations are real, and the end of a call is not awaited.
+	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
+	if err := world.Start(env...); err != nil {
+		t.Fatal(err)
+	}
+	// awaitCall sends more requests than the limit of the demo workspace permits.
+	admin := kit.NewClient(world.Demo.AdminURL, world.Demo.AdminToken)
+	limit := map[string]any{"rate_limit_per_minute": 6000}
+	path := "/admin/v1/workspaces/" + world.Demo.WorkspaceID
+	if err := admin.Into(t.Context(), "PATCH", path, limit, http.StatusOK, nil); err != nil {
+		t.Fatal(err)
+	}
+	return world
+}
+
+// file returns the code block of the page that begins with the given line.
+func (r *recipe) file(t *testing.T, language, first string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(r.text, "```"+language+"\n"+first)
+	content, _, closed := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatalf("found = false, want true; page = %s; language = %s", page, language)
+	}
+	if !closed {
+		t.Fatalf("closed = false, want true; page = %s; language = %s", page, language)
+	}
+	return first + content
+}
+
+// terminalCodes are the colours in the log of Asterisk.
+var terminalCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```\n")
+
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```\n")
+
+// section returns the shell commands of a section.
+func (r *recipe) section(t *testing.T, heading string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(r.text, "\n"+heading)
+	text, _, _ := strings.Cut(rest, "\n## ")
+	var commands strings.Builder
+	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
+		commands.WriteString(block[1])
+	}
+	if commands.Len() == 0 {
+		t.Fatalf("%s has no commands in section %q", page, heading)
+	}
+	return commands.String()
+}
+
+// run runs commands of the page in a folder that looks like the one in which `make run` was started. asterisk is a
+// function that calls the test's Asterisk.
+func (r *recipe) run(t *testing.T, commands string) {
+	t.Helper()
+	for name, target := range map[string]string{"bin": r.world.Bin, ".ringfence": r.world.Home} {
+		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
+	script := "asterisk() { " + r.asterisk.Shell() + ` "$@"; }` + "\n" + commands
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = r.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out)
+	}
+}
+
+// awaitCall waits until the newest call is the given one.
+func (r *recipe) awaitCall(t *testing.T, want call) {
+	t.Helper()
+	client := kit.NewClient(r.world.Demo.BaseURL, r.world.Demo.ReadKey)
+	var page kit.Page[call]
+	err := kit.Until(context.WithoutCancel(t.Context()), kit.HangTimeout, "the call", func() (bool, error) {
+		err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page)
+		if err != nil || len(page.Data) == 0 || page.Data[0] == want {
+			return len(page.Data) > 0, err
+		}
+		if status := page.Data[0].Status; status == "failed" {
+			err = errors.New("the call failed")
+		}
+		return false, err
+	})
+	if err != nil {
+		t.Logf("log of Asterisk:\n%s", r.asterisk.Said())
+		t.Fatalf("%v (-want +got):\n%s", err, cmp.Diff([]call{want}, page.Data))
+	}
+}

@@ -1,0 +1,234 @@
+// Package calling measures calls through the whole stack, from a request that is due to the simulated carrier's own log and to the terminal webhook.
+// README.md of the bench says what each figure is. Every call is looked for: nothing may be missing, and nothing dialled twice.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+// dialer is the service that most of this is about, and its program's name.
+const dialer = "dialer"
+
+// CallSetup is what the bench has.
+type CallSetup struct {
+	Stack *kit.Stack
+	// Bin holds the programs, Home is the stack's folder, DB a superuser's URL of its database.
+	Bin, Home, DB string
+	// Hooks receives webhooks; Landing is told of them.
+	Hooks   *kit.Receiver
+	Landing *Landing
+	Meter   *probe.Meter
+	// Each is how long a measurement runs.
+	Each time.Duration
+	// Held is how many calls are held at once.
+	Held int
+	// Profile names the file that the dialer's CPU profile under load is written to; empty: none is made.
+	Profile string
+}
+
+// CallStack is what the measurements work with.
+type CallStack struct {
+	CallSetup
+	db    *pgx.Conn
+	ports map[string]int
+	log   carrierLog
+	next  atomic.Int64
+	// patience is how long a POST is made again.
+	patience time.Duration
+	// refused counts POSTs that were answered 503 and made again.
+	refused atomic.Int64
+}
+
+// OpenCalls connects to what the stack has.
+func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
+	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: late}
+	data, err := os.ReadFile(filepath.Join(setup.Home, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var known struct{ Ports map[string]int }
+	if err := json.Unmarshal(data, &known); err != nil {
+		return nil, fmt.Errorf("read the stack's state: %w", err)
+	}
+	h.ports = known.Ports
+	h.db, err = pgx.Connect(ctx, setup.DB)
+	return h, err
+}
+
+// Close ends the connections.
+func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
+
+// firstNumber is where the numbers begin that no other measurement calls.
+const firstNumber = 5_000_000
+
+// number is one that nobody was called at before.
+func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
+
+// dialedNumber is the n-th of nine million, none of which is busy, silent or out of order.
+func dialedNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
+
+// errBusy: whether the call was asked for is not known.
+var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
+
+// place posts one call, at a time ahead when at is not zero, and again while a service is too busy to answer for it.
+func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at time.Time) error {
+	body := map[string]any{"agent_id": w.AgentID, "to": to}
+	if !at.IsZero() {
+		body["scheduled_for"] = at.UTC().Format(time.RFC3339Nano)
+	}
+	for began := time.Now(); ; {
+		status, answer, err := w.API.Do(ctx, http.MethodPost, "/v1/calls", body)
+		var slow net.Error
+		switch {
+		case errors.As(err, &slow) && slow.Timeout() && ctx.Err() == nil:
+			return fmt.Errorf("%w: %w", errBusy, err)
+		case err != nil:
+			return err
+		case status == http.StatusAccepted:
+			return nil
+		case status != http.StatusServiceUnavailable:
+			return fmt.Errorf("POST /v1/calls: %d %s", status, answer)
+		case time.Since(began) > h.patience:
+			return fmt.Errorf("%w: %s", errBusy, answer)
+		}
+		h.refused.Add(1)
+		if err := callPause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// workspaces are so many new ones with more credit than they need.
+func (h *CallStack) workspaces(ctx context.Context, name string, n int) (made []*kit.Workspace, err error) {
+	for range n {
+		w, err := h.Stack.NewWorkspace(ctx, "bench "+name, "10000000")
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, w)
+	}
+	return made, nil
+}
+
+func ids(workspaces []*kit.Workspace) (ids []string) {
+	for _, w := range workspaces {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+// every calls of a slice are made by so many clients, each one after another. The first fault ends it.
+func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
+	var (
+		wg     sync.WaitGroup
+		at     atomic.Int64
+		faults = make([]error, clients)
+	)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for client := range clients {
+		wg.Go(func() {
+			for n := int(at.Add(1)) - 1; n < len(items) && ctx.Err() == nil; n = int(at.Add(1)) - 1 {
+				if faults[client] = do(ctx, n, items[n]); faults[client] != nil {
+					stop()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range faults {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return errors.Join(faults...)
+}
+
+const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
+
+// ended waits until no request of the workspaces is open. When nothing moves for the patience it gives up without an error: what is missing is a figure.
+func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
+	left, moved := -1, time.Now()
+	for {
+		var open int
+		if err := h.db.QueryRow(ctx, openRequests, ids(workspaces)).Scan(&open); err != nil {
+			return err
+		}
+		if open != left {
+			left, moved = open, time.Now()
+		}
+		if open == 0 || time.Since(moved) > patience {
+			return nil
+		}
+		if err := callPause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// scrape reads the metrics of a service from its private port, by name and labels as they are printed there.
+func (h *CallStack) scrape(ctx context.Context, service string) (map[string]float64, error) {
+	values := map[string]float64{}
+	err := h.private(ctx, service, "/metrics", func(resp *http.Response) error {
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			name, text, found := strings.Cut(lines.Text(), " ")
+			if value, err := strconv.ParseFloat(text, 64); found && err == nil {
+				values[name] = value
+			}
+		}
+		return lines.Err()
+	})
+	return values, err
+}
+
+// private asks a service's private port.
+func (h *CallStack) private(ctx context.Context, service, path string, read func(*http.Response) error) error {
+	return get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", h.ports[service+" private 1"], path), read)
+}
+
+func get(ctx context.Context, url string, read func(*http.Response) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return read(resp)
+}
+
+func callPause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+
+	"ringfence.dev/test/kit"
+)
+
+// called is a measurement of calls. The first one makes what they share.
+func called(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) (err error) {
+		if b.dialing == nil {
+			setup := CallSetup{
+				Stack: b.stack, Bin: b.bin, Home: b.home, DB: b.db, Hooks: b.hooks, Landing: b.landing, Meter: b.meter, Each: b.each, Held: b.held, Profile: b.profile,
+			}
+			if b.dialing, err = OpenCalls(ctx, setup); err != nil {
+				return err
+			}
+		}
+		return measure(ctx, b.dialing)
+	}
+}
+
+// claims measures in databases of a Postgres of its own: it makes roles there.
+func claims(ctx context.Context, b *bench) error {
+	server, err := kit.StartPostgres(b.bin, "--durable")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Stop() }()
+	return Claims(ctx, b.bin, server.URL)
+}

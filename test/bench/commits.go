@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/kit"
+)
+
+const (
+	// told is how long a backend that rests may keep its counts to itself (Postgres tells them after 10 s at the latest).
+	told = 11 * time.Second
+	// counted POSTs, so far apart that none shares a commit with the next.
+	counted = 40
+	apart   = 100 * time.Millisecond
+	// slack is what the background may do more in one window than in the other, in commits a POST.
+	slack = 0.5
+)
+
+// transactions is a reading of the database's counters.
+type transactions struct {
+	// all is xact_commit: reads count, and so does what writes nothing to disk.
+	all int64
+	// writing took a transaction id, that is, wrote a row.
+	writing int64
+	// counting are the writes of the rate limit's table, which is unlogged: they wait for no disk.
+	counting int64
+	at       time.Time
+}
+
+const readTransactions = `
+SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()),
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       (SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'gateway' AND relname = 'rate_limits')`
+
+// count reads the counters once every backend has told its own; nothing may be under way.
+func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
+	if err = rest(ctx, told); err != nil {
+		return t, err
+	}
+	t.at = time.Now()
+	err = db.QueryRow(ctx, readTransactions).Scan(&t.all, &t.writing, &t.counting)
+	return t, err
+}
+
+// perPOST is what one POST did between two readings, less what the stack does by itself.
+func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
+	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
+	of := func(idle, before, after int64) float64 {
+		return (float64(after-before) - float64(before-idle)*share) / float64(posts)
+	}
+	return of(idle.all, before.all, after.all), of(idle.writing, before.writing, after.writing), of(idle.counting, before.counting, after.counting)
+}
+
+// commits counts the transactions of one POST on a quiet stack. More durable commits than expectedCommits end the bench with an error.
+func commits(ctx context.Context, b *bench) error {
+	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
+	if err != nil {
+		return err
+	}
+	db, err := pgx.Connect(ctx, b.db)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	if err := placeApart(ctx, w, 10); err != nil { // connections and statements are made now
+		return err
+	}
+	var read [3]transactions
+	for i := range read {
+		if i == 2 {
+			if err := placeApart(ctx, w, counted); err != nil {
+				return err
+			}
+		}
+		if read[i], err = count(ctx, db); err != nil {
+			return err
+		}
+	}
+	all, writing, counting := perPOST(read[0], read[1], read[2], counted)
+	made := writing - counting
+	fmt.Printf("  transactions of a POST   %8.1f      (pg_stat_database.xact_commit of %d POSTs %s apart, less the background's)\n", all, counted, apart)
+	fmt.Printf("    that wait for no disk  %8.1f      (reads, and %.1f of the rate limit's unlogged table)\n", all-made, counting)
+	fmt.Printf("    durable commits        %8.1f      (expected: %d, of which the POST awaits %d before it answers)\n", made, expectedCommits, awaitedCommits)
+	if made > expectedCommits+slack {
+		return fmt.Errorf("REGRESSION: a POST makes %.1f durable commits and made %d before: take the new one out, or change ofOnePost in limit.go and say why", made, expectedCommits)
+	}
+	return nil
+}
+
+// placeApart makes n POSTs one after another, each with time for what it sets in motion.
+func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
+	for i := range n {
+		if err := place(ctx, w, int64(i), tomorrow()); err != nil {
+			return err
+		}
+		if err := rest(ctx, apart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tomorrow is when calls are scheduled that nobody shall dial.
+func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
+
+// place makes the n-th POST; scheduledFor may be empty.
+func place(ctx context.Context, w *kit.Workspace, n int64, scheduledFor string) error {
+	body := map[string]any{"to": phoneNumber(n)}
+	if scheduledFor != "" {
+		body["scheduled_for"] = scheduledFor
+	}
+	_, err := w.Place(ctx, body)
+	return err
+}

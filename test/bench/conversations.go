@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+)
+
+const (
+	// converser and model are the dialer's own benchmark of its conversations and its fake of a Realtime API, built as programs by `make bench`.
+	converser, model = "ringfence-talks", "fakerealtime"
+	// goalDelay is what the bridge may add from mouth to ear, at p50, in ms, with few calls.
+	goalDelay, few = 12, 20
+)
+
+// Conversations prints what 20, 100 and 200 calls with an agent cost, each side in a process of its own: persons at phones, the dialer's talks, and a model that
+// sends back what it hears.
+func Conversations(ctx context.Context, bin string, each time.Duration) error {
+	for _, program := range []string{converser, model} {
+		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
+			return fmt.Errorf("%s is missing: `make bench` builds it", program)
+		}
+	}
+	fmt.Printf("  RTP and a WebSocket in the clear, a frame each 20 ms both ways on both; %% of one core, ours alone\n")
+	for _, count := range []int{few, 100, 200} {
+		if err := converse(ctx, bin, count, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func converse(ctx context.Context, bin string, count int, each time.Duration) error {
+	url, end, err := answering(ctx, filepath.Join(bin, model))
+	if err != nil {
+		return err
+	}
+	defer end()
+	phones, err := call(PhonesCommand, count)
+	if err != nil {
+		return err
+	}
+	answers := filepath.Join(os.TempDir(), "ringfence-answers-"+phones.pid)
+	defer os.Remove(answers)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, converser), "-test.run=^$", "-test.bench=^BenchmarkTalks$", "-test.benchtime=1x", "-test.timeout=15m")
+	cmd.Env = append(os.Environ(), "RINGFENCE_TALK_PHONES="+phones.addresses, "RINGFENCE_TALK_MODEL="+url, "RINGFENCE_TALK_FOR="+each.String(),
+		"RINGFENCE_TALK_SETTLING="+settling.String(), "RINGFENCE_TALK_ANSWERS="+answers)
+	before, begun := probe.Spent(phones.pid), time.Now()
+	out, err := cmd.CombinedOutput()
+	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()
+	said := phones.stop()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", converser, err, out)
+	}
+	cost, err := probe.Reported(string(out))
+	if err != nil {
+		return err
+	}
+	heard, waits, err := heardBy(said, answers)
+	if err != nil {
+		return err
+	}
+	trips, judged := heard.trips(), ""
+	if len(trips) == 0 || len(waits) == 0 {
+		return fmt.Errorf("%d of %d marks came back, %d of %d agents were heard", len(trips), heard.Marks, len(waits), count)
+	}
+	if count == few {
+		judged = "; p50 " + probe.AtMost(probe.MS(probe.Quantile(trips, 0.5)), goalDelay, " ms")
+	}
+	fmt.Printf("    %3d calls: CPU %5.1f %%, %4.1f %% per 100; phones %.1f %%\n", count, cost["cpu-%"], cost["cpu-%-per-100"], theirs)
+	fmt.Printf("      mouth to ear %s, p95 %.2f ms%s\n", probe.Spread(trips), probe.MS(probe.Quantile(trips, 0.95)), judged)
+	fmt.Printf("      answer to first sound %s; sent late p50 %.2f ms, p99 %.2f ms\n", probe.Spread(waits), cost["late-p50-ms"], cost["late-p99-ms"])
+	fmt.Printf("      %d of %d marks came back; %d lost of %d to the phones, %.0f of theirs, %.0f left out\n",
+		len(trips), heard.Marks, heard.Lost, heard.Heard, cost["lost"], cost["unsent"])
+	return nil
+}
+
+// answering starts the model, which sends back what it hears once it has said hello.
+func answering(ctx context.Context, program string) (url string, end func(), err error) {
+	cmd := exec.CommandContext(ctx, program, "-echo")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start the model: %w", err)
+	}
+	end = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		end()
+		return "", nil, fmt.Errorf("the model ended before it listened: %w", err)
+	}
+	return strings.TrimSpace(line), end, nil
+}
+
+func (t phoneReport) trips() []time.Duration {
+	took := make([]time.Duration, len(t.Trips))
+	for i, us := range t.Trips {
+		took[i] = time.Duration(us) * time.Microsecond
+	}
+	return took
+}
+
+// heardBy reads what the phones told, and how long after its answer each heard the agent.
+func heardBy(said []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
+	if err := json.Unmarshal(said, &heard); err != nil {
+		return heard, nil, fmt.Errorf("read what the phones said: %w", err)
+	}
+	text, err := os.ReadFile(answers)
+	if err != nil {
+		return heard, nil, err
+	}
+	var answered []int64
+	if err := json.Unmarshal(text, &answered); err != nil || len(answered) != len(heard.First) {
+		return heard, nil, fmt.Errorf("read when %d phones were answered: %d were; %w", len(heard.First), len(answered), err)
+	}
+	for i, at := range answered {
+		if heard.First[i] > 0 {
+			waits = append(waits, time.Duration(heard.First[i]-at))
+		}
+	}
+	return heard, waits, nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/test/bench/internal/probe"
+)
+
+// The goals, as ratios to the bare loop of the same run.
+const (
+	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
+	goalLoops                       = 15.0
+	// manySubscriptions is the second, wider backlog.
+	manySubscriptions = 50
+	// webhooksStuck is how long nothing may arrive before what is missing is called missing: longer than a lease.
+	webhooksStuck = 30 * time.Second
+)
+
+// Deliveries empties a backlog that waits on call-events.v1, of one subscription and then of fifty.
+func Deliveries(ctx context.Context, h *WebhookStack) error {
+	if err := h.backlogOf(ctx, 1); err != nil {
+		return err
+	}
+	return h.backlogOf(ctx, manySubscriptions)
+}
+
+// drained is how a backlog went.
+type drained struct {
+	countedRecords
+	made int
+	used used
+}
+
+// backlogOf prints the figures of one backlog between two bare loops.
+func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
+	lane := h.lane()
+	var endpoints []*endpoint
+	for n := range subscriptions {
+		e, err := h.subscribe(ctx, Take, lane, n)
+		if err != nil {
+			return err
+		}
+		endpoints = append(endpoints, e)
+	}
+	before, err := h.bareLoop(ctx, h.Each/2)
+	if err != nil {
+		return err
+	}
+	got, err := h.drain(ctx, endpoints)
+	if err != nil {
+		return err
+	}
+	after, err := h.bareLoop(ctx, h.Each/2)
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		if err := e.drop(ctx); err != nil {
+			return err
+		}
+	}
+	loop := probe.Mean(before, after)
+	share, loops := 100*got.perSecond()/loop.PerSecond, got.used.each(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
+	judge := func(text string) string { return "   " + text }
+	if subscriptions > 1 {
+		judge = func(string) string { return "   (no goal)" }
+	} else {
+		h.backlog = got.perSecond()
+	}
+	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
+	fmt.Printf("    bare loop            %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
+		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
+	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
+	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(probe.AtLeast(share, goalDeliveryShare, " %")+", stretch "+probe.AtLeast(share, stretchShare, " %")))
+	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.each(got.arrived), got.used.lines(got.arrived))
+	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(got.used.judged(probe.AtMost(loops, goalLoops, "x"))))
+	return nil
+}
+
+// sender POSTs what the dispatcher would send to a lane of the receiver's first address.
+func (h *WebhookStack) sender(lane string) (*probe.Sender, error) {
+	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.body())
+}
+
+func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.Looped, error) {
+	s, err := h.sender(h.lane())
+	if err != nil {
+		return probe.Looped{}, err
+	}
+	return s.Loop(ctx, long, h.receiver.PID)
+}
+
+// drain puts the records on the topic while the dispatcher stands still, lets a new one loose on them and waits for the last.
+func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got drained, err error) {
+	records := make([]*kgo.Record, h.Records)
+	for i := range records {
+		records[i] = endpoints[i%len(endpoints)].source.next()
+	}
+	again, err := h.halt()
+	if err != nil {
+		return got, err
+	}
+	sent := newPublished()
+	for _, rec := range records {
+		sent.send(ctx, h.bus, rec)
+	}
+	fault := sent.wait()
+	m, unseen := h.watch(ctx, true)
+	if err := errors.Join(fault, unseen, again()); err != nil {
+		return got, fmt.Errorf("prepare the backlog: %w", err)
+	}
+	lane := endpoints[0].lane
+	var profiled sync.WaitGroup
+	if h.Profile != "" && len(endpoints) == 1 {
+		profiled.Go(func() { h.profile(ctx, lane) })
+	}
+	if err := h.awaitArrivals(ctx, lane, len(records), webhooksStuck); err != nil {
+		return got, err
+	}
+	_ = h.settled(ctx, webhooksStuck) // what is left open shows in what is missing
+	if got.used, err = m.stop(ctx); err != nil {
+		return got, err
+	}
+	profiled.Wait()
+	arrivals, err := h.receiver.Arrivals(ctx, lane)
+	if err != nil {
+		return got, err
+	}
+	got.made, got.countedRecords = len(records), sent.count(arrivals, 1)
+	return got, nil
+}
+
+// profileFor is how long the dispatcher is looked at, from the first receipt on.
+const profileFor = 5
+
+// profile writes the dispatcher's CPU profile under load; the backlog may be empty before it ends.
+func (h *WebhookStack) profile(ctx context.Context, lane string) {
+	if err := h.awaitArrivals(ctx, lane, 1, webhooksStuck); err != nil {
+		return
+	}
+	err := func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileFor), nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		file, err := os.Create(h.Profile)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, resp.Body)
+		if ended := file.Close(); err == nil {
+			err = ended
+		}
+		return err
+	}()
+	if err != nil {
+		fmt.Printf("    no profile: %v\n", err)
+		return
+	}
+	fmt.Printf("    profile of %d s in %s; it costs the dispatcher a little\n", profileFor, h.Profile)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+const (
+	// posters make the requests that are to become due.
+	posters = 16
+	// sounding is how many POSTs a day ahead tell how fast POSTs are.
+	sounding = 100
+	// callsStuck is how long nothing may happen before what is missing is called missing: longer than a claim's lease.
+	callsStuck = 30 * time.Second
+)
+
+// following are the services that work on what the dialer tells. The dialer waits for none of them.
+var following = []string{"calls", "billing-wallet", "webhook-dispatcher"}
+
+// Dials lets requests become due evenly, at three rates, and looks into the carrier's log for when each was dialled.
+func Dials(ctx context.Context, h *CallStack) error {
+	loop, err := h.newBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer loop.close()
+	most, err := loop.flatOut(ctx, h.Each/2)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  bare dials, as fast as %d connections make them: %.0f /s\n", bareConns, most)
+	for _, rate := range []int{10, 100, 500} {
+		if err := h.dials(ctx, loop, rate, false); err != nil {
+			return err
+		}
+	}
+	return h.dials(ctx, loop, 500, true)
+}
+
+// dialled is how one rate went.
+type dialled struct {
+	heard
+	asked int
+	took  []time.Duration
+	used  probe.Time
+	// results are the dialer's attempts by what became of them.
+	results string
+}
+
+// dials prints one rate. alone: what follows the dial stands still meanwhile, as if it ran on other machines.
+func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
+	got, err := h.becomeDue(ctx, rate, alone)
+	if err != nil {
+		return err
+	}
+	beside, err := loop.evenly(ctx, rate, h.Each/2)
+	if err != nil {
+		return err
+	}
+	who := "every service at work"
+	if alone {
+		who = "calls, billing-wallet and webhook-dispatcher stood still"
+	}
+	fmt.Printf("  %d /s, %s\n", rate, who)
+	fmt.Printf("    due → originate    %s; %d due, %.0f /s dialled, %d missing, %d twice (%s)\n", probe.Spread(got.took), got.asked, got.perSecond(), got.missing, got.twice, got.results)
+	if len(got.took) > 0 && len(beside) > 0 {
+		of := func(q float64) float64 {
+			return float64(probe.Quantile(got.took, q)) / float64(probe.Quantile(beside, q))
+		}
+		fmt.Printf("    a bare dial        %s; the dialer takes %.1f x of it at p50, %.1f x at p99\n", probe.Spread(beside), of(0.5), of(0.99))
+	}
+	if line := got.used.Line("call", len(got.took)); line != "" {
+		fmt.Printf("    %s, to the end of the last call\n", line)
+	}
+	return nil
+}
+
+// becomeDue posts as many requests as the rate makes in the time of a measurement, far enough ahead that all are queued before the first is due.
+func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialled, err error) {
+	workspaces, err := h.workspaces(ctx, "dials", 4) // none meets its own 500 calls a second
+	if err != nil {
+		return got, err
+	}
+	lead, err := h.leadOf(ctx, workspaces, int(h.Each.Seconds()*float64(rate)))
+	if err != nil {
+		return got, err
+	}
+	numbers := make([]string, int(h.Each.Seconds()*float64(rate)))
+	due := make(map[string]time.Time, len(numbers))
+	start, apart := time.Now().Add(lead).Truncate(time.Second).Add(time.Second), time.Second/time.Duration(rate)
+	for n := range numbers {
+		numbers[n] = h.number()
+		due[numbers[n]] = start.Add(time.Duration(n) * apart)
+	}
+	err = every(ctx, posters, numbers, func(ctx context.Context, n int, to string) error {
+		return h.place(ctx, workspaces[n%len(workspaces)], to, due[to])
+	})
+	if err != nil {
+		return got, err
+	}
+	if err := h.queued(ctx, workspaces, len(numbers)); err != nil {
+		return got, err
+	}
+	if left := time.Until(start); left < 0 {
+		return got, fmt.Errorf("the machine was too slow: the last request was queued %s after the first was due", -left)
+	}
+	if _, err := h.log.since(ctx); err != nil {
+		return got, err
+	}
+	goOn, err := h.halt(alone)
+	if err != nil {
+		return got, err
+	}
+	before, err := h.Meter.Used(ctx)
+	if err != nil {
+		return got, errors.Join(err, goOn())
+	}
+	tally, err := h.scrape(ctx, dialer)
+	if err != nil {
+		return got, errors.Join(err, goOn())
+	}
+	got, err = h.watchDials(ctx, numbers, due)
+	if err := errors.Join(err, goOn()); err != nil {
+		return got, err
+	}
+	if err := h.ended(ctx, workspaces, callsStuck); err != nil {
+		return got, err
+	}
+	used, err := h.Meter.Used(ctx)
+	if err != nil {
+		return got, err
+	}
+	now, err := h.scrape(ctx, dialer)
+	got.used, got.results = used.Less(before), results(tally, now)
+	return got, err
+}
+
+// leadOf is how long the posting of n requests will take at most, as the first of them let one expect. Those are a day ahead and stay so.
+func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
+	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
+	err := every(ctx, posters, make([]struct{}, sounding), func(ctx context.Context, i int, _ struct{}) error {
+		return h.place(ctx, workspaces[i%len(workspaces)], h.number(), tomorrow)
+	})
+	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sounding, err
+}
+
+const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id = ANY ($1::uuid[])`
+
+// queued waits until the dialer has what was posted, the soundings included.
+func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n int) error {
+	return kit.Until(ctx, time.Minute, "the dialer has what was posted", func() (bool, error) {
+		var there int
+		err := h.db.QueryRow(ctx, queuedAhead, ids(workspaces)).Scan(&there)
+		return there == n+sounding, err
+	})
+}
+
+// watchDials reads the carrier's log until every number was dialled, or nothing more comes.
+func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialled, err error) {
+	var entries []entry
+	last, moved := due[numbers[len(numbers)-1]], time.Now()
+	for {
+		more, err := h.log.since(ctx)
+		if err != nil {
+			return got, err
+		}
+		if entries = append(entries, more...); len(more) > 0 {
+			moved = time.Now()
+		}
+		if got.heard = countCalls(entries, numbers); got.missing == 0 || time.Since(last) > 0 && time.Since(moved) > callsStuck {
+			break
+		}
+		if err := callPause(ctx, time.Second); err != nil {
+			return got, err
+		}
+	}
+	got.asked = len(numbers)
+	for to, at := range got.at {
+		got.took = append(got.took, at.Sub(due[to]))
+	}
+	return got, nil
+}
+
+// results are the dialer's attempts between two readings of its metrics, by what became of them.
+func results(before, after map[string]float64) string {
+	const name = `ringfence_dialer_attempts_total{result="`
+	var parts []string
+	for _, result := range []string{"dialed", "put_back", "lost", "fault", "gate_silent", "refused", "unknown", "blocked", "rescheduled", "failed"} {
+		if n := after[name+result+`"}`] - before[name+result+`"}`]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.0f", result, n))
+		}
+	}
+	return "attempts: " + strings.Join(parts, ", ")
+}
+
+// halt stops what follows the dial where it stands; goOn lets it go on.
+func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
+	if !alone {
+		return func() error { return nil }, nil
+	}
+	var stopped []int
+	goOn = func() (err error) {
+		for _, pid := range stopped {
+			err = errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+		}
+		return err
+	}
+	running := h.Stack.Processes()
+	for _, name := range following {
+		for _, pid := range running[name] {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				return nil, errors.Join(fmt.Errorf("stop %s: %w", name, err), goOn())
+			}
+			stopped = append(stopped, pid)
+		}
+	}
+	return goOn, nil
+}

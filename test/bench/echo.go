@@ -1,0 +1,95 @@
+// Package talking measures the audio of calls: the dialer's own RTP streams, as a program of their own, talk to far ends in another process that send
+// every packet back.
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// EchoCommand is the word by which the bench's program becomes the far ends.
+const EchoCommand = "echo-rtp"
+
+// Echo is the far ends: it opens as many UDP ports as it is told, prints their addresses in one line, and sends each packet back where it came from until its input ends.
+func Echo(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: %s <ports>", EchoCommand)
+	}
+	ports, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("read the number of ports: %w", err)
+	}
+	addresses := make([]string, ports)
+	for i := range ports {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return fmt.Errorf("open a far end: %w", err)
+		}
+		addresses[i] = conn.LocalAddr().String()
+		go func() {
+			packet := make([]byte, 1500)
+			for {
+				n, from, err := conn.ReadFromUDPAddrPort(packet)
+				if err != nil {
+					return
+				}
+				_, _ = conn.WriteToUDPAddrPort(packet[:n], from)
+			}
+		}()
+	}
+	fmt.Println(strings.Join(addresses, ","))
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// peers are far ends that run.
+type peers struct {
+	addresses string
+	pid       string
+	cmd       *exec.Cmd
+	in        io.Closer
+	out       *bufio.Reader
+}
+
+// call starts this program once more as so many far ends of a kind.
+func call(kind string, count int) (*peers, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.Command(self, kind, strconv.Itoa(count))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the far ends: %w", err)
+	}
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		_ = in.Close()
+		return nil, fmt.Errorf("the far ends ended before they listened: %w", cmd.Wait())
+	}
+	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in, out: lines}, nil
+}
+
+// stop ends them and returns what they said last.
+func (p *peers) stop() []byte {
+	_ = p.in.Close()
+	said, _ := io.ReadAll(p.out)
+	_ = p.cmd.Wait()
+	return said
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+// goalThrough is the p50 of a request through the gateway as a multiple of the p50 of the same request to calls, with
+// one client on an idle stack.
+const goalThrough = 2.0
+
+// gateway prints what two steps add: the count of the rate limit, and the gateway as a whole. Each is the difference of two kinds
+// of request that take turns, so that both meet the same noise.
+func gateway(ctx context.Context, b *bench) error {
+	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
+	if err != nil {
+		return err
+	}
+	placed, err := w.Place(ctx, map[string]any{"to": phoneNumber(0), "scheduled_for": tomorrow()})
+	if err != nil {
+		return err
+	}
+	path := "/v1/call-requests/" + placed.ID
+	direct, err := b.directly(w, path, http.StatusOK)
+	if err != nil {
+		return err
+	}
+	through, itself, err := inTurn(ctx, b.each, b.withKey(w, path, http.StatusOK), direct)
+	if err != nil {
+		return err
+	}
+	at, alone := probe.Quantile(through, 0.5), probe.Quantile(itself, 0.5)
+	times := float64(at) / float64(alone)
+	fmt.Printf("  gateway adds             %8.2f ms   at p50 (%s through it, %s to calls with a signed caller)\n",
+		probe.MS(at-alone), probe.Spread(through), probe.Spread(itself))
+	fmt.Printf("    of the time without it %8.1f x    %s\n", times, probe.AtMost(times, goalThrough, "x"))
+	return b.limitCheck(ctx, w)
+}
+
+// limitCheck compares two answers that the gateway gives by itself: a 404, counted in the database, and a 429 of a key that is known to be
+// over its limit, which is not.
+func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
+	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
+	if err != nil {
+		return err
+	}
+	err = other.Admin.Into(ctx, "PATCH", "/admin/v1/workspaces/"+other.ID, map[string]any{"rate_limit_per_minute": 1}, http.StatusOK, nil)
+	if err != nil {
+		return err
+	}
+	err = kit.Until(ctx, 10*time.Second, "the key is over its limit", func() (bool, error) {
+		status, _, err := other.API.Do(ctx, "GET", "/v1/nothing", nil)
+		return status == http.StatusTooManyRequests, err
+	})
+	if err != nil {
+		return err
+	}
+	// One request a minute would pass: half a minute is measured.
+	counted, refused, err := inTurn(ctx, min(b.each, 30*time.Second),
+		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  rate-limit check adds    %8.2f ms   at p50 (%s counted in the database, %s not)\n",
+		probe.MS(probe.Quantile(counted, 0.5)-probe.Quantile(refused, 0.5)), probe.Spread(counted), probe.Spread(refused))
+	return nil
+}
+
+// asker sends one GET again and again and demands one status.
+type asker struct {
+	client  *http.Client
+	address string
+	want    int
+	// header and its value, renewed before each request.
+	header string
+	value  func() (string, error)
+	// forwardedFor is the client address in X-Forwarded-For; empty: the header is not sent.
+	forwardedFor string
+}
+
+func newAsker(address string, want int, header string, value func() (string, error)) *asker {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
+	return &asker{client: client, address: address, want: want, header: header, value: value}
+}
+
+// withKey asks the stack's public address.
+func (b *bench) withKey(w *kit.Workspace, path string, want int) *asker {
+	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
+}
+
+// directly asks calls itself, with a caller that the gateway's own key signs. The signing is not in the figure: a token is
+// good for a minute and is used for half of it.
+func (b *bench) directly(w *kit.Workspace, path string, want int) (*asker, error) {
+	var state struct {
+		Ports       map[string]int    `json:"ports"`
+		SigningKeys map[string]string `json:"signing_keys"`
+	}
+	data, err := os.ReadFile(filepath.Join(b.home, "state.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &state)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the stack's state: %w", err)
+	}
+	keys, err := serviceauth.New(serviceauth.Gateway, serviceauth.Config{SigningKey: state.SigningKeys[serviceauth.Gateway]})
+	if err != nil {
+		return nil, err
+	}
+	caller := serviceauth.Caller{WorkspaceID: uuid.MustParse(w.ID), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}
+	var token string
+	var signed time.Time
+	return newAsker(fmt.Sprintf("http://127.0.0.1:%d%s", state.Ports["calls"], path), want, serviceauth.CallerHeader, func() (string, error) {
+		if time.Since(signed) > 30*time.Second {
+			var err error
+			if token, err = keys.SignCaller("calls", caller); err != nil {
+				return "", err
+			}
+			signed = time.Now()
+		}
+		return token, nil
+	}), nil
+}
+
+func (a *asker) ask(ctx context.Context) (time.Duration, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.address, nil)
+	if err != nil {
+		return 0, err
+	}
+	value, err := a.value()
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set(a.header, value)
+	if a.forwardedFor != "" {
+		request.Header.Set("X-Forwarded-For", a.forwardedFor)
+	}
+	began := time.Now()
+	response, err := a.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return 0, err
+	}
+	if took := time.Since(began); response.StatusCode == a.want {
+		return took, nil
+	}
+	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
+}
+
+// inTurn asks one after the other for the given time; what the first requests took is left out.
+func inTurn(ctx context.Context, long time.Duration, a, b *asker) (ofA, ofB []time.Duration, err error) {
+	const first = 50
+	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {
+		tookA, err := a.ask(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		tookB, err := b.ask(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if n >= first {
+			ofA, ofB = append(ofA, tookA), append(ofB, tookB)
+		}
+	}
+	return ofA, ofB, nil
+}

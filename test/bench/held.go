@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+const (
+	// heldFor is how long the calls are held, all of them at once.
+	heldFor = time.Minute
+	// callers post them, hangers let the persons hang up.
+	callers, hangers = 16, 16
+	// rampPatience is how long nothing may move before a call that was posted is called missing.
+	rampPatience = time.Minute
+)
+
+// services are those whose Go runtime tells of itself.
+var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
+
+// memory is what a program has: its resident pages and, of a service, its heap after a collection and its goroutines.
+type memory struct {
+	resident, heap, goroutines float64
+}
+
+// Held keeps many calls answered at once for a minute, looks at what they weigh, and lets them end.
+func Held(ctx context.Context, h *CallStack) error {
+	if err := h.rule(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
+		return err
+	}
+	defer func() { _ = h.rule(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
+	workspaces, err := h.workspaces(ctx, "held", 4)
+	if err != nil {
+		return err
+	}
+	for _, w := range workspaces {
+		if _, err := w.Subscribe(ctx, h.Hooks); err != nil {
+			return err
+		}
+	}
+	if _, err := h.log.since(ctx); err != nil {
+		return err
+	}
+	before, err := h.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	numbers, err := h.ramp(ctx, workspaces)
+	if err != nil {
+		return err
+	}
+	during, err := h.holdThem(ctx, workspaces)
+	if err != nil {
+		return err
+	}
+	if err := h.letGo(ctx, numbers, workspaces); err != nil {
+		return err
+	}
+	after, err := h.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	tellWeights(before, during, after, float64(len(numbers)))
+	return nil
+}
+
+// rule orders faults of the simulated carrier, or ends them.
+func (h *CallStack) rule(ctx context.Context, method string, body any) error {
+	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
+	if err == nil && status >= http.StatusBadRequest {
+		err = fmt.Errorf("%s /faults: %d %s", method, status, answer)
+	}
+	return err
+}
+
+const inProgress = `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'in_progress'`
+
+// ramp posts the calls and waits until calls knows all of them as answered.
+func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]string, error) {
+	numbers, began := make([]string, h.Held), time.Now()
+	for n := range numbers {
+		numbers[n] = h.number()
+		h.Landing.expect(numbers[n])
+	}
+	err := every(ctx, callers, numbers, func(ctx context.Context, n int, to string) error {
+		return h.place(ctx, workspaces[n%len(workspaces)], to, time.Time{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	posted, answered, moved := time.Since(began), -1, time.Now()
+	for answered < h.Held && time.Since(moved) < rampPatience {
+		var now int
+		if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&now); err != nil {
+			return nil, err
+		}
+		if now != answered {
+			answered, moved = now, time.Now()
+		}
+		if err := callPause(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	fmt.Printf("  %d calls posted in %.0f s, %d of them answered and in progress after %.0f s\n", h.Held, posted.Seconds(), answered, time.Since(began).Seconds())
+	return numbers, nil
+}
+
+// inUse counts the requests that the limits count.
+const inUse = `
+SELECT count(*) FROM dialer.dial_queue
+WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
+
+// holdThem looks at the calls for a minute.
+func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
+	if err := callPause(ctx, 5*time.Second); err != nil { // what the ramp left is done
+		return nil, err
+	}
+	used, err := h.Meter.Used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := callPause(ctx, heldFor); err != nil {
+		return nil, err
+	}
+	now, err := h.Meter.Used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	meanwhile, took := now.Less(used), time.Since(began)
+	if weights, err = h.weigh(ctx); err != nil {
+		return nil, err
+	}
+	var taken, answered int
+	if err := h.db.QueryRow(ctx, inUse).Scan(&taken); err != nil {
+		return nil, err
+	}
+	if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&answered); err != nil {
+		return nil, err
+	}
+	fmt.Printf("  held for %.0f s: %d in progress, %d requests in use\n", took.Seconds(), answered, taken)
+	if line := meanwhile.Share(took); line != "" {
+		fmt.Printf("    CPU %s\n", line)
+	}
+	return weights, nil
+}
+
+// tellWeights prints what the programs had before the first call, with all of them, and when all had ended. What a call weighs is the heap that goes
+// with it; pages, once used, stay.
+func tellWeights(before, during, after map[string]memory, calls float64) {
+	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
+	for _, name := range slices.Sorted(maps.Keys(during)) {
+		was, is, ended := before[name], during[name], after[name]
+		fmt.Printf("    %-19s RSS %3.0f → %3.0f → %3.0f MB, at most %.1f kB a call", name, was.resident/1e6, is.resident/1e6, ended.resident/1e6, kB(was.resident, is.resident))
+		if is.goroutines > 0 {
+			fmt.Printf("; heap %4.1f → %4.1f → %4.1f MB, at most %.2f kB a call; goroutines %.0f → %.0f → %.0f", was.heap/1e6, is.heap/1e6, ended.heap/1e6,
+				kB(min(was.heap, ended.heap), is.heap), was.goroutines, is.goroutines, ended.goroutines)
+		}
+		fmt.Println()
+	}
+}
+
+// weigh reads what every program has. Services collect their garbage first.
+func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
+	weights := map[string]memory{}
+	for name, pids := range h.Stack.Processes() {
+		w := memory{}
+		for _, pid := range pids {
+			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
+		}
+		if name != "postgres" { // its pages are shared among its backends
+			weights[name] = w
+		}
+	}
+	for _, service := range services {
+		for range 2 { // what is pooled goes with the second collection
+			if err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil }); err != nil {
+				return nil, err
+			}
+		}
+		values, err := h.scrape(ctx, service)
+		if err != nil {
+			return nil, err
+		}
+		w := weights[service]
+		w.heap, w.goroutines = values["go_memstats_heap_alloc_bytes"], values["go_goroutines"]
+		weights[service] = w
+	}
+	return weights, nil
+}
+
+// letGo has every person hang up and looks whether everything ended as it should.
+func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
+	entries, err := h.log.since(ctx)
+	if err != nil {
+		return err
+	}
+	began, early := time.Now(), countCalls(entries, numbers)
+	err = every(ctx, hangers, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
+	if err != nil {
+		return err
+	}
+	let := time.Since(began)
+	if err := h.ended(ctx, workspaces, rampPatience); err != nil {
+		return err
+	}
+	over := time.Since(began)
+	hooks := h.landedSoon(ctx, numbers)
+	landed := time.Since(began)
+	var completed, left int
+	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
+		return err
+	}
+	if err := h.db.QueryRow(ctx, inUse).Scan(&left); err != nil {
+		return err
+	}
+	more, err := h.log.since(ctx)
+	if err != nil {
+		return err
+	}
+	all, wrong := countCalls(append(entries, more...), numbers), []string{}
+	for _, w := range workspaces {
+		found, err := w.Differences(ctx)
+		if err != nil {
+			return err
+		}
+		wrong = append(wrong, found...)
+	}
+	fmt.Printf("  all persons hung up within %.1f s; every call had ended after %.1f s (%.0f /s), the last terminal webhook was there after %.1f s\n",
+		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
+	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialled, %d dialled twice, %d without a terminal event, %d with two\n",
+		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.double)
+	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong),
+		strings.Join(wrong[:min(3, len(wrong))], "; "))
+	return nil
+}
+
+// hangUp is the person's doing.
+func (h *CallStack) hangUp(ctx context.Context, callID string) error {
+	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Stack.Demo.SimURL+"/hangup", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("hang up %s: %s", callID, resp.Status)
+	}
+	return nil
+}
+
+// landedSoon waits until every number has its terminal webhook, or nothing comes any more.
+func (h *CallStack) landedSoon(ctx context.Context, numbers []string) landed {
+	left, moved := -1, time.Now()
+	for time.Since(moved) < callsStuck {
+		now := h.Landing.left(numbers)
+		if now == 0 {
+			break
+		}
+		if now != left {
+			left, moved = now, time.Now()
+		}
+		if callPause(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	return h.Landing.forget(numbers)
+}

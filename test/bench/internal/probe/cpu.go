@@ -1,0 +1,159 @@
+// Package cpu says what each program of a stack has used. On a machine that others use, too, CPU time a turn says more than turns a second.
+
+package probe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/kit"
+)
+
+// Time is CPU time by program. The backends of a service stand under pg: and its name, all else of Postgres under postgres; the bench stands for its
+// clients, and for the receiver of webhooks where that is in its process.
+type Time map[string]time.Duration
+
+// Meter looks at the programs of one stack and at its Postgres. It is not safe for use by several goroutines.
+type Meter struct {
+	stack *kit.Stack
+	db    *pgx.Conn
+	// postmaster is the process whose children the backends are; of a server elsewhere it has none here.
+	postmaster string
+	// backends are those of the services, also when they have ended: as they were seen last. What one uses after that counts as postgres.
+	backends map[string]backend
+}
+
+type backend struct {
+	service string
+	spent   time.Duration
+}
+
+// NewCPU finds the Postgres behind a superuser's URL.
+func NewCPU(ctx context.Context, stack *kit.Stack, db string) (*Meter, error) {
+	conn, err := pgx.Connect(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	m := &Meter{stack: stack, db: conn, backends: map[string]backend{}}
+	var own int
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&own); err != nil {
+		m.Close()
+		return nil, err
+	}
+	m.postmaster = Parent(strconv.Itoa(own))
+	return m, nil
+}
+
+// Close ends the connection.
+func (m *Meter) Close() { _ = m.db.Close(context.Background()) }
+
+// Used is what each program has used since it began; empty on systems without /proc.
+func (m *Meter) Used(ctx context.Context) (Time, error) {
+	used := Time{}
+	if !There() {
+		return used, nil
+	}
+	var self syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) == nil {
+		used["clients"] = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+	}
+	for name, pids := range m.stack.Processes() {
+		for _, pid := range pids {
+			used[name] += Spent(strconv.Itoa(pid))
+		}
+	}
+	if err := m.look(ctx); err != nil {
+		return nil, err
+	}
+	all := Spent(m.postmaster)
+	for _, pid := range Children(m.postmaster) {
+		all += Spent(pid)
+	}
+	for _, b := range m.backends {
+		used["pg:"+b.service] += b.spent
+		all -= b.spent
+	}
+	used["postgres"] = all
+	return used, nil
+}
+
+const backendsOfServices = `
+SELECT pid::text, replace(regexp_replace(usename, '_(app|owner)$', ''), '_', '-') FROM pg_stat_activity WHERE usename ~ '_(app|owner)$'`
+
+// look reads the backends of the services once.
+func (m *Meter) look(ctx context.Context) error {
+	rows, err := m.db.Query(ctx, backendsOfServices)
+	if err != nil {
+		return fmt.Errorf("list backends: %w", err)
+	}
+	var pid, service string
+	_, err = pgx.ForEachRow(rows, []any{&pid, &service}, func() error {
+		if Parent(pid) == m.postmaster {
+			m.backends[pid] = backend{service, Spent(pid)}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list backends: %w", err)
+	}
+	return nil
+}
+
+// Less is what was used since before.
+func (t Time) Less(before Time) Time {
+	used := Time{}
+	for name, spent := range t {
+		used[name] = spent - before[name]
+	}
+	return used
+}
+
+// Sum is of all programs.
+func (t Time) Sum() (sum time.Duration) {
+	for _, spent := range t {
+		sum += spent
+	}
+	return sum
+}
+
+// Line shows milliseconds a turn, the greatest first; empty when nothing was seen.
+func (t Time) Line(turn string, turns int) string {
+	if len(t) == 0 || turns == 0 {
+		return ""
+	}
+	var parts []string
+	for _, name := range t.greatestFirst() {
+		if each := MS(t[name]) / float64(turns); each >= 0.01 {
+			parts = append(parts, fmt.Sprintf("%s %.2f", name, each))
+		}
+	}
+	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, MS(t.Sum())/float64(turns), strings.Join(parts, ", "))
+}
+
+// Share shows what part of one core each program used meanwhile; empty when nothing was seen.
+func (t Time) Share(meanwhile time.Duration) string {
+	var parts []string
+	of := func(spent time.Duration) float64 { return 100 * spent.Seconds() / meanwhile.Seconds() }
+	for _, name := range t.greatestFirst() {
+		if share := of(t[name]); share >= 0.1 {
+			parts = append(parts, fmt.Sprintf("%s %.1f", name, share))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %% of a core: %s", of(t.Sum()), strings.Join(parts, ", "))
+}
+
+func (t Time) greatestFirst() []string {
+	return slices.SortedFunc(maps.Keys(t), func(a, b string) int { return cmp.Compare(t[b], t[a]) })
+}

@@ -1,0 +1,94 @@
+// Package histogram reads histograms of Prometheus' text format and what lies between their bounds.
+
+package probe
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Histogram is one of Prometheus': how many fell at or below each bound.
+type Histogram struct {
+	buckets map[float64]float64
+	sum     float64
+	// Count is how many there were.
+	Count float64
+}
+
+// Parse reads one histogram without labels of its own from Prometheus' text format.
+func Parse(text io.Reader, name string) (Histogram, error) {
+	found := Histogram{buckets: map[float64]float64{}}
+	lines := bufio.NewScanner(text)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		rest, ours := strings.CutPrefix(lines.Text(), name+"_")
+		at := strings.LastIndexByte(rest, ' ')
+		if !ours || at < 0 {
+			continue
+		}
+		value, err := strconv.ParseFloat(rest[at+1:], 64)
+		if err != nil {
+			return found, fmt.Errorf("read %s: %w", name, err)
+		}
+		switch {
+		case strings.HasPrefix(rest, "sum"):
+			found.sum += value
+		case strings.HasPrefix(rest, "count"):
+			found.Count += value
+		case strings.HasPrefix(rest, "bucket"):
+			_, bound, _ := strings.Cut(rest, `le="`)
+			bound, _, _ = strings.Cut(bound, `"`)
+			le, err := strconv.ParseFloat(bound, 64)
+			if err != nil {
+				return found, fmt.Errorf("read a bound of %s: %w", name, err)
+			}
+			found.buckets[le] += value
+		}
+	}
+	return found, lines.Err()
+}
+
+// Less is what was counted since an earlier reading.
+func (g Histogram) Less(before Histogram) Histogram {
+	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
+	for bound, n := range g.buckets {
+		since.buckets[bound] = n - before.buckets[bound]
+	}
+	return since
+}
+
+// around is the bucket that holds the quantile, and how far into its count the quantile lies.
+func (g Histogram) around(q float64) (low, high, inside float64) {
+	below := 0.0
+	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
+		if n := g.buckets[bound]; n >= q*g.Count && n > below {
+			return low, bound, (q*g.Count - below) / (n - below)
+		}
+		low, below = bound, g.buckets[bound]
+	}
+	return low, low, 0
+}
+
+// Quantile is in seconds, taken as if what a bucket holds were spread evenly over it; what lies above the last bound counts as that bound.
+func (g Histogram) Quantile(q float64) float64 {
+	low, high, inside := g.around(q)
+	if math.IsInf(high, 1) {
+		return low
+	}
+	return low + inside*(high-low)
+}
+
+// Mean is in seconds.
+func (g Histogram) Mean() float64 { return g.sum / max(g.Count, 1) }
+
+func (g Histogram) String() string {
+	low, high, _ := g.around(0.99)
+	return fmt.Sprintf("%7.0f, those that found nothing too; p99 %.2f ms (between the bounds %g and %g ms), mean %.2f ms",
+		g.Count, 1000*g.Quantile(0.99), 1000*low, 1000*high, 1000*g.Mean())
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+)
+
+const (
+	// queueFactor times the records of the backlog is the length of the long queue: 1,000,000 by default.
+	queueFactor = 50
+	// togglePause is the time between two changes. It is longer than the rate limit of an API key requires.
+	togglePause = 400 * time.Millisecond
+	// goalToggled is what the p99 of the other subscription may become, as a multiple of its p99 without
+	// changes.
+	goalToggled = 1.5
+	// deletionTime is how long the deletion of the long queue may take.
+	deletionTime = 10 * time.Minute
+)
+
+// fillWebhookQueue queues deliveries that are due tomorrow.
+const fillWebhookQueue = `
+INSERT INTO webhook_dispatcher.webhook_queue
+    (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
+SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
+FROM generate_series(1, $3::int)`
+
+// LongQueue measures one subscription beside another one with a long queue, which is paused and resumed
+// several times a second. Events of both are in the same batches. The p99 with the changes is compared
+// with the p99 before and after them.
+func LongQueue(ctx context.Context, h *WebhookStack) error {
+	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
+	if err != nil {
+		return err
+	}
+	toggled, err := h.subscribe(ctx, Take, h.lane(), 1)
+	if err != nil {
+		return err
+	}
+	rows := queueFactor * h.Records
+	if _, err := h.db.Exec(ctx, fillWebhookQueue, toggled.workspace.ID, toggled.subscription, rows); err != nil {
+		return fmt.Errorf("fill the queue: %w", err)
+	}
+	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.webhook_queue`); err != nil {
+		return fmt.Errorf("vacuum the queue: %w", err)
+	}
+	var alone, beside []time.Duration
+	changes := 0
+	for _, toggles := range []bool{false, true, false} {
+		got, n, err := h.besideChanges(ctx, observed, toggled, toggles)
+		if err != nil {
+			return err
+		}
+		if len(got.took) == 0 {
+			return errNothing
+		}
+		if changes += n; toggles {
+			beside = got.took
+		} else {
+			alone = append(alone, got.took...)
+		}
+		fmt.Printf("  %3d changes   %s; %d arrived, %d missing, %d twice\n",
+			n, probe.Spread(got.took), got.arrived, got.missing, got.twice)
+	}
+	p99 := probe.Quantile(alone, 0.99)
+	times := float64(probe.Quantile(beside, 0.99)) / float64(p99)
+	fmt.Printf("  p99 beside %d changes of a subscription with %d queued deliveries, of %.2f ms without   %.1f x   %s\n",
+		changes, rows, probe.MS(p99), times, probe.AtMost(times, goalToggled, "x"))
+	if err := toggled.drop(ctx); err != nil {
+		return err
+	}
+	if err := h.settled(ctx, deletionTime); err != nil { // the dispatcher deletes the long queue in steps
+		return err
+	}
+	return observed.drop(ctx)
+}
+
+// besideChanges runs one round and returns how often toggled was changed.
+func (h *WebhookStack) besideChanges(
+	ctx context.Context, observed, toggled *endpoint, changing bool,
+) (got countedRecords, changes int, err error) {
+	observed.source.sent, toggled.source.sent = newPublished(), newPublished()
+	rounds, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		for changing && rounds.Err() == nil {
+			status := []string{"paused", "active"}[changes%2]
+			if _, err := toggled.set(ctx, status); err != nil {
+				ended <- err
+				return
+			}
+			changes++
+			_ = webhookPause(rounds, togglePause)
+		}
+		ended <- nil
+	}()
+	err = h.pour(ctx, 3*h.Each, neighbourRate, observed.source, toggled.source)
+	cancel()
+	if failed := <-ended; err == nil {
+		err = failed
+	}
+	if err == nil && changing {
+		_, err = toggled.set(ctx, "active")
+	}
+	if err != nil {
+		return got, changes, err
+	}
+	got, err = h.arrived(ctx, observed)
+	return got, changes, err
+}

@@ -1,0 +1,301 @@
+// Command bench measures the whole of Ringfence on this machine and prints each figure beside a
+// limit taken in the same run: nothing here fails a test, and no figure means anything without its limit.
+// README.md says what each figure is, what the goals are and which were met.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+// settings are the bench's flags.
+type settings struct {
+	bin      string
+	postgres string
+	only     string
+	clients  string
+	each     time.Duration
+	records  int
+	soak     time.Duration
+	profile  string
+	held     int
+	contacts int
+	// broker is embedded, apache or both.
+	broker string
+}
+
+// bench is what a measurement has at hand: one stack, idle when the measurement begins.
+type bench struct {
+	settings
+	// on is the broker of the stack: embedded or apache.
+	on string
+	// home is the stack's folder.
+	home string
+	// db connects to the stack's database as superuser.
+	db    string
+	stack *kit.Stack
+	hooks *kit.Receiver
+	// landing is told of what comes to hooks.
+	landing *Landing
+	// house is what the measurements of deliveries share; nil until the first of them.
+	house *WebhookStack
+	// dialing is what the measurements of calls share; nil until the first of them.
+	dialing *CallStack
+	meter   *probe.Meter
+}
+
+// measurement is one part of the bench, run in the order of the list; -only picks some by name. An error ends the bench.
+type measurement struct {
+	name, says string
+	run        func(context.Context, *bench) error
+	// asked: it runs only when -only names it.
+	asked bool
+	// bus: facts ride on Kafka meanwhile, so it is run on each of them.
+	bus bool
+}
+
+func measurements() []measurement {
+	return []measurement{
+		{name: "commits", says: "the transactions of one POST, and whether there are more than there were", run: commits},
+		{name: "posts", says: "POST /v1/calls a day ahead, as a share of its own durable commits", run: posts},
+		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
+		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
+		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
+		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(Pipeline), bus: true},
+		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(Held)},
+		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
+		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
+		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(Steady), bus: true},
+		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(Neighbours)},
+		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: housed(Pauses)},
+		{name: "longqueue",
+			says: "an endpoint beside a subscription with a million queued deliveries that is paused and resumed",
+			run:  housed(LongQueue)},
+		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
+		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
+		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(Soak), asked: true},
+		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
+		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: judged},
+		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
+	}
+}
+
+// media measures the audio of calls: it needs nothing of the stack.
+func media(ctx context.Context, b *bench) error {
+	return Streams(ctx, b.bin, b.each)
+}
+
+// bridge measures conversations with agents: it needs nothing of the stack.
+func bridge(ctx context.Context, b *bench) error {
+	return Conversations(ctx, b.bin, b.each)
+}
+
+// judged measures who may be called.
+func judged(ctx context.Context, b *bench) error {
+	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
+}
+
+// another is what this program is as a second process of itself; nil: it is the bench.
+func another() func([]string) error {
+	if len(os.Args) < 2 {
+		return nil
+	}
+	return map[string]func([]string) error{ReceiverCommand: Run, EchoCommand: Echo, PhonesCommand: Phones}[os.Args[1]]
+}
+
+func main() {
+	if run := another(); run != nil {
+		if err := run(os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
+		return
+	}
+	var names []string
+	for _, m := range measurements() {
+		names = append(names, m.name)
+	}
+	var set settings
+	flag.StringVar(&set.bin, "bin", os.Getenv("RINGFENCE_BIN"), "folder of the built programs")
+	flag.StringVar(&set.postgres, "postgres", "", "URL of a superuser of the Postgres to use; empty: one of its own, with fsync")
+	flag.StringVar(&set.only, "only", "", "measurements to run, by name: "+strings.Join(names, ","))
+	flag.StringVar(&set.clients, "clients", "1,8,32,128", "numbers of concurrent clients of posts")
+	flag.DurationVar(&set.each, "each", 10*time.Second, "how long each measurement runs")
+	flag.IntVar(&set.records, "records", 20_000, "records of the backlog of deliveries")
+	flag.DurationVar(&set.soak, "soak", 10*time.Minute, "how long soak runs, which only -only starts")
+	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
+	flag.IntVar(&set.contacts, "contacts", 5_000_000, "contacts that judging judges beside; a fifth as many are imported")
+	flag.StringVar(&set.broker, "broker", "both", "embedded, apache, or both: what Kafka matters to is measured on Apache Kafka as well (after make kafka-fetch)")
+	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, set); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// chosen are the measurements that -only names; when it is empty, all that run unasked.
+func chosen(only string) ([]measurement, error) {
+	all := measurements()
+	if only == "" {
+		return slices.DeleteFunc(all, func(m measurement) bool { return m.asked }), nil
+	}
+	var picked []measurement
+	for name := range strings.SplitSeq(only, ",") {
+		at := slices.IndexFunc(all, func(m measurement) bool { return m.name == strings.TrimSpace(name) })
+		if at < 0 {
+			return nil, fmt.Errorf("there is no measurement %q", name)
+		}
+		picked = append(picked, all[at])
+	}
+	return picked, nil
+}
+
+const (
+	embedded = "embedded"
+	apache   = "apache"
+)
+
+// brokers are those that the setting means, as far as they are here.
+func brokers(set settings) ([]string, error) {
+	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
+	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""
+	switch set.broker {
+	case embedded:
+		return []string{embedded}, nil
+	case apache:
+		return []string{apache}, nil
+	case "both":
+		if !here {
+			fmt.Println("SKIPPED: nothing is measured on Apache Kafka, which is not here: make kafka-fetch (Java 17 or newer, Maven)")
+			return []string{embedded}, nil
+		}
+		return []string{embedded, apache}, nil
+	}
+	return nil, fmt.Errorf("-broker is %q: set it to embedded, apache or both", set.broker)
+}
+
+func run(ctx context.Context, set settings) error {
+	list, err := chosen(set.only)
+	if err != nil {
+		return err
+	}
+	on, err := brokers(set)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
+	for i, broker := range on {
+		if i > 0 {
+			list = slices.DeleteFunc(list, func(m measurement) bool { return !m.bus })
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if err := measure(ctx, &bench{settings: set, on: broker}, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure runs the list on one stack.
+func measure(ctx context.Context, b *bench, list []measurement) (err error) {
+	if b.home, err = os.MkdirTemp("", "ringfence-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.home)
+	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		return err
+	}
+	if b.db = b.postgres; b.db == "" {
+		server, err := kit.StartPostgres(b.bin, "--durable")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = server.Stop() }()
+		b.db = server.URL
+	}
+	if b.hooks, err = kit.NewReceiver(b.home); err != nil {
+		return err
+	}
+	defer b.hooks.Close()
+	b.landing = NewLanding()
+	b.hooks.OnDelivery = b.landing.Deliver
+	if b.stack, err = b.start(ctx, b.home, b.db); err != nil {
+		return err
+	}
+	defer b.stop()
+	if b.meter, err = probe.NewCPU(ctx, b.stack, b.db); err != nil {
+		return err
+	}
+	defer b.meter.Close()
+	for _, m := range list {
+		fmt.Printf("\n%s, %s broker: %s\n", m.name, b.on, m.says)
+		if err := m.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// stop ends what the measurements shared, and the stack.
+func (b *bench) stop() {
+	if b.house != nil {
+		b.house.Close()
+	}
+	if b.dialing != nil {
+		b.dialing.Close()
+	}
+	_ = b.stack.Stop()
+}
+
+// start starts a stack in its own folder and on its own database. Variables in env replace those of the bench.
+func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit.Stack, error) {
+	port, err := testkit.Port()
+	if err != nil {
+		return nil, err
+	}
+	admin, err := testkit.Port()
+	if err != nil {
+		return nil, err
+	}
+	if port == admin {
+		return nil, errors.New("two free ports are one: try again")
+	}
+	settings := []string{
+		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
+		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
+		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
+		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
+		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
+	}
+	return kit.Start(ctx, kit.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

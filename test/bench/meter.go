@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/bench/internal/probe"
+)
+
+// backends is the group of the meter that the dispatcher answers for: those of its two roles. Every other group is a kind of
+// process of Postgres itself, told beside.
+const backends = "backends"
+
+// meter adds up the CPU of the dispatcher and of what Postgres does for it. Backends come and go: they are looked at four times a second,
+// and what one uses between the last look and its end is not seen.
+type meter struct {
+	house  *WebhookStack
+	db     *pgx.Conn
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu    sync.Mutex
+	begun map[process]time.Duration
+	last  map[process]time.Duration
+	kinds map[process]string
+	fault error
+	anew  bool
+	pid   int
+	own   time.Duration
+	catch time.Duration
+}
+
+// process is one life of a process of Postgres: ids are used again.
+type process struct {
+	pid     int32
+	started time.Time
+}
+
+// used is what a meter found.
+type used struct {
+	dispatcher, backends, receiver time.Duration
+	// beside are Postgres' own processes.
+	beside map[string]time.Duration
+	// ended is how many backends ended while they were watched.
+	ended int
+}
+
+const processes = `
+SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 'backends' ELSE backend_type END
+FROM pg_stat_activity
+WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
+
+// watch starts a meter. anew: the dispatcher's process is about to be replaced, and the new one counts from its birth.
+func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
+	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
+	var err error
+	if m.db, err = pgx.Connect(ctx, h.DB); err != nil {
+		return nil, err
+	}
+	if !anew {
+		if m.pid, err = h.pid(); err != nil {
+			return nil, err
+		}
+		m.own = probe.Spent(strconv.Itoa(m.pid))
+	}
+	m.catch = probe.Spent(h.receiver.PID)
+	ctx, m.cancel = context.WithCancel(ctx)
+	if err := m.look(ctx); err != nil {
+		m.cancel()
+		return nil, err
+	}
+	m.mu.Lock()
+	maps.Copy(m.begun, m.last)
+	m.mu.Unlock()
+	go func() {
+		defer close(m.done)
+		for webhookPause(ctx, 250*time.Millisecond) == nil {
+			if err := m.look(ctx); err != nil && ctx.Err() == nil {
+				m.fault = err
+				return
+			}
+		}
+	}()
+	return m, nil
+}
+
+// look reads every process once.
+func (m *meter) look(ctx context.Context) error {
+	rows, err := m.db.Query(ctx, processes)
+	if err != nil {
+		return err
+	}
+	var one process
+	var kind string
+	_, err = pgx.ForEachRow(rows, []any{&one.pid, &one.started, &kind}, func() error {
+		pid := strconv.Itoa(int(one.pid))
+		if probe.Parent(pid) != m.house.postmaster {
+			return nil // it is gone again, or on another machine
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.kinds[one], m.last[one] = kind, probe.SpentAlone(pid)
+		return nil
+	})
+	return err
+}
+
+// stop ends the meter and adds up.
+func (m *meter) stop(ctx context.Context) (used, error) {
+	m.cancel()
+	<-m.done
+	defer func() { _ = m.db.Close(context.WithoutCancel(ctx)) }()
+	if m.fault != nil {
+		return used{}, fmt.Errorf("watch the database's processes: %w", m.fault)
+	}
+	// The connection may have been in a question when it was called off.
+	db, err := pgx.Connect(ctx, m.house.DB)
+	if err != nil {
+		return used{}, err
+	}
+	_ = m.db.Close(ctx)
+	m.db = db
+	if err := m.look(ctx); err != nil {
+		return used{}, err
+	}
+	pid, err := m.house.pid()
+	if err != nil {
+		return used{}, err
+	}
+	u := used{dispatcher: probe.Spent(strconv.Itoa(pid)), receiver: probe.Spent(m.house.receiver.PID) - m.catch, beside: map[string]time.Duration{}}
+	if pid == m.pid {
+		u.dispatcher -= m.own
+	}
+	for one, spent := range m.last {
+		spent -= m.begun[one]
+		if m.kinds[one] != backends {
+			u.beside[m.kinds[one]] += spent
+			continue
+		}
+		u.backends += spent
+		_, before := m.begun[one]
+		replaced := before && m.anew
+		if !replaced && probe.Parent(strconv.Itoa(int(one.pid))) == "" {
+			u.ended++
+		}
+	}
+	return u, nil
+}
+
+// judged is the verdict on a figure of CPU, unless the dispatcher or its backends could not be looked at: without /proc, or on another machine.
+func (u used) judged(verdict string) string {
+	if u.dispatcher <= 0 || u.backends <= 0 {
+		return "not measured: it takes Linux and a Postgres of this machine"
+	}
+	return verdict
+}
+
+// each is the CPU of the dispatcher and its backends a delivery, in milliseconds.
+func (u used) each(deliveries int) float64 {
+	return probe.MS(u.dispatcher+u.backends) / float64(max(deliveries, 1))
+}
+
+// lines tell the parts.
+func (u used) lines(deliveries int) string {
+	of := func(d time.Duration) float64 { return probe.MS(d) / float64(max(deliveries, 1)) }
+	var beside []string
+	for _, kind := range slices.Sorted(maps.Keys(u.beside)) {
+		if u.beside[kind] > 0 {
+			beside = append(beside, fmt.Sprintf("%s %.3f", kind, of(u.beside[kind])))
+		}
+	}
+	text := fmt.Sprintf("process %.3f ms + its backends %.3f ms; beside it %s, the receiver %.3f", of(u.dispatcher), of(u.backends), strings.Join(beside, ", "), of(u.receiver))
+	if u.ended > 0 {
+		text += fmt.Sprintf("; %d backends ended meanwhile, up to 0.25 s of each unseen", u.ended)
+	}
+	return text
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+const (
+	// neighbourRate is what each endpoint is sent a second, the healthy one and those that hang.
+	neighbourRate = 20.0
+	// goalBeside is what the healthy endpoint's p99 may become, of itself alone.
+	goalBeside = 2.0
+	// quieted is how long the requests to endpoints that hang may stay open: the attempt's timeout and some.
+	quieted = 30 * time.Second
+)
+
+// Neighbours measures a healthy endpoint alone, beside one that hangs and beside ten. Each has a workspace and an address of its own, and those that hang
+// are new each time: nothing is known against them when it begins.
+func Neighbours(ctx context.Context, h *WebhookStack) error {
+	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
+	if err != nil {
+		return err
+	}
+	if _, err := h.deliver(ctx, time.Second, neighbourRate, healthy); err != nil { // what the first deliveries pay for is nobody's share
+		return err
+	}
+	var alone []time.Duration
+	beside := map[int]time.Duration{}
+	for _, hanging := range []int{0, 1, 10, 0} { // alone before and after: both count
+		got, tried, err := h.beside(ctx, healthy, hanging)
+		if err != nil {
+			return err
+		}
+		if len(got.took) == 0 {
+			return errNothing
+		}
+		text := ""
+		if hanging == 0 {
+			alone = append(alone, got.took...)
+		} else {
+			beside[hanging] = probe.Quantile(got.took, 0.99)
+			text = fmt.Sprintf("; the others were sent %d requests", tried)
+		}
+		fmt.Printf("  beside %2d that hang   %s; %d arrived, %d missing, %d twice%s\n", hanging, probe.Spread(got.took), got.arrived, got.missing, got.twice, text)
+	}
+	p99 := probe.Quantile(alone, 0.99)
+	for _, hanging := range []int{1, 10} {
+		times := float64(beside[hanging]) / float64(p99)
+		fmt.Printf("  p99 beside %2d, of %.2f ms alone   %.1f x   %s\n", hanging, probe.MS(p99), times, probe.AtMost(times, goalBeside, "x"))
+	}
+	return healthy.drop(ctx)
+}
+
+// beside runs one round; tried is how many requests the endpoints that hang were sent.
+func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
+	lane := h.lane()
+	others := make([]*endpoint, hanging)
+	sources := []*source{healthy.source}
+	for n := range others {
+		if others[n], err = h.subscribe(ctx, Hang, lane, n+1); err != nil {
+			return got, 0, err
+		}
+		sources = append(sources, others[n].source)
+	}
+	for _, from := range sources {
+		from.sent = newPublished()
+	}
+	if err := h.pour(ctx, 3*h.Each, neighbourRate, sources...); err != nil {
+		return got, 0, err
+	}
+	if got, err = h.arrived(ctx, healthy); err != nil {
+		return got, 0, err
+	}
+	for _, e := range others {
+		if err := e.drop(ctx); err != nil {
+			return got, 0, err
+		}
+	}
+	err = kit.Until(ctx, quieted, "no request to an endpoint that hangs is open", func() (bool, error) {
+		count, err := h.receiver.Count(ctx, lane)
+		tried = count.Arrived
+		return count.Open == 0, err
+	})
+	return got, tried, err
+}

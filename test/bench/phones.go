@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// PhonesCommand is the word by which the bench's program becomes the phones of persons who talk to an agent.
+const PhonesCommand = "phones"
+
+const (
+	frameBytes = 160
+	frameTime  = 20 * time.Millisecond
+	headerSize = 12
+	// markEach is of how many frames one is marked, and the others are silence: each half second.
+	markEach = 25
+	// settling is how long after its first packet a phone's marks do not count.
+	settling = 5 * time.Second
+	// ending is how long the end of a call may take, in which nobody answers any more.
+	ending  = 4 * time.Second
+	silence = 0xFF
+)
+
+// mark is how a frame begins that carries the instant at which it was sent, in ns of the phones' own clock.
+var mark = []byte("RINGMARK")
+
+// phoneReport is what the phones say in the end.
+type phoneReport struct {
+	// First is when each heard the first sound, in ns since 1970; 0: never.
+	First []int64 `json:"first"`
+	// Trips are the ways of marks to the agent and back, in µs; Marks is how many were sent that count: behind settling, and not just before the end.
+	Trips []int64 `json:"trips"`
+	Marks int     `json:"marks"`
+	// Heard are the packets that came, Lost those that did not though later ones did.
+	Heard, Lost int
+}
+
+// Phones opens as many phones as it is told, prints their addresses in one line, and from its first packet on each speaks back. When its input ends, it tells how it went as JSON.
+func Phones(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: %s <phones>", PhonesCommand)
+	}
+	count, err := strconv.Atoi(args[0])
+	if err != nil {
+		return fmt.Errorf("read the number of phones: %w", err)
+	}
+	all, addresses := make([]*phone, count), make([]string, count)
+	begun := time.Now()
+	for i := range all {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return fmt.Errorf("open a phone: %w", err)
+		}
+		all[i], addresses[i] = &phone{conn: conn, now: func() time.Duration { return time.Since(begun) }}, conn.LocalAddr().String()
+		go all[i].listen()
+	}
+	fmt.Println(strings.Join(addresses, ","))
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	var sum phoneReport
+	for _, p := range all {
+		p.mu.Lock()
+		sum.First = append(sum.First, p.first)
+		for _, one := range p.trips {
+			if one.sent < p.heardAt-ending {
+				sum.Trips = append(sum.Trips, one.took.Microseconds())
+			}
+		}
+		for _, sent := range p.marks {
+			if sent < p.heardAt-ending {
+				sum.Marks++
+			}
+		}
+		sum.Heard, sum.Lost = sum.Heard+p.heard, sum.Lost+max(0, int(p.last-p.lowest)+1-p.heard)
+		p.mu.Unlock()
+	}
+	return json.NewEncoder(os.Stdout).Encode(sum)
+}
+
+// trip is the way of one mark.
+type trip struct{ sent, took time.Duration }
+
+// phone is one person who is silent but for a mark now and then.
+type phone struct {
+	conn *net.UDPConn
+	now  func() time.Duration
+
+	mu           sync.Mutex
+	first        int64
+	trips        []trip
+	marks        []time.Duration // when they were sent
+	heardAt      time.Duration
+	heard        int
+	lowest, last int64 // sequence numbers, without the turn at 65,536
+}
+
+func (p *phone) listen() {
+	packet := make([]byte, 1500)
+	for {
+		n, from, err := p.conn.ReadFromUDPAddrPort(packet)
+		if err != nil {
+			return
+		}
+		if n != headerSize+frameBytes {
+			continue
+		}
+		p.mu.Lock()
+		if p.heard == 0 {
+			go p.speak(from)
+		}
+		p.hear(int64(binary.BigEndian.Uint16(packet[2:])), packet[headerSize:n])
+		p.mu.Unlock()
+	}
+}
+
+func (p *phone) hear(number int64, payload []byte) {
+	if p.heard++; p.heard == 1 {
+		p.lowest, p.last = number, number
+	}
+	p.heardAt = p.now()
+	p.last += int64(int16(uint16(number) - uint16(p.last))) // #nosec G115 -- the turn is what is meant
+	if bytes.HasPrefix(payload, mark) {
+		sent := time.Duration(binary.BigEndian.Uint64(payload[len(mark):])) // #nosec G115 -- our own
+		if sent >= 0 {
+			p.trips = append(p.trips, trip{sent, p.now() - sent})
+		}
+	} else if p.first == 0 && bytes.Count(payload, []byte{silence}) < frameBytes/2 {
+		p.first = time.Now().UnixNano()
+	}
+}
+
+// speak sends a frame each 20 ms, beginning at any moment of them.
+func (p *phone) speak(to netip.AddrPort) {
+	time.Sleep(rand.N(frameTime))
+	begun, tick := p.now(), time.NewTicker(frameTime)
+	defer tick.Stop()
+	packet := make([]byte, headerSize+frameBytes)
+	packet[0] = 2 << 6
+	binary.BigEndian.PutUint32(packet[8:], rand.Uint32())
+	for n := rand.IntN(markEach); ; n++ {
+		payload := packet[headerSize:]
+		for i := range payload {
+			payload[i] = silence
+		}
+		if n%markEach == 0 {
+			sent := p.now()
+			if sent-begun < settling {
+				sent = -1
+			} else {
+				p.mu.Lock()
+				p.marks = append(p.marks, sent)
+				p.mu.Unlock()
+			}
+			for i := range payload {
+				payload[i] = 0x10 // loud
+			}
+			binary.BigEndian.PutUint64(payload[copy(payload, mark):], uint64(sent)) // #nosec G115 -- read back as it was written
+		}
+		binary.BigEndian.PutUint16(packet[2:], uint16(n))            // #nosec G115 -- it turns over
+		binary.BigEndian.PutUint32(packet[4:], uint32(n)*frameBytes) // #nosec G115 -- it turns over
+		if _, err := p.conn.WriteToUDPAddrPort(packet, to); err != nil {
+			return
+		}
+		<-tick.C
+	}
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+// late is how long a call may take before its webhook is called missing.
+const late = time.Minute
+
+// Pipeline keeps some number of calls under way, each from its POST to its terminal webhook and then the next: what comes out is sustained, since
+// nothing can pile up. Each number of calls runs until as many have ended before it counts.
+func Pipeline(ctx context.Context, h *CallStack) error {
+	best, at := 0.0, 0
+	for underWay := 16; underWay <= 1024; underWay *= 4 {
+		rate, err := h.keep(ctx, underWay)
+		if err != nil {
+			return err
+		}
+		if rate > best {
+			best, at = rate, underWay
+		}
+	}
+	fmt.Printf("  sustained          %8.0f calls a second, with %d under way\n", best, at)
+	return nil
+}
+
+// kept is what one level did while it counted.
+type kept struct {
+	mu sync.Mutex
+	// numbers are those whose POST was accepted, unanswered those of errBusy.
+	numbers, unanswered []string
+	// all are the calls whose webhook came; counted and took are those of them that came while it counted.
+	all, counted int
+	counting     bool
+	took         []time.Duration
+	used         probe.Time
+	meant        time.Duration
+}
+
+func (k *kept) land(took time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all++
+	if k.counting {
+		k.counted++
+		k.took = append(k.took, took)
+	}
+}
+
+func (k *kept) asked(which *[]string, to string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	*which = append(*which, to)
+}
+
+func (k *kept) landed() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.all
+}
+
+func (k *kept) count(on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.counting = on
+}
+
+// keep prints one level and answers its rate.
+func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
+	workspaces, err := h.workspaces(ctx, "pipeline", 4)
+	if err != nil {
+		return 0, err
+	}
+	for _, w := range workspaces {
+		if _, err := w.Subscribe(ctx, h.Hooks); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := h.log.since(ctx); err != nil {
+		return 0, err
+	}
+	var k kept
+	if err := h.turn(ctx, &k, workspaces, underWay); err != nil {
+		return 0, err
+	}
+	if err := h.ended(ctx, workspaces, callsStuck); err != nil {
+		return 0, err
+	}
+	entries, err := h.log.since(ctx)
+	if err != nil {
+		return 0, err
+	}
+	dials, hooks := countCalls(entries, k.numbers), h.Landing.forget(k.numbers)
+	perSecond = float64(k.counted) / k.meant.Seconds()
+	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, probe.Spread(k.took))
+	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
+		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
+	if err := h.tellFates(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
+		return 0, err
+	}
+	if n := len(k.unanswered); n > 0 {
+		all := countCalls(entries, k.unanswered)
+		h.Landing.forget(k.unanswered)
+		fmt.Printf("    beside them: %d POSTs given up, answered 503 for a minute or not at all, of which %d were dialled all the same, %d twice\n", n, n-all.missing, all.twice)
+	}
+	if line := k.used.Line("call", k.counted); line != "" {
+		fmt.Printf("    %s\n", line)
+	}
+	for _, w := range workspaces {
+		if wrong, err := w.Differences(ctx); err != nil || len(wrong) > 0 {
+			return 0, fmt.Errorf("the books do not agree: %v %w", wrong, err)
+		}
+	}
+	return perSecond, nil
+}
+
+// What became of a number's requests, in calls and in the dial queue, and of their calls.
+const fates = `
+SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
+	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
+	|| round(extract(epoch FROM now() - max(coalesce(r.completed_at, r.queued_at)))) || ' s ago)'
+FROM calls.call_requests r LEFT JOIN dialer.dial_queue q ON q.call_request_id = r.id LEFT JOIN calls.calls c ON c.call_request_id = r.id
+WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
+GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
+
+// tellFates prints what became of calls that were not dialled, or of which nothing was told: a request may end without a call, and then no event tells of it.
+func (h *CallStack) tellFates(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	rows, err := h.db.Query(ctx, fates, ids(workspaces), numbers)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, fate := range all {
+		fmt.Printf("    of those: %s\n", fate)
+	}
+	return err
+}
+
+// turn keeps the calls under way for a measurement's time, after as long as it takes for as many to have ended, and then lets the last of them end.
+func (h *CallStack) turn(ctx context.Context, k *kept, workspaces []*kit.Workspace, underWay int) error {
+	var (
+		wg     sync.WaitGroup
+		over   atomic.Bool
+		faults = make([]error, underWay)
+	)
+	for n := range underWay {
+		wg.Go(func() {
+			for !over.Load() && faults[n] == nil {
+				faults[n] = h.oneCall(ctx, k, workspaces[n%len(workspaces)])
+			}
+		})
+	}
+	err := h.countFor(ctx, k, underWay)
+	over.Store(true)
+	wg.Wait()
+	for _, fault := range faults {
+		if fault != nil {
+			return fault
+		}
+	}
+	return err
+}
+
+// countFor lets the first calls pass, for a minute at the most, and counts those that end in the time of a measurement.
+func (h *CallStack) countFor(ctx context.Context, k *kept, first int) error {
+	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
+		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
+	}
+	before, err := h.Meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	k.count(true)
+	if err := callPause(ctx, h.Each); err != nil {
+		return err
+	}
+	k.count(false)
+	k.meant = time.Since(began)
+	now, err := h.Meter.Used(ctx)
+	k.used = now.Less(before)
+	return err
+}
+
+// oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end; a POST that nobody answers for ends nothing.
+func (h *CallStack) oneCall(ctx context.Context, k *kept, w *kit.Workspace) error {
+	to := h.number()
+	landed, posted := h.Landing.expect(to), time.Now()
+	switch err := h.place(ctx, w, to, time.Time{}); {
+	case err == nil:
+		k.asked(&k.numbers, to)
+	case errors.Is(err, errBusy):
+		k.asked(&k.unanswered, to)
+		return nil
+	default:
+		return err
+	}
+	select {
+	case at := <-landed:
+		k.land(at.Sub(posted))
+	case <-time.After(late):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/test/bench/internal/probe"
+	"ringfence.dev/test/kit"
+)
+
+// goalShare is the goal at goalClients, in percent of the limit.
+const (
+	goalClients = 32
+	goalShare   = 50
+)
+
+// serial numbers everything that the bench writes, so that no two numbers called are the same.
+var serial atomic.Int64
+
+// posts prints POST /v1/calls per second for some numbers of clients, each beside the bare loops of as many goroutines before and
+// after it. The calls are scheduled a day ahead, so nothing is dialled.
+func posts(ctx context.Context, b *bench) error {
+	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
+	if err != nil {
+		return err
+	}
+	db, err := pgx.Connect(ctx, b.db)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	post := func(ctx context.Context, _ int) error { return place(ctx, w, serial.Add(1), tomorrow()) }
+	if _, err := closedLoop(ctx, goalClients, time.Second, post); err != nil { // the first second makes connections and statements
+		return err
+	}
+	if err := b.drained(ctx, db); err != nil {
+		return err
+	}
+	fmt.Printf("  %-9s%-40s%-34s%s\n", "clients", "POST /v1/calls", fmt.Sprintf("the bare loop: %d commits each", expectedCommits), "share")
+	for text := range strings.SplitSeq(b.clients, ",") {
+		clients, err := strconv.Atoi(text)
+		if err != nil || clients < 1 {
+			return fmt.Errorf("-clients: %q is no number of clients", text)
+		}
+		if err := b.level(ctx, db, clients, post); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// level measures one number of clients: loop, POSTs, loop.
+func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(context.Context, int) error) error {
+	before, err := b.bareLoops(ctx, db, clients)
+	if err != nil {
+		return err
+	}
+	used, err := b.meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	got, err := closedLoop(ctx, clients, b.each, post)
+	if err != nil {
+		return err
+	}
+	ended := time.Now()
+	if err := b.drained(ctx, db); err != nil {
+		return err
+	}
+	drained := time.Since(ended)
+	now, err := b.meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	used = now.Less(used)
+	after, err := b.bareLoops(ctx, db, clients)
+	if err != nil {
+		return err
+	}
+	all, awaited := (before.all+after.all)/2, (before.awaited+after.awaited)/2
+	share := 100 * got.perSecond / all
+	verdict := ""
+	if clients == goalClients {
+		verdict = fmt.Sprintf("  goal %d %%: met", goalShare)
+		if share < goalShare {
+			verdict = fmt.Sprintf("  goal %d %%: MISSED", goalShare)
+		}
+	}
+	fmt.Printf("  %-9d%-40s%-34s%.1f %%%s\n", clients, fmt.Sprintf("%.0f /s %s", got.perSecond, probe.Spread(got.took)),
+		fmt.Sprintf("%.0f /s (%.0f, %.0f)", all, before.all, after.all), share, verdict)
+	fmt.Printf("  %-9s%-40s%-34s%.1f %%\n", "", fmt.Sprintf("drained %.1f s later", drained.Seconds()),
+		fmt.Sprintf("the %d awaited: %.0f /s", awaitedCommits, awaited), 100*got.perSecond/awaited)
+	if line := used.Line("POST", len(got.took)); line != "" {
+		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.Line("turn of the bare loop", before.times))
+	}
+	return nil
+}
+
+// limits are the rates of the bare loop: with all commits of a POST, and with those alone that it awaits; used and times are what the first
+// of the two cost and how often it ran.
+type limits struct {
+	all, awaited float64
+	used         probe.Time
+	times        int
+}
+
+// bareLoops measures the limits with tables that begin empty.
+func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
+	copies := probe.Copies{DB: db, Schema: "bench"}
+	for _, awaitedOnly := range []bool{false, true} {
+		if err := makeCopies(ctx, copies, clients); err != nil {
+			return found, err
+		}
+		commits := ofOnePost()
+		if awaitedOnly {
+			commits = slices.DeleteFunc(commits, func(c probe.Commit) bool { return !c.Awaited })
+		}
+		loops := make([]*probe.Loop, clients)
+		for i := range loops {
+			if loops[i], err = copies.NewLoop(ctx, b.db, i, commits); err != nil {
+				return found, err
+			}
+			defer loops[i].Close()
+		}
+		used, err := b.meter.Used(ctx)
+		if err != nil {
+			return found, err
+		}
+		got, err := closedLoop(ctx, clients, b.each/4, func(ctx context.Context, client int) error {
+			n := serial.Add(1)
+			return loops[client].Once(ctx, probe.Turn{Request: probe.NewID(), N: n, Number: phoneNumber(n)})
+		})
+		if err != nil {
+			return found, err
+		}
+		if awaitedOnly {
+			found.awaited = got.perSecond
+		} else {
+			now, err := b.meter.Used(ctx)
+			if err != nil {
+				return found, err
+			}
+			found.all, found.used, found.times = got.perSecond, now.Less(used), len(got.took)
+		}
+		for _, l := range loops {
+			l.Close()
+		}
+	}
+	return found, copies.Drop(ctx) // each measurement pays for its own pages
+}
+
+const pipelineLeft = `
+SELECT (SELECT count(*) FROM calls.outbox)
+     + (SELECT count(*) FROM calls.call_requests) - (SELECT count(*) FROM dialer.dial_queue)
+     + (SELECT count(*) FROM billing_wallet.holds WHERE state = 'held' AND confirmed_at IS NULL)`
+
+// drained waits until every request has reached the dialer and the wallet.
+func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
+	return kit.Until(ctx, 5*time.Minute, "what was posted reaches the dialer and the wallet", func() (bool, error) {
+		var left int64
+		err := db.QueryRow(ctx, pipelineLeft).Scan(&left)
+		return left == 0, err
+	})
+}
+
+// measured is what a closed loop found.
+type measured struct {
+	perSecond float64
+	took      []time.Duration
+}
+
+// closedLoop lets every client do op again and again for the given time. The first fault of any client is the loop's.
+func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got measured, err error) {
+	var (
+		wg sync.WaitGroup
+		mu sync.Mutex
+	)
+	began := time.Now()
+	for client := range clients {
+		wg.Go(func() {
+			var mine []time.Duration
+			var failed error
+			for time.Since(began) < long && failed == nil {
+				at := time.Now()
+				failed = op(ctx, client)
+				mine = append(mine, time.Since(at))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got.took = append(got.took, mine...)
+			if failed != nil {
+				err = failed
+			}
+		})
+	}
+	wg.Wait()
+	got.perSecond = float64(len(got.took)) / time.Since(began).Seconds()
+	return got, err
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+)
+
+// callEvents is what every subscription of the bench lists.
+var callEvents = []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
+
+// template is a record of call-events.v1 as calls published it, with its value decoded.
+type template struct {
+	headers []kgo.RecordHeader
+	fact    *eventv1.CallEvent
+}
+
+func (t template) event() *eventv1.PublicEvent { return t.fact.GetPublic() }
+
+// completes is a number that the simulated carrier answers and talks to.
+const completes = "+14155550101"
+
+var errFewEvents = errors.New("the call that everything is copied from had no three events")
+
+// learn lets the stack make a real call and reads its records back from the topic.
+func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
+	w, err := h.Stack.NewWorkspace(ctx, "bench template", "1000")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Place(ctx, map[string]any{"to": completes}); err != nil {
+		return nil, err
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var found []template
+	for {
+		fetches := reader.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("read the events of the first call: %w", err)
+		}
+		for _, wire := range fetches.Records() {
+			rec, err := kafka.Read(wire)
+			if err != nil || rec.WorkspaceID != w.ID {
+				continue
+			}
+			fact := &eventv1.CallEvent{}
+			if err := rec.Decode(fact); err != nil {
+				return nil, err
+			}
+			found = append(found, template{headers: wire.Headers, fact: fact})
+			if fact.GetPublic().GetType() != "call.completed" {
+				continue
+			}
+			if len(found) != 3 {
+				return nil, fmt.Errorf("%w: %d", errFewEvents, len(found))
+			}
+			return found, nil
+		}
+	}
+}
+
+// body is the call.completed that the bare loop sends.
+func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
+
+// How many calls ring before the first of them answers, and end is heard of it: events of one call are never neighbours.
+const (
+	answersAfter   = 20
+	completesAfter = 60
+)
+
+// source makes the events of one workspace: call after call, each call's in order, those of many calls mixed.
+type source struct {
+	templates   []template
+	workspaceID string
+	// sent is what it published last.
+	sent    *published
+	calls   []uuid.UUID
+	waiting []*kgo.Record
+}
+
+// next is one more record that calls could have published, and the id of its event.
+func (s *source) next() *kgo.Record {
+	if len(s.waiting) == 0 {
+		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
+		for kind, after := range []int{0, answersAfter, completesAfter} {
+			if at := len(s.calls) - 1 - after; at >= 0 {
+				s.waiting = append(s.waiting, s.record(s.calls[at], s.templates[kind]))
+			}
+		}
+	}
+	rec := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	return rec
+}
+
+// record is the template's with another call and workspace, as libs/outbox would publish it.
+func (s *source) record(call uuid.UUID, t template) *kgo.Record {
+	old, now := t.event(), time.Now()
+	id := uuid.NewSHA1(call, []byte(old.GetType())) // as calls makes it
+	body := old.GetBody()
+	for was, is := range map[string]string{old.GetEventId(): id.String(), t.fact.GetCallId(): call.String(), t.fact.GetWorkspaceId(): s.workspaceID} {
+		body = bytes.ReplaceAll(body, []byte(was), []byte(is))
+	}
+	fact := &eventv1.CallEvent{
+		CallId: call.String(), WorkspaceId: s.workspaceID, OccurredAt: timestamppb.New(now),
+		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{EventId: id.String(), Type: old.GetType(), Sequence: old.GetSequence(), Body: body}},
+	}
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(fact)
+	if err != nil {
+		panic(err) // cannot be: the template was decoded from the same message
+	}
+	rec := &kgo.Record{Topic: kafka.CallEvents.Name, Key: []byte(call.String()), Value: value}
+	for _, header := range t.headers {
+		header.Value = headerValue(header, id, call, s.workspaceID, now)
+		rec.Headers = append(rec.Headers, header)
+	}
+	return rec
+}
+
+func headerValue(header kgo.RecordHeader, id, call uuid.UUID, workspaceID string, now time.Time) []byte {
+	switch header.Key {
+	case kafka.HeaderID:
+		return []byte(id.String())
+	case kafka.HeaderSubject, kafka.HeaderKey:
+		return []byte(call.String())
+	case kafka.HeaderWorkspaceID:
+		return []byte(workspaceID)
+	case kafka.HeaderTime:
+		return []byte(now.UTC().Format("2006-01-02T15:04:05.000000Z"))
+	case kafka.HeaderTraceParent:
+		parts := strings.Split(string(header.Value), "-") // version, trace, span, flags: another trace, sampled or not as before
+		if len(parts) == 4 {
+			var trace [16]byte
+			_, _ = rand.Read(trace[:])
+			parts[1] = hex.EncodeToString(trace[:])
+		}
+		return []byte(strings.Join(parts, "-"))
+	}
+	return header.Value
+}
+
+// eventID is the id of a record's event.
+func eventID(rec *kgo.Record) uuid.UUID {
+	for _, header := range rec.Headers {
+		if header.Key == kafka.HeaderID {
+			id, _ := uuid.ParseBytes(header.Value)
+			return id
+		}
+	}
+	return uuid.Nil
+}
+
+// published is when Kafka acknowledged each event, and the first fault.
+type published struct {
+	mu    sync.Mutex
+	wg    sync.WaitGroup
+	acked map[uuid.UUID]time.Time
+	fault error
+}
+
+func newPublished() *published { return &published{acked: map[uuid.UUID]time.Time{}} }
+
+// send hands a record to Kafka and notes when it is acknowledged.
+func (p *published) send(ctx context.Context, bus *kafka.Client, rec *kgo.Record) {
+	id := eventID(rec)
+	p.wg.Add(1)
+	bus.Produce(ctx, rec, func(_ *kgo.Record, err error) {
+		at := time.Now()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		defer p.wg.Done()
+		p.acked[id] = at
+		if err != nil {
+			p.fault = err
+		}
+	})
+}
+
+// wait returns when all is acknowledged.
+func (p *published) wait() error {
+	p.wg.Wait()
+	if p.fault != nil {
+		return fmt.Errorf("publish to %s: %w", kafka.CallEvents.Name, p.fault)
+	}
+	return nil
+}
+
+// pour publishes perSecond records a second of each source, one after another and evenly, for the given time. It does not wait for what it
+// published: a slow machine makes it late, not slower.
+func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
+	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
+	began := time.Now()
+	for n := 0; ; n++ {
+		due := time.Duration(n) * every
+		if due >= long {
+			return nil
+		}
+		if err := webhookPause(ctx, due-time.Since(began)); err != nil {
+			return err
+		}
+		from := sources[n%len(sources)]
+		from.sent.send(ctx, h.bus, from.next())
+	}
+}
+
+// countedRecords is what became of what was sent.
+type countedRecords struct {
+	arrived, missing, twice int
+	// first and last are the receipts, in nanoseconds of the machine's clock.
+	first, last int64
+	// took is from the acknowledgement to the first byte of each; it is below zero for what was delivered before we heard of its acknowledgement.
+	took []time.Duration
+}
+
+// count compares what arrived, from the given attempt on, with what was sent.
+func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := map[uuid.UUID]bool{}
+	for _, a := range arrivals {
+		acked, ours := p.acked[a.Event]
+		if !ours || a.Attempt < attempt {
+			continue
+		}
+		if seen[a.Event] {
+			c.twice++
+			continue
+		}
+		seen[a.Event] = true
+		if c.first == 0 || a.At < c.first {
+			c.first = a.At
+		}
+		c.last = max(c.last, a.At)
+		c.took = append(c.took, time.Duration(a.At-acked.UnixNano()))
+	}
+	c.arrived, c.missing = len(seen), len(p.acked)-len(seen)
+	return c
+}
+
+// perSecond is the rate from the first receipt to the last.
+func (c countedRecords) perSecond() float64 {
+	if c.last <= c.first {
+		return 0
+	}
+	return float64(c.arrived-1) / time.Duration(c.last-c.first).Seconds()
+}
+
+// deliver pours an endpoint's records until they all arrived, and counts.
+func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (countedRecords, error) {
+	e.source.sent = newPublished()
+	if err := h.pour(ctx, long, perSecond, e.source); err != nil {
+		return countedRecords{}, err
+	}
+	return h.arrived(ctx, e)
+}
+
+// arrived waits for what the endpoint's source published last and counts it.
+func (h *WebhookStack) arrived(ctx context.Context, e *endpoint) (countedRecords, error) {
+	sent := e.source.sent
+	if err := sent.wait(); err != nil {
+		return countedRecords{}, err
+	}
+	e.expected += len(sent.acked)
+	if err := h.awaitArrivals(ctx, e.lane, e.expected, webhooksStuck); err != nil {
+		return countedRecords{}, err
+	}
+	arrivals, err := h.receiver.Arrivals(ctx, e.lane)
+	return sent.count(arrivals, 1), err
+}

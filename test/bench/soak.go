@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"ringfence.dev/test/bench/internal/probe"
+)
+
+const (
+	// goalWebhookClaim is what the claim's p99 in the last minute may be, of the first minute's.
+	goalWebhookClaim = 1.5
+	// How the soak's rate is shared: an endpoint that refuses every first attempt, so that retries are claimed, and one that is sent a
+	// second's records at once, more than its window has room for. The rest goes steadily to a healthy one.
+	refusedShare, burstShare = 0.02, 0.08
+	leastBurst               = 40
+	// retried is when a first retry is over: RETRY_DELAYS' first with its jitter, and some.
+	retried = 75 * time.Second
+)
+
+// Soak runs at half the backlog's rate for a long time and compares the claims of its last minute with those of its first.
+func Soak(ctx context.Context, h *WebhookStack) error {
+	if h.backlog == 0 {
+		if err := h.backlogOf(ctx, 1); err != nil {
+			return err
+		}
+	}
+	rate := h.backlog / 2
+	if rate < 1 {
+		return errNothing
+	}
+	var all [3]*endpoint
+	for n, way := range []string{Take, Refuse, Take} {
+		e, err := h.subscribe(ctx, way, h.lane(), n)
+		if err != nil {
+			return err
+		}
+		e.source.sent, all[n] = newPublished(), e
+	}
+	// Retries begin with their first delay: the first minute must have them like the last.
+	warm := min(retried, h.Soak/2)
+	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
+	first, last, err := h.soak(ctx, warm, rate, all)
+	if err != nil {
+		return err
+	}
+	return h.tellSoak(ctx, all, first, last)
+}
+
+// soak publishes at the rate all the while and looks at the first and the last minute.
+func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float64, all [3]*endpoint) (first, last window, err error) {
+	soaking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	part := func(run func() error) {
+		parts.Go(func() {
+			if err := run(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	part(func() error { return h.pour(soaking, warm+h.Soak, rate*(1-refusedShare-burstShare), all[0].source) })
+	part(func() error { return h.pour(soaking, warm+h.Soak, max(1, rate*refusedShare), all[1].source) })
+	part(func() error {
+		return h.bursts(soaking, warm+h.Soak, max(leastBurst, int(rate*burstShare)), all[2].source)
+	})
+	part(func() (err error) {
+		minute := min(time.Minute, h.Soak/2)
+		if err = webhookPause(soaking, warm); err != nil {
+			return err
+		}
+		if first, err = h.look(soaking, minute); err != nil {
+			return err
+		}
+		if err = webhookPause(soaking, h.Soak-2*minute); err != nil {
+			return err
+		}
+		last, err = h.look(soaking, minute)
+		return err
+	})
+	parts.Wait()
+	return first, last, context.Cause(soaking)
+}
+
+// bursts publishes so many records at once, once a second.
+func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int, from *source) error {
+	began := time.Now()
+	for n := 0; time.Duration(n)*time.Second < long; n++ {
+		if err := webhookPause(ctx, time.Duration(n)*time.Second-time.Since(began)); err != nil {
+			return err
+		}
+		for range size {
+			from.sent.send(ctx, h.bus, from.next())
+		}
+	}
+	return nil
+}
+
+var errRestarted = errors.New("the dispatcher was started anew in the middle of the soak")
+
+// tellSoak waits for the rest, retries included, and prints.
+func (h *WebhookStack) tellSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
+	for n, e := range all {
+		if err := e.source.sent.wait(); err != nil {
+			return err
+		}
+		attempt, patience := 1, webhooksStuck
+		if n == 1 {
+			attempt, patience = 2, retried
+		}
+		if err := h.awaitArrivals(ctx, e.lane, attempt*len(e.source.sent.acked), patience); err != nil {
+			return err
+		}
+		arrivals, err := h.receiver.Arrivals(ctx, e.lane)
+		if err != nil {
+			return err
+		}
+		got := e.source.sent.count(arrivals, attempt)
+		says := []string{"steady", "refused first, claimed again", "in bursts"}[n]
+		until := []string{"first byte", "second attempt", "first byte"}[n]
+		fmt.Printf("    %-30s %7d arrived, %d missing, %d twice; acknowledged → %s %s\n", says, got.arrived, got.missing, got.twice, until, probe.Spread(got.took))
+		if err := e.drop(ctx); err != nil {
+			return err
+		}
+	}
+	if first.claims.Count < 1 || last.claims.Count < 1 {
+		return errRestarted
+	}
+	times := last.claims.Quantile(0.99) / first.claims.Quantile(0.99)
+	fmt.Printf("    %-30s %s\n    %-30s %s\n", "claims, first minute", first.claims, "claims, last minute", last.claims)
+	fmt.Printf("    %-30s %.2f x   %s; of their means %.2f x\n", "p99 of the last, of the first", times, probe.AtMost(times, goalWebhookClaim, "x"), last.claims.Mean()/first.claims.Mean())
+	fmt.Printf("    %-30s %s\n    %-30s %s\n", "webhook_queue, first minute", first.queue, "webhook_queue, last minute", last.queue)
+	return nil
+}
+
+// claimSeconds is the dispatcher's own histogram of its claims.
+const claimSeconds = "webhook_claim_seconds"
+
+// claims reads the histogram at the dispatcher's private port.
+func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.private+"/metrics", nil)
+	if err != nil {
+		return probe.Histogram{}, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return probe.Histogram{}, fmt.Errorf("read the dispatcher's metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	return probe.Parse(resp.Body, claimSeconds)
+}
+
+// queue is the size of webhook_queue over some time.
+type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
+
+const queueSize = `
+SELECT n_live_tup, n_dead_tup, pg_total_relation_size(relid), autovacuum_count
+FROM pg_stat_user_tables WHERE schemaname = 'webhook_dispatcher' AND relname = 'webhook_queue'`
+
+func (q queue) String() string {
+	n := max(q.samples, 1)
+	return fmt.Sprintf("%d dead tuples on average, %d at most; %d live; %.1f MB with its indexes; vacuumed %d times so far", q.dead/n, q.most, q.live/n, float64(q.bytes)/1e6, q.vacuums)
+}
+
+// window is what is looked at in the first and the last minute.
+type window struct {
+	claims probe.Histogram
+	queue  queue
+}
+
+// look watches claims and queue for the given time.
+func (h *WebhookStack) look(ctx context.Context, long time.Duration) (w window, err error) {
+	before, err := h.claims(ctx)
+	if err != nil {
+		return w, err
+	}
+	for began := time.Now(); time.Since(began) < long; {
+		var live, dead int64
+		if err := h.db.QueryRow(ctx, queueSize).Scan(&live, &dead, &w.queue.bytes, &w.queue.vacuums); err != nil {
+			return w, err
+		}
+		w.queue.samples++
+		w.queue.live, w.queue.dead, w.queue.most = w.queue.live+live, w.queue.dead+dead, max(w.queue.most, dead)
+		if err := webhookPause(ctx, min(2*time.Second, max(0, long-time.Since(began)))); err != nil {
+			return w, err
+		}
+	}
+	after, err := h.claims(ctx)
+	w.claims = after.Less(before)
+	return w, err
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/test/kit"
+)
+
+// request and call are what the API shows of them.
+type request struct {
+	ID           string    `json:"id"`
+	Status       string    `json:"status"`
+	CallID       *string   `json:"call_id"`
+	To           string    `json:"to"`
+	ScheduledFor time.Time `json:"scheduled_for"`
+	ExternalRef  *string   `json:"external_ref"`
+	ErrorCode    *string   `json:"error_code"`
+}
+
+type call struct {
+	CallID  string      `json:"call_id"`
+	Status  string      `json:"status"`
+	To      string      `json:"to"`
+	Charged money.Micro `json:"credits_charged"`
+	Timings struct {
+		DialedAt    *time.Time `json:"dialed_at"`
+		TalkSeconds *int32     `json:"talk_seconds"`
+	} `json:"timings"`
+}
+
+// delivery is what the operator sees of one.
+type delivery struct {
+	ID       string  `json:"id"`
+	EventID  string  `json:"event_id"`
+	Type     string  `json:"event_type"`
+	CallID   *string `json:"call_id"`
+	Sequence int     `json:"sequence"`
+	Status   string  `json:"status"`
+}
+
+// terminal are the events that end a call, by the status of the ended.
+var terminal = map[string]string{
+	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
+}
+
+// truth is what is known when all has settled, of one workspace.
+type truth struct {
+	*tenant
+	requests   []request
+	calls      map[string]call
+	deliveries []delivery
+	arrived    []kit.Delivery
+}
+
+// judge holds the laws against what can be seen from outside.
+type judge struct {
+	w *world
+	l *load
+	r *Report
+}
+
+// judge reads everything once and holds the laws against it.
+func (j *judge) judge(ctx context.Context) error {
+	log, err := j.telephones(ctx)
+	if err != nil {
+		return err
+	}
+	j.hear(ctx)
+	owned := map[string]bool{}
+	for _, t := range j.w.tenants {
+		known, err := j.read(ctx, t)
+		if err != nil {
+			return fmt.Errorf("read workspace %s: %w", t.name, err)
+		}
+		for _, req := range known.requests {
+			if req.CallID != nil {
+				owned[*req.CallID] = true
+			}
+		}
+		j.count(known)
+		j.answers(known, dialled(log))
+		j.gates(known)
+		j.webhooks(known)
+		j.talks(known, log)
+		if err := errors.Join(j.money(ctx, known), j.strangers(ctx, known)); err != nil {
+			return err
+		}
+	}
+	j.dials(log, owned)
+	for _, lie := range j.l.lies {
+		j.r.broken(lawAnswers, lie)
+	}
+	return j.logs()
+}
+
+func (j *judge) count(known truth) {
+	for _, req := range known.requests {
+		j.r.Requests[req.Status]++
+		if req.ErrorCode != nil {
+			j.r.Codes[*req.ErrorCode]++
+		}
+	}
+	for _, c := range known.calls {
+		j.r.Calls[c.Status]++
+	}
+	for _, status := range []string{"queued", "dialing"} {
+		if n := j.r.Requests[status]; n > 0 {
+			j.r.broken(lawEnds, fmt.Sprintf("%d requests of workspace %s are %s", n, known.name, status))
+		}
+	}
+}
+
+// strangers: the others do not see what is a workspace's own.
+func (j *judge) strangers(ctx context.Context, known truth) error {
+	for _, other := range j.w.tenants {
+		if other == known.tenant {
+			continue
+		}
+		for _, req := range known.requests[:min(10, len(known.requests))] {
+			switch status, _, err := other.API.Do(ctx, "GET", "/v1/call-requests/"+req.ID, nil); {
+			case err != nil:
+				return err
+			case status != 404:
+				j.r.broken(lawOwn, fmt.Sprintf("request %s of workspace %s, asked for by %s: %d", req.ID, known.name, other.name, status))
+			}
+		}
+	}
+	return nil
+}
+
+// dialled counts the originates of each call.
+func dialled(log []kit.LogLine) map[string]int {
+	dials := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			dials[line.CallID]++
+		}
+	}
+	return dials
+}
+
+// dials: each that the carrier heard of is the one of a request.
+func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
+	seen, refused := map[string]bool{}, map[string]bool{}
+	for _, line := range log {
+		refused[line.CallID] = refused[line.CallID] || line.Kind == refusal
+	}
+	for _, line := range log {
+		if line.Kind != "originate" {
+			continue
+		}
+		j.r.Dials++
+		switch {
+		case seen[line.CallID]:
+			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
+		case refused[line.CallID]: // a try that was no call
+		case !owned[line.CallID]:
+			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
+		}
+		seen[line.CallID] = true
+	}
+}
+
+// answers: what was accepted is there, what was canceled was not dialled, and every call is a request's.
+func (j *judge) answers(known truth, dials map[string]int) {
+	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
+	for _, req := range known.requests {
+		requests[req.ID] = req
+		if req.ExternalRef != nil {
+			if asked[*req.ExternalRef]++; asked[*req.ExternalRef] == 2 {
+				j.r.broken(lawAnswers, fmt.Sprintf("%s of workspace %s was asked for once and is two requests, %s the second", *req.ExternalRef, known.name, req.ID))
+			}
+		}
+		if req.CallID == nil {
+			continue
+		}
+		calls[*req.CallID] = true
+		if _, there := known.calls[*req.CallID]; !there {
+			j.r.broken(lawLost, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
+		}
+		if (req.Status == "canceled" || req.Status == "blocked") && dials[*req.CallID] > 0 {
+			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialled %d times", req.ID, req.Status, *req.CallID, dials[*req.CallID]))
+		}
+	}
+	for id := range known.calls {
+		if !calls[id] {
+			j.r.broken(lawOnce, fmt.Sprintf("call %s is a second one of its request", id))
+		}
+	}
+	for _, o := range j.l.orders {
+		if o.tenant != known.tenant || o.id == "" {
+			continue
+		}
+		j.r.Accepted++
+		req, there := requests[o.id]
+		switch {
+		case !there:
+			j.r.broken(lawLost, fmt.Sprintf("request %s to %s", o.id, o.to))
+		case o.told == 200 && req.Status != "canceled":
+			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
+		case o.told == 409 && !o.doubt && req.Status == "canceled":
+			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
+		}
+	}
+}
+
+// gates: nobody is dialled before the time, nor between an opt-out and its end.
+func (j *judge) gates(known truth) {
+	due := map[string]time.Time{}
+	for _, req := range known.requests {
+		if req.CallID != nil {
+			due[*req.CallID] = req.ScheduledFor
+		}
+	}
+	for id, c := range known.calls {
+		at := c.Timings.DialedAt
+		if at == nil {
+			continue
+		}
+		if at.Before(due[id]) {
+			j.r.broken(lawGates, fmt.Sprintf("call %s was dialled %s before its time", id, due[id].Sub(*at)))
+		}
+		for _, s := range j.l.shut[known.ID+" "+c.To] {
+			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
+				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialled %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
+			}
+		}
+	}
+}
+
+// webhooks: of each call all events up to its one end, arrived or recorded.
+func (j *judge) webhooks(known truth) {
+	type event struct {
+		call     string
+		sequence int
+	}
+	ends, last := terminals(known.arrived, known.deliveries), map[string]int{}
+	there, times := map[event]bool{}, map[string]int{}
+	for _, d := range known.arrived {
+		if _, mine := known.calls[d.CallID]; !mine {
+			j.r.broken(lawOwn, fmt.Sprintf("workspace %s was told of call %s, which it does not have", known.name, d.CallID))
+		}
+		there[event{d.CallID, d.Sequence}] = true
+		last[d.CallID] = max(last[d.CallID], d.Sequence)
+		if times[d.EventID]++; times[d.EventID] == 2 {
+			j.r.Twice++
+		}
+		if !d.Signed {
+			j.r.broken(lawEvents, fmt.Sprintf("delivery %s is not signed", d.DeliveryID))
+		}
+	}
+	j.r.Delivered += len(times)
+	for _, d := range known.deliveries {
+		j.r.Recorded[d.Status]++
+		if d.Status == "skipped" && !known.resting {
+			j.r.broken(lawEvents, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
+		}
+		if d.CallID != nil {
+			there[event{*d.CallID, d.Sequence}] = true
+			last[*d.CallID] = max(last[*d.CallID], d.Sequence)
+		}
+	}
+	for id, c := range known.calls {
+		if len(ends[id]) > 1 {
+			j.r.broken(lawEnds, fmt.Sprintf("call %s has %d terminal events", id, len(ends[id])))
+		}
+		for _, kind := range ends[id] {
+			if kind != terminal[c.Status] {
+				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and %s was told", id, c.Status, kind))
+			}
+		}
+		if len(ends[id]) == 0 {
+			j.r.broken(lawEvents, fmt.Sprintf("the end of call %s (%s) of workspace %s", id, c.Status, known.name))
+		}
+		for n := 1; n < last[id]; n++ {
+			if !there[event{id, n}] {
+				j.r.broken(lawEvents, fmt.Sprintf("event %d of call %s of workspace %s", n, id, known.name))
+			}
+		}
+	}
+}
+
+// terminals are the events that ended each call, by their ids: those that arrived, and those that are recorded as left out or given up.
+func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
+	of := map[string]map[string]string{}
+	note := func(call, event, kind string) {
+		if kind == "call.ringing" || kind == "call.answered" {
+			return
+		}
+		if of[call] == nil {
+			of[call] = map[string]string{}
+		}
+		of[call][event] = kind
+	}
+	for _, d := range arrived {
+		note(d.CallID, d.EventID, d.Type)
+	}
+	for _, d := range recorded {
+		if d.CallID != nil {
+			note(*d.CallID, d.EventID, d.Type)
+		}
+	}
+	return of
+}
+
+// logs checks that no record was parked and that no process panicked.
+func (j *judge) logs() error {
+	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(log)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.Contains(line, "parked a record"), strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
+			j.r.broken(lawAnswers, line)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/test/kit"
+)
+
+// a world in which one call was asked for, dialled, ended, charged and told.
+type scene struct {
+	j     *judge
+	known truth
+	log   []kit.LogLine
+	order *order
+}
+
+func aScene() *scene {
+	t := &tenant{Workspace: &kit.Workspace{ID: "w1"}, name: "steady"}
+	callID, at, talked := "c1", time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), int32(3)
+	c := call{CallID: callID, Status: "completed", To: "+14155550101", Charged: money.Price(perMinute, talked, 1)}
+	c.Timings.DialedAt, c.Timings.TalkSeconds = &at, &talked
+	o := newOrder(t, "order-1", c.To)
+	o.id = "r1"
+	return &scene{
+		j: &judge{w: &world{}, l: &load{orders: []*order{o}, shut: map[string][]span{}}, r: newReport()},
+		known: truth{
+			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ExternalRef: &o.name, ScheduledFor: at.Add(-time.Second)}},
+			calls: map[string]call{callID: c},
+			arrived: []kit.Delivery{
+				{CallID: callID, Type: "call.ringing", EventID: "e1", Sequence: 1, Signed: true}, {CallID: callID, Type: "call.answered", EventID: "e2", Sequence: 2, Signed: true},
+				{CallID: callID, Type: "call.completed", EventID: "e3", Sequence: 3, Signed: true},
+			},
+		},
+		log: []kit.LogLine{
+			{Kind: "originate", CallID: callID, To: c.To}, {Kind: "ringing", CallID: callID, To: c.To},
+			{Kind: "answer", CallID: callID, To: c.To, At: at}, {Kind: "hangup", CallID: callID, To: c.To, At: at.Add(2500 * time.Millisecond)},
+		},
+		order: o,
+	}
+}
+
+func (s *scene) judged() *Report {
+	owned := map[string]bool{}
+	for _, req := range s.known.requests {
+		if req.CallID != nil {
+			owned[*req.CallID] = true
+		}
+	}
+	s.j.count(s.known)
+	s.j.answers(s.known, dialled(s.log))
+	s.j.gates(s.known)
+	s.j.webhooks(s.known)
+	s.j.charges(s.known)
+	s.j.talks(s.known, s.log)
+	s.j.dials(s.log, owned)
+	return s.j.r
+}
+
+func (s *scene) change(change func(*call)) {
+	c := s.known.calls["c1"]
+	change(&c)
+	s.known.calls["c1"] = c
+}
+
+// TestJudge_FindsEachBreach has a good run, and one fault at a time in it.
+// TestHeard_WhatATrunkRefusedIsNoDouble, and whatever else rang without a request is one.
+func TestHeard_WhatATrunkRefusedIsNoDouble(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name     string
+		call     kit.SippCall
+		followed bool
+		breaches int
+	}{
+		{"refused, and another was tried", kit.SippCall{Dials: 1, Refused: 503, Over: at}, true, 0},
+		{"refused by the last", kit.SippCall{Dials: 1, Refused: 503, Over: at}, false, 1},
+		{"refused after it rang", kit.SippCall{Dials: 1, Refused: 503, Rang: at, Over: at}, true, 1},
+		{"refused for the number's sake", kit.SippCall{Dials: 1, Refused: 404, Over: at}, true, 1},
+		{"dialled twice", kit.SippCall{Dials: 2, Refused: 503, Over: at}, true, 1},
+	} {
+		s := aScene()
+		tt.call.CallID, tt.call.To, tt.call.Begun = "c2", "+14155550101", at
+		s.log = append(s.log, heard(&tt.call, tt.followed)...)
+		if got := len(s.judged().Breaches[lawOnce]); got != tt.breaches {
+			t.Errorf("%s: %d breaches, want %d", tt.name, got, tt.breaches)
+		}
+	}
+}
+
+func TestJudge_FindsEachBreach(t *testing.T) {
+	t.Parallel()
+	if r := aScene().judged(); !r.Holds() {
+		t.Fatalf("a good run is found broken:\n%s", r)
+	}
+	tests := []struct {
+		name  string
+		fault func(*scene)
+		law   law
+		names string
+	}{
+		{"the carrier was asked twice for one call", func(s *scene) { s.log = append(s.log, s.log[0]) }, lawOnce, "c1"},
+		{"a second call rang for the request", func(s *scene) {
+			s.log = append(s.log, kit.LogLine{Kind: "originate", CallID: "c2", To: "+14155550101"})
+		}, lawOnce, "c2"},
+		{"the API shows a call of no request", func(s *scene) { s.known.calls["c3"] = call{CallID: "c3", Status: "busy"}; s.tell("c3", "call.busy") }, lawOnce, "c3"},
+		{"dialled before its time", func(s *scene) { s.known.requests[0].ScheduledFor = s.known.requests[0].ScheduledFor.Add(time.Minute) }, lawGates, "c1"},
+		{"dialled after an opt-out", func(s *scene) {
+			s.j.l.shut["w1 +14155550101"] = []span{{from: s.known.calls["c1"].Timings.DialedAt.Add(-time.Second)}}
+		}, lawGates, "c1"},
+		{"a call that talked is free", func(s *scene) { s.change(func(c *call) { c.Charged = 0 }) }, lawMoney, "c1"},
+		{"a call that failed is charged", func(s *scene) {
+			s.change(func(c *call) { c.Status = "failed" })
+			s.known.arrived[2].Type = "call.failed"
+		}, lawMoney, "c1"},
+		{"a call talked longer than it was charged for", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
+		{"a call is charged that nobody answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
+		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
+		{"a call ends twice", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
+		{"the end that was told is not the end that was", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
+		{"the end was not told", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
+		{"the end was not told of a call whose ringing is recorded", func(s *scene) {
+			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
+			s.record("call.ringing", 1)
+		}, lawEvents, "c1"},
+		{"a call ends twice, and one end is recorded", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
+		{"an event was left out though nobody paused", func(s *scene) {
+			s.known.arrived = s.known.arrived[1:]
+			s.record("call.ringing", 1)
+		}, lawEvents, "never paused"},
+		{"an event in between was not told", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
+		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
+		{"an event of somebody else's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
+		{"one key made two requests", func(s *scene) {
+			s.known.requests = append(s.known.requests, request{ID: "r2", Status: "blocked", ExternalRef: &s.order.name})
+		}, lawAnswers, "r2"},
+		{"an accepted request is gone", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
+		{"a call that its request names is gone", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
+		{"a cancel was answered 200 and did not cancel", func(s *scene) { s.order.told = 200 }, lawAnswers, "r1"},
+		{"a cancel was answered 409 and did", func(s *scene) { s.order.told, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
+		{"a canceled request was dialled", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := aScene()
+			test.fault(s)
+			r := s.judged()
+			if !strings.Contains(strings.Join(r.Breaches[test.law], "\n"), test.names) || r.Holds() {
+				says, _ := test.law.promise()
+				t.Errorf("not found under %q:\n%s", says, r)
+			}
+		})
+	}
+}
+
+func (s *scene) tell(callID, kind string) {
+	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
+}
+
+// record has an event of the call left out while the subscription was paused.
+func (s *scene) record(kind string, sequence int) {
+	callID := "c1"
+	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})
+}

@@ -1,0 +1,215 @@
+// Command chaos puts a steady mixed load on the whole of Ringfence while its processes, Postgres, the broker and the lines between them are killed, stopped
+// and cut at random; then it lets all settle, holds every law of architecture.md against what can be seen from outside, and prints a report. What is done
+// to whom, and when, follows from the seed alone. Ctrl-C ends the faults early: what happened until then is judged.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"ringfence.dev/test/kit"
+)
+
+// settings say what is run, and how hard.
+type settings struct {
+	bin      string
+	seed     uint64
+	length   time.Duration
+	rate     int
+	replicas int
+	// scale multiplies what the simulated carrier does with time.
+	scale float64
+	field Field
+	// broker is which one the stack starts: embedded or apache.
+	broker string
+	// patient bounds how long everything may take to settle.
+	patient time.Duration
+	// env is added to the stack's environment.
+	env []string
+	// sip: calls go over SIP trunks to a farm of sipp, and not over the simulated carrier.
+	sip bool
+	// expendable: the stack's folder goes also after a breach; keep: it stays also after a good run.
+	expendable, keep bool
+	// afterFaults is called when the faults are over, before everything settles.
+	afterFaults func(context.Context, *world) error
+}
+
+// whole is the field of a full run.
+func whole(replicas int) Field {
+	return Field{
+		Processes: mortals(), Replicated: services(), Replicas: replicas, Links: lines(),
+		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
+	}
+}
+
+// overSIP is the same without the simulated carrier. One process has the SIP port, so there is one of each service.
+func (set *settings) overSIP() {
+	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
+	set.sip, set.replicas, set.field.Replicas = true, 1, 1
+	set.field.Processes, set.field.Links = slices.DeleteFunc(set.field.Processes, simulated), slices.DeleteFunc(set.field.Links, simulated)
+}
+
+// mortals are the processes that can be hurt.
+func mortals() []string { return append(services(), carrier, broker, postgres) }
+
+func main() {
+	set := settings{scale: 1, patient: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
+	flag.StringVar(&set.bin, "bin", os.Getenv("RINGFENCE_BIN"), "folder of the built programs (RINGFENCE_BIN)")
+	flag.IntVar(&set.rate, "rate", 10, "things that clients do a second")
+	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
+	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
+	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with what every process said, also after a good run")
+	flag.StringVar(&set.broker, "broker", kit.Broker(), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch). With KAFKA_BROKERS set, apache: one of its own, which is killed")
+	over := flag.String("carrier", "sim", "what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service")
+	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
+	flag.Parse()
+	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
+	if *over == "sip" {
+		set.overSIP()
+	}
+	if *only {
+		for _, f := range Plan(set.seed, set.length, set.field) {
+			fmt.Printf("%s  %s\n", clock(f.At), f)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := run(ctx, set, func(line string) { fmt.Println(line) })
+	if report != nil {
+		fmt.Printf("\n%s", report)
+	}
+	if err == nil && !report.Holds() {
+		err = errors.New("laws were broken")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func number(variable string, unset uint64) uint64 {
+	if given, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
+		return given
+	}
+	return unset
+}
+
+func fraction(variable string, unset float64) float64 {
+	if given, err := strconv.ParseFloat(os.Getenv(variable), 64); err == nil && given > 0 {
+		return given
+	}
+	return unset
+}
+
+// clock is an instant of the run.
+func clock(at time.Duration) string {
+	return fmt.Sprintf("%02d:%04.1f", int(at.Minutes()), (at % time.Minute).Seconds())
+}
+
+// commit is what is tested, as far as git can tell.
+func commit(ctx context.Context) string {
+	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
+	if err != nil || len(changes) > 0 {
+		return strings.TrimSpace(string(id)) + " with changes"
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// calmBefore is load without faults, before the first and after the last: what is hurt should be at work.
+const calmBefore = 2 * time.Second
+
+// run does all of it. An error says that it could not be judged; a broken law is in the report. A context that ends shortens the faults, nothing else.
+func run(ctx context.Context, set settings, say func(string)) (report *Report, err error) {
+	plan := Plan(set.seed, set.length, set.field)
+	whole := context.WithoutCancel(ctx)
+	r := newReport()
+	r.SIP, r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.sip, set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
+	set.broker = cmp.Or(set.broker, kit.Broker())
+	r.Broker = set.broker
+	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
+	w, err := raise(ctx, set)
+	keep := true
+	defer func() {
+		if keep {
+			say("chaos: kept " + w.home + ", see stack.log there")
+		}
+		err = errors.Join(err, w.raze(keep))
+	}()
+	if err != nil {
+		return nil, err
+	}
+	l := newLoad(w)
+	began := time.Now()
+	if r.Faults, err = w.storm(ctx, plan, l, say); err != nil {
+		return nil, err
+	}
+	r.Storm = time.Since(began)
+	if set.afterFaults != nil {
+		if err := set.afterFaults(whole, w); err != nil {
+			return nil, err
+		}
+	}
+	say("chaos: the faults are over; waiting until everything has settled")
+	settling := time.Now()
+	j := &judge{w: w, l: l, r: r}
+	j.settle(whole, set.patient)
+	r.Settled, r.Answers, r.Missed = time.Since(settling), l.answers, l.missed
+	if err := j.judge(whole); err != nil {
+		return nil, err
+	}
+	keep = set.keep || !r.Holds() && !set.expendable
+	return r, nil
+}
+
+// storm is the load with the plan's faults in it. All wounds are healed when it returns, and all questions answered.
+func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done inflicted, err error) {
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	all.Go(func() { l.run(working) })
+	began := time.Now()
+	rest(ctx, calmBefore)
+	done, err = w.inflict(ctx, plan, func(f Fault) {
+		asked, accepted := l.standing()
+		say(fmt.Sprintf("%s  %-60s asked %5d  accepted %5d", clock(time.Since(began)), f, asked, accepted))
+	})
+	err = errors.Join(err, w.heal(context.WithoutCancel(ctx)))
+	rest(ctx, calmBefore)
+	end()
+	all.Wait()
+	return done, err
+}
+
+// standing is how much was asked and accepted so far.
+func (l *load) standing() (asked, accepted int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.answers {
+		for _, n := range of {
+			asked += n
+		}
+	}
+	for _, o := range l.orders {
+		if o.accepted() != "" {
+			accepted++
+		}
+	}
+	return asked, accepted
+}

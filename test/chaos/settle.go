@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/test/kit"
+)
+
+// settle waits until nothing is under way; what still is after the time given is stuck.
+func (j *judge) settle(ctx context.Context, within time.Duration) {
+	var open []string
+	err := kit.Until(ctx, within, "everything ends", func() (bool, error) {
+		open = nil
+		for _, t := range j.w.tenants {
+			found, err := j.open(ctx, t)
+			if err != nil {
+				open = append(open, fmt.Sprintf("workspace %s cannot be looked at: %v", t.name, err))
+			}
+			open = append(open, found...)
+		}
+		rest(ctx, 250*time.Millisecond)
+		return len(open) == 0, nil
+	})
+	if err != nil {
+		j.r.broken(lawEnds, open...)
+	}
+}
+
+// open lists what of a workspace is under way.
+func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error) {
+	var errs []error
+	list := func(client *kit.Client, path, what string, statuses ...string) {
+		for _, status := range statuses {
+			var page kit.Page[struct {
+				ID string `json:"id"`
+			}]
+			errs = append(errs, client.Into(ctx, "GET", path+"?limit=100&status="+status, nil, 200, &page))
+			for _, one := range page.Data {
+				found = append(found, fmt.Sprintf("%s %s is %s", what, one.ID, status))
+			}
+		}
+	}
+	list(t.API, "/v1/call-requests", "request", "queued", "dialing")
+	list(t.API, "/v1/calls", "call", "initiated", "ringing", "in_progress")
+	admin := "/admin/v1/workspaces/" + t.ID
+	list(t.Admin, admin+"/webhook-subscriptions/"+t.subscription+"/deliveries", "delivery", "queued", "held")
+	var wallet struct{ Held money.Micro }
+	errs = append(errs, t.Admin.Into(ctx, "GET", admin+"/wallet", nil, 200, &wallet))
+	if wallet.Held != 0 {
+		found = append(found, fmt.Sprintf("%s credits of workspace %s are held", wallet.Held, t.name))
+	}
+	return found, errors.Join(errs...)
+}
+
+// hear waits a little for the ends of calls that are on their way still: between two services they are nobody's delivery yet. What does not come is
+// found missing later.
+func (j *judge) hear(ctx context.Context) {
+	_ = kit.Until(ctx, 30*time.Second, "every end is told", func() (bool, error) {
+		for _, t := range j.w.tenants {
+			ids, err := callIDs(ctx, t)
+			if err != nil {
+				return false, err
+			}
+			left, err := recorded(ctx, t)
+			if err != nil {
+				return false, err
+			}
+			told := terminals(j.w.hooks.Deliveries(t.ID), left)
+			if slices.ContainsFunc(ids, func(id string) bool { return len(told[id]) == 0 }) {
+				rest(ctx, time.Second)
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// callIDs are a workspace's calls.
+func callIDs(ctx context.Context, t *tenant) (ids []string, err error) {
+	type light struct{ ID string }
+	calls, err := kit.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
+	for _, c := range calls {
+		ids = append(ids, c.ID)
+	}
+	return ids, err
+}
+
+// recorded are the deliveries of a workspace that were left out or given up.
+func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
+	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
+	for _, status := range []string{"skipped", "failed"} {
+		some, err := kit.All(ctx, t.Admin, path, url.Values{"status": {status}}, func(d delivery) string { return d.ID })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// telephones is the carrier's log when nobody is on the line any more. Who still is after a while was not hung up.
+func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
+	var open map[string]int
+	late := kit.Until(ctx, 20*time.Second, "everybody hangs up", func() (bool, error) {
+		if log, err = j.dialog(ctx); err != nil {
+			return false, err
+		}
+		open = map[string]int{}
+		for _, line := range log {
+			switch line.Kind {
+			case "originate":
+				open[line.CallID]++
+			case "hangup":
+				if open[line.CallID]--; open[line.CallID] == 0 {
+					delete(open, line.CallID)
+				}
+			}
+		}
+		return len(open) == 0, nil
+	})
+	if err == nil && late != nil {
+		for id := range open {
+			j.r.broken(lawEnds, fmt.Sprintf("call %s was never hung up at the carrier", id))
+		}
+	}
+	return log, err
+}
+
+// dialog is what the far ends wrote down themselves.
+func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
+	if !j.w.sip {
+		return j.w.running().CarrierLog(ctx)
+	}
+	for i, one := range j.w.farms {
+		calls, err := one.Calls()
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range calls {
+			log = append(log, heard(c, i+1 < len(j.w.farms))...)
+		}
+	}
+	return log, nil
+}
+
+// heard is a call at a farm as the log of a carrier. followed: what this farm refused of its own accord another may have taken.
+func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
+	line := func(kind string, at time.Time) {
+		if !at.IsZero() {
+			log = append(log, kit.LogLine{Kind: kind, CallID: c.CallID, To: c.To, At: at})
+		}
+	}
+	for range c.Dials {
+		line("originate", c.Begun)
+	}
+	line("ringing", c.Rang)
+	line("answer", c.Answered)
+	over := c.Over
+	if c.Silent { // of this nobody can be told
+		over = c.Begun
+	}
+	for range c.Dials {
+		line("hangup", over)
+	}
+	if followed && c.Refused == 503 && c.Rang.IsZero() {
+		line(refusal, c.Over)
+	}
+	return log
+}
+
+// refusal is the line of a call that another trunk may have taken.
+const refusal = "refuse"
+
+// read is all that the API tells of a workspace.
+func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
+	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
+	if known.requests, err = kit.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
+		return known, err
+	}
+	ids, err := callIDs(ctx, t)
+	if err != nil {
+		return known, err
+	}
+	if known.deliveries, err = recorded(ctx, t); err != nil {
+		return known, err
+	}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	var faults []error
+	share := (len(ids) + 7) / 8
+	for part := range slices.Chunk(ids, max(share, 1)) {
+		readers.Go(func() {
+			for _, id := range part {
+				var full call
+				err := t.API.Into(ctx, "GET", "/v1/calls/"+id, nil, 200, &full)
+				mu.Lock()
+				known.calls[id] = full
+				if err != nil {
+					faults = append(faults, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	readers.Wait()
+	return known, errors.Join(faults...)
+}
+
+// talks: a completed call talked as long as the carrier's own log says, since that is what it costs.
+func (j *judge) talks(known truth, log []kit.LogLine) {
+	answered, over := map[string]time.Time{}, map[string]time.Time{}
+	for _, line := range log {
+		switch line.Kind {
+		case "answer":
+			answered[line.CallID] = line.At
+		case "hangup":
+			over[line.CallID] = line.At
+		}
+	}
+	for id, c := range known.calls {
+		if c.Status != "completed" {
+			continue
+		}
+		talked := over[id].Sub(answered[id])
+		if said := c.Timings.TalkSeconds; said == nil || answered[id].IsZero() || !j.about(int64(*said), int64((talked+time.Second-1)/time.Second)) {
+			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
+		}
+	}
+}
+
+// about: the simulated carrier's clock is the call's. Over SIP each side has its own, and a dialer that is stopped hears of a hang-up when it goes on.
+func (j *judge) about(said, talked int64) bool {
+	if !j.w.sip {
+		return said == talked
+	}
+	return said >= talked-1 && said <= talked+1+int64(mostPause/time.Second)
+}
+
+// charges: each call costs what was talked. It answers what all of them cost.
+func (j *judge) charges(known truth) (all money.Micro) {
+	for id, c := range known.calls {
+		want := money.Micro(0)
+		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
+			want = min(money.Price(perMinute, *c.Timings.TalkSeconds, 1), money.Price(perMinute, longestCall, 1))
+		}
+		if c.Charged != want {
+			j.r.difference(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
+		}
+		all += c.Charged
+	}
+	return all
+}
+
+// money: the wallet is what was paid in less the charges, and the books agree.
+func (j *judge) money(ctx context.Context, known truth) error {
+	paid, charged := known.credit, j.charges(known)
+	var wallet struct{ Balance money.Micro }
+	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
+		return err
+	}
+	j.r.Paid, j.r.Charged = j.r.Paid+paid, j.r.Charged+charged
+	if wallet.Balance != paid-charged {
+		j.r.difference(wallet.Balance-(paid-charged), fmt.Sprintf("the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
+	}
+	differences, err := known.Differences(ctx)
+	for _, difference := range differences {
+		j.r.broken(lawMoney, "the books of workspace "+known.name+" do not agree: "+difference)
+	}
+	return err
+}

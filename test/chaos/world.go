@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/test/kit"
+)
+
+// services are the six, in the order in which reports list them.
+func services() []string {
+	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
+}
+
+// Names of what is no service.
+const (
+	postgres  = "postgres"
+	kafka     = "kafka"
+	broker    = "broker"
+	carrier   = "simcarrier"
+	receiver  = "receiver"
+	everybody = "everybody"
+)
+
+// lines are the connections that can be hurt, "asker>peer".
+func lines() (all []string) {
+	for _, name := range services() {
+		all = append(all, name+">"+postgres)
+	}
+	return append(all, everybody+">"+kafka, "gateway>calls", "calls>contacts-compliance", "calls>billing-wallet", "calls>dialer",
+		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
+}
+
+// The price of everything here: a hold is half a minute at the usual rate, and a wallet of the poor has room for a dozen.
+const (
+	longestCall = 30 // seconds
+	perMinute   = 50_000 * money.Micro(1)
+	plenty      = "1000"
+	little      = "0.3"
+)
+
+// world is a stack whose every connection leads through a proxy, with three workspaces: one steady, one that pauses its webhooks, one that is poor.
+type world struct {
+	settings
+	home    string
+	ports   map[string]int
+	links   map[string]*kit.Proxy
+	hooks   *kit.Receiver
+	tenants []*tenant
+	farms   []*kit.Farm // the far ends of the trunks, in the order in which they are tried
+
+	mu    sync.Mutex
+	stack *kit.Stack
+}
+
+// tenant is a workspace with one subscription.
+type tenant struct {
+	*kit.Workspace
+	name, subscription string
+	// poor may be refused for want of credit; resting pauses its subscription now and then.
+	poor, resting bool
+
+	mu     sync.Mutex
+	credit money.Micro
+}
+
+func (t *tenant) paidIn(amount money.Micro) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.credit += amount
+}
+
+// raise brings everything up. What it began is ended by raze, also after an error.
+func raise(ctx context.Context, set settings) (w *world, err error) {
+	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
+	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {
+		return w, err
+	}
+	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		return w, err
+	}
+	if w.hooks, err = kit.NewReceiver(w.home); err != nil {
+		return w, err
+	}
+	if err := w.wire(); err != nil {
+		return w, err
+	}
+	if err := w.plant(ctx); err != nil {
+		return w, err
+	}
+	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, Apart: true}); err != nil {
+		return w, err
+	}
+	for _, t := range []*tenant{{name: "steady"}, {name: "resting", resting: true}, {name: "poor", poor: true}} {
+		if err := w.settleIn(ctx, t); err != nil {
+			return w, fmt.Errorf("make workspace %s: %w", t.name, err)
+		}
+		w.tenants = append(w.tenants, t)
+	}
+	return w, w.trunks(ctx)
+}
+
+// plant starts the far ends of two trunks, the first of which refuses some calls.
+func (w *world) plant(ctx context.Context) error {
+	if !w.sip {
+		return nil
+	}
+	for i, elsewhere := range []string{kit.Elsewhere(), kit.Here()} {
+		dir := filepath.Join(w.home, fmt.Sprintf("farm-%d", i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		one, err := kit.StartSipp(ctx, dir, kit.Town(elsewhere))
+		if err != nil {
+			return err
+		}
+		w.farms = append(w.farms, one)
+	}
+	port, err := testkit.Port()
+	w.env = append(w.env, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", port), "RING_LIMIT=6s")
+	return err
+}
+
+// trunks has the calls go to the farms.
+func (w *world) trunks(ctx context.Context) error {
+	for i, one := range w.farms {
+		body := map[string]any{
+			"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": one.Port, "priority": i + 1,
+			"channels": 500, "calls_per_second": 100, "caller_ids": []string{"+14155550100"},
+		}
+		if err := w.tenants[0].Admin.Into(ctx, "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
+			return fmt.Errorf("set up a trunk: %w", err)
+		}
+	}
+	return nil
+}
+
+// wire chooses every port beforehand, so that a proxy stands before each, and leaves them where the stack finds them.
+func (w *world) wire() error {
+	names := append([]string{postgres, kafka, carrier}, services()...)
+	for _, name := range append(names, "base", "admin") {
+		port, err := testkit.Port()
+		if err != nil {
+			return err
+		}
+		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)) // until the proxies have theirs
+		if err != nil {
+			return err
+		}
+		defer held.Close()
+		w.ports[name] = port
+	}
+	for _, line := range lines() {
+		_, peer, _ := strings.Cut(line, ">")
+		target := fmt.Sprintf("127.0.0.1:%d", w.ports[peer])
+		if peer == receiver {
+			target = strings.TrimPrefix(w.hooks.URL, "https://")
+		}
+		proxy, err := kit.NewProxy(target)
+		if err != nil {
+			return err
+		}
+		w.links[line] = proxy
+	}
+	w.hooks.URL = "https://" + w.links["webhook-dispatcher>"+receiver].Addr
+	known, err := json.Marshal(map[string]any{"ports": w.ports})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(w.home, "state.json"), known, 0o600)
+}
+
+// known are the ports that the stack has chosen.
+func (w *world) known() (ports map[string]int, err error) {
+	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var state struct{ Ports map[string]int }
+	err = json.Unmarshal(data, &state)
+	return state.Ports, err
+}
+
+// environment has waits that a run of minutes sees the end of. What repairs a loss that must not happen (REPUBLISH_AFTER) is left as it is.
+func (w *world) environment() []string {
+	var detours []string
+	for line, proxy := range w.links {
+		detours = append(detours, line+"="+proxy.Addr)
+	}
+	return append([]string{
+		fmt.Sprintf("RINGFENCE_PORT=%d", w.ports["base"]), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", w.ports["admin"]),
+		fmt.Sprintf("RINGFENCE_REPLICAS=%d", w.replicas), fmt.Sprintf("SIMULATOR_TIME_SCALE=%g", w.scale),
+		"RINGFENCE_DETOURS=" + strings.Join(detours, ","), "SSL_CERT_FILE=" + w.hooks.CAFile, "POSTGRES_URL=", "KAFKA_BROKERS=",
+		"RINGFENCE_BROKER=" + w.broker,
+		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "RING_LIMIT=30s", "WATCHDOG_GRACE=15s",
+		"WEBHOOK_TIMEOUT=3s", "WEBHOOK_LEASE=5s", "RETRY_DELAYS=1s,2s,3s,5s,8s,13s",
+	}, w.env...)
+}
+
+// settleIn makes the tenant's workspace: credit, an agent whose calls are short, a subscription.
+func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
+	credit := plenty
+	if t.poor {
+		credit = little
+	}
+	if t.Workspace, err = w.stack.NewWorkspace(ctx, t.name, credit); err != nil {
+		return err
+	}
+	if t.credit, err = money.Parse(credit); err != nil {
+		return err
+	}
+	var made struct {
+		ID string `json:"id"`
+	}
+	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{
+		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500}, // the script is that of calls over SIP
+	}, 201, &made)
+	if err != nil {
+		return err
+	}
+	t.AgentID = made.ID
+	t.subscription, err = t.Subscribe(ctx, w.hooks)
+	return err
+}
+
+// running is the stack, which a blackout replaces.
+func (w *world) running() *kit.Stack {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stack
+}
+
+// raze ends everything. Its home stays when keep is set.
+func (w *world) raze(keep bool) error {
+	var errs []error
+	if w.stack != nil {
+		w.resume()
+		errs = append(errs, w.stack.Stop())
+	}
+	for _, one := range w.farms {
+		one.Stop()
+	}
+	for _, proxy := range w.links {
+		proxy.Cut()
+	}
+	if w.hooks != nil {
+		w.hooks.Close()
+	}
+	if w.home != "" && !keep {
+		errs = append(errs, os.RemoveAll(w.home))
+	}
+	return errors.Join(errs...)
+}

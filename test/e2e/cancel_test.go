@@ -1,0 +1,352 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	races      = 10_000
+	raceLanes  = 20
+	raceCredit = "10000"
+)
+
+// manner is how a request is placed and its cancel asked.
+type manner int
+
+const (
+	atOnce    manner = iota // due at once, one cancel
+	scheduled               // due in a second, canceled around that
+	twice                   // two cancels side by side, through two connections
+	impatient               // the first cancel is broken off before it is answered and asked again
+	manners
+)
+
+func (m manner) String() string {
+	return [...]string{"due at once", "scheduled", "canceled twice", "broken off and retried"}[m]
+}
+
+// raced is one request whose cancels met its dial.
+type raced struct {
+	id, to string
+	manner manner
+	// answers are the statuses of the cancels that were answered; unanswered says that one more was asked: a 503 says nothing of what became of it.
+	answers    []int
+	unanswered bool
+}
+
+func (r raced) count(status int) (n int) {
+	for _, answer := range r.answers {
+		if answer == status {
+			n++
+		}
+	}
+	return n
+}
+
+// TestCancel_RacingTheDialTellsTheTruth cancels requests at the time of their dial, on two replicas of
+// each service: a hundred requests, ten thousand with -large. A cancel that is answered 200 prevents the
+// dial. After a 409 the request is dialed and ends. The stack has shorter leases than the shared one.
+func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
+	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
+	w := tenant(t, s, hooks, raceCredit)
+	trials := sharedstack.Trials(races/100, races)
+	run := racing{t: t, s: s, w: w, progress: newProgress("cancels racing dials", trials)}
+	for m := range run.aims {
+		run.aims[m] = aim{at: firstAim}
+	}
+	var lanes sync.WaitGroup
+	for lane := range raceLanes {
+		own, first := rand.New(rand.NewPCG(rng.Uint64(), 2)), 5_000_000+1000*lane
+		lanes.Go(func() { run.lane(own, first, (trials+raceLanes-1)/raceLanes) })
+	}
+	lanes.Wait()
+	if t.Failed() {
+		return
+	}
+	accepted := map[string]string{}
+	for _, r := range run.done {
+		accepted[r.id] = r.to
+	}
+	v, err := s.Judge(t.Context(), w, hooks, accepted, 10_000, kit.HangTimeout)
+	if err != nil {
+		t.Errorf("Judge: %v", err)
+	} else if v.Err() != nil {
+		t.Errorf("v.Err() = %v, want nil", v.Err())
+	}
+	t.Log(v)
+	judgeCancels(t, s, w, run.done)
+}
+
+// racing places and cancels in lanes side by side.
+type racing struct {
+	t        *testing.T
+	s        *kit.Stack
+	w        *kit.Workspace
+	progress *progress
+	mu       sync.Mutex
+	done     []raced
+	aims     [manners]aim
+}
+
+// aim looks for the instant of the dial, counted from when the request was due. The lanes share what they learn.
+type aim struct {
+	at, step time.Duration
+	late     bool // the last cancel came too late
+	// timely and tardy count the cancels that came in time, and too late.
+	timely, tardy int
+}
+
+const (
+	firstAim = 40 * time.Millisecond
+	leastAim = -100 * time.Millisecond
+	mostAim  = 2 * time.Second
+)
+
+// shot is an instant around the one that is aimed at.
+func (a *aim) shot(rng *rand.Rand) time.Duration {
+	spread := 5*time.Millisecond + a.at.Abs()/2
+	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
+}
+
+// learn moves to where the outcome turns: in growing steps while it does not, in shrinking ones when it does.
+func (a *aim) learn(late bool) {
+	a.step = min(max(a.step*3/2, 2*time.Millisecond), 50*time.Millisecond)
+	if late != a.late {
+		a.step = max(a.step/3, 2*time.Millisecond)
+	}
+	a.late = late
+	if late {
+		a.tardy++
+		a.at = max(a.at-a.step, leastAim)
+	} else {
+		a.timely++
+		a.at = min(a.at+a.step, mostAim)
+	}
+}
+
+// oneSided reports whether the cancels of one manner came almost always before, or almost always after, the dial.
+func (run *racing) oneSided() bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	for _, a := range run.aims {
+		if min(a.timely, a.tardy) < 1+(a.timely+a.tardy)/6 {
+			return true
+		}
+	}
+	return false
+}
+
+// lane races one request after the other, and goes on, within bounds, until every manner has met the dial from both sides.
+func (run *racing) lane(rng *rand.Rand, first, rounds int) {
+	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
+	for i := range canceling {
+		canceling[i] = kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey) // its own connection, to either replica
+	}
+	for n := 0; n < rounds || n < min(6*rounds, 1000) && run.oneSided(); n++ {
+		r := raced{to: number(first + n), manner: manner((n + first/1000) % int(manners))}
+		due, err := run.post(posting, &r)
+		if err == nil {
+			run.mu.Lock()
+			shot := run.aims[r.manner].shot(rng)
+			run.mu.Unlock()
+			pause(run.t, time.Until(due.Add(shot)))
+			err = run.cancel(canceling, &r, rng)
+		}
+		if err != nil {
+			run.t.Error(err)
+		}
+		if run.t.Failed() {
+			return
+		}
+		run.mu.Lock()
+		run.done = append(run.done, r)
+		run.aims[r.manner].learn(r.count(http.StatusOK) == 0)
+		run.mu.Unlock()
+		run.progress.add(1)
+	}
+}
+
+// post places the request and says when it is due by this machine's clock.
+func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error) {
+	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
+	if r.manner == scheduled {
+		due = time.Now().Add(time.Second).Truncate(time.Millisecond)
+		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
+	}
+	err = kit.Until(run.t.Context(), kit.HangTimeout, "POST for "+r.to+" is accepted", func() (bool, error) {
+		status, answer, err := client.Do(run.t.Context(), "POST", "/v1/calls", body)
+		switch {
+		case err != nil:
+			return false, err
+		case status == 503:
+			return false, nil
+		case status != 202 && status != 200:
+			return false, fmt.Errorf("POST for %s: %d %s", r.to, status, answer)
+		}
+		var req kit.Request
+		err = json.Unmarshal(answer, &req)
+		r.id = req.ID
+		return true, err
+	})
+	if due.IsZero() {
+		due = time.Now()
+	}
+	return due, err
+}
+
+// cancel asks in the request's manner and notes every answer.
+func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) error {
+	switch r.manner {
+	case twice:
+		var statuses [2]int
+		var silent [2]bool
+		var errs [2]error
+		var both sync.WaitGroup
+		for i, client := range clients {
+			both.Go(func() { statuses[i], silent[i], errs[i] = run.ask(run.t.Context(), client, r.id) })
+		}
+		both.Wait()
+		r.answers, r.unanswered = statuses[:], silent[0] || silent[1]
+		return errors.Join(errs[:]...)
+	case impatient:
+		ctx, cancel := context.WithTimeout(run.t.Context(), time.Duration(rng.Int64N(int64(15*time.Millisecond))))
+		defer cancel()
+		status, silent, err := run.ask(ctx, clients[0], r.id)
+		if err == nil {
+			r.answers = append(r.answers, status)
+		}
+		r.unanswered = silent || err != nil
+	}
+	status, silent, err := run.ask(run.t.Context(), clients[1], r.id)
+	r.answers, r.unanswered = append(r.answers, status), r.unanswered || silent
+	return err
+}
+
+// ask cancels, again after each 503, as long as ctx allows. silent says that there was one.
+func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
+	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
+		var answer []byte
+		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {
+			return false, err
+		}
+		switch status {
+		case http.StatusOK, http.StatusConflict:
+			return true, nil
+		case http.StatusServiceUnavailable: // the dialer did not answer in time: no promise was made
+			silent = true
+			return false, nil
+		}
+		return false, fmt.Errorf("cancel of %s: %d %s, want 200 or 409", id, status, answer)
+	})
+	return status, silent, err
+}
+
+// judgeCancels holds every answer against how the request ended and against the carrier's own log, and demands that every manner met the dial from both sides.
+func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
+	t.Helper()
+	log, err := s.CarrierLog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dials := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			dials[line.To]++
+		}
+	}
+	requests, err := w.Requests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]kit.Request{}
+	for _, req := range requests {
+		ended[req.ID] = req
+	}
+	var canceled, dialled [manners]int
+	for _, r := range all {
+		if fault := judgeCancel(r, ended[r.id].Status, dials[r.to]); fault != "" {
+			t.Errorf("%s, %s: cancels were answered %v; it ended %s after %d dials: %s", r.id, r.manner, r.answers, ended[r.id].Status, dials[r.to], fault)
+		}
+		if ended[r.id].Status == "canceled" {
+			canceled[r.manner]++
+		} else {
+			dialled[r.manner]++
+		}
+	}
+	t.Logf("%d cancels raced a dial on two replicas; canceled/dialled: %s", len(all), shares(canceled, dialled))
+	for m := range manners {
+		if sum := canceled[m] + dialled[m]; min(canceled[m], dialled[m]) < max(1, sum/8) {
+			t.Errorf("min(canceled[m], dialled[m]) = %v, want at least %v", min(canceled[m], dialled[m]), max(1, sum/8))
+		} else if sum < len(all)/5 {
+			t.Errorf("sum = %v, want at least %v", sum, len(all)/5)
+		}
+	}
+}
+
+func shares(canceled, dialled [manners]int) (text string) {
+	for m := range manners {
+		text += fmt.Sprintf("%s %d/%d, ", m, canceled[m], dialled[m])
+	}
+	return text[:max(0, len(text)-2)]
+}
+
+// judgeCancel says what is wrong with the answers; "" when they were the truth.
+func judgeCancel(r raced, ended string, dials int) (fault string) {
+	yes := r.count(http.StatusOK)
+	switch {
+	case yes > 0 && (ended != "canceled" || dials != 0):
+		return "a 200 was a lie"
+	case yes > 1:
+		return "two cancels of one request succeeded"
+	case ended == "canceled" && dials != 0:
+		return "a canceled request was dialled"
+	case yes == 0 && ended == "canceled" && !r.unanswered:
+		return "a 409 was a lie: nobody else canceled it"
+	case ended != "canceled" && ended != "completed" && ended != "failed":
+		return "it did not go on to an end of its own"
+	case ended != "canceled" && dials != 1:
+		return "it was to be dialled once"
+	}
+	return ""
+}
+
+// TestJudgeCancel_TellsLies shows that the judgement can fail.
+func TestJudgeCancel_TellsLies(t *testing.T) {
+	tests := []struct {
+		name  string
+		race  raced
+		ended string
+		dials int
+		fault bool
+	}{
+		{"canceled in time", raced{answers: []int{200}}, "canceled", 0, false},
+		{"dialled first", raced{answers: []int{409}}, "completed", 1, false},
+		{"one of two", raced{answers: []int{409, 200}}, "canceled", 0, false},
+		{"the one broken off did it", raced{answers: []int{409}, unanswered: true}, "canceled", 0, false},
+		{"canceled and dialled", raced{answers: []int{200}}, "canceled", 1, true},
+		{"answered yes and went on", raced{answers: []int{200}}, "completed", 1, true},
+		{"answered yes and never ended", raced{answers: []int{200}}, "queued", 0, true},
+		{"two that succeeded", raced{answers: []int{200, 200}}, "canceled", 0, true},
+		{"canceled by nobody", raced{answers: []int{409}}, "canceled", 0, true},
+		{"refused and not dialled", raced{answers: []int{409}}, "failed", 0, true},
+		{"refused and dialled twice", raced{answers: []int{409}}, "completed", 2, true},
+		{"refused and still queued", raced{answers: []int{409}}, "queued", 0, true},
+	}
+	for _, test := range tests {
+		if fault := judgeCancel(test.race, test.ended, test.dials); (fault != "") != test.fault {
+			t.Errorf("%s: %q, want a fault: %v", test.name, fault, test.fault)
+		}
+	}
+}

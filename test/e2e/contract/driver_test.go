@@ -1,0 +1,304 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/test/kit"
+)
+
+// wire is what every request to the customer's address goes through: each answer is held against the interface description.
+func wire(t *testing.T, next *http.Transport) http.RoundTripper {
+	t.Helper()
+	return stack(t).document.Wire(next)
+}
+
+// client speaks to one address with one credential; none when key is empty.
+type client struct {
+	base, key string
+	http      *http.Client
+}
+
+// unused is how long a connection is kept without use: less than the gateway keeps it (2 min), so that no request of a test that waited for its turn crosses its close.
+const unused = time.Minute
+
+// transport has connections of its own; from is the local address to come from, "" for the usual one.
+func transport(from string) *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second}
+	if from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
+}
+
+// customer speaks with a key to the customer's address.
+func customer(t *testing.T, key string) *client {
+	t.Helper()
+	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
+}
+
+// crowd is n clients of one key with a connection each, so that both replicas are spoken to.
+func crowd(t *testing.T, key string, n int) []*client {
+	t.Helper()
+	all := make([]*client, n)
+	for i := range all {
+		all[i] = customer(t, key)
+	}
+	return all
+}
+
+// operator speaks to the operator's address.
+func operator(t *testing.T) *client {
+	t.Helper()
+	demo := stack(t).Demo
+	return &client{base: demo.AdminURL, key: demo.AdminToken, http: &http.Client{Transport: transport(""), Timeout: 30 * time.Second}}
+}
+
+// answer is a response, read whole; a status of 0 means that there was none.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends one request. body is nil, a string that is sent as it is, or a value to encode as JSON.
+// header contains names and values alternately.
+func (c *client) do(t *testing.T, method, path string, body any, header ...string) answer {
+	t.Helper()
+	var payload io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		payload = strings.NewReader(b)
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			t.Error(err)
+			return answer{}
+		}
+		payload = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, c.base+path, payload)
+	if err != nil {
+		t.Error(err)
+		return answer{}
+	}
+	if payload != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		request.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Add(header[i], header[i+1])
+	}
+	if request.Header.Get(forwarded) == "" {
+		request.Header.Set(forwarded, addressOf(t))
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+		return answer{}
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Errorf("%s %s: read the answer: %v", method, path, err)
+	}
+	return answer{response.StatusCode, response.Header, string(read)}
+}
+
+// addressOf returns the client address of a test. The gateway counts requests without a known key by
+// address, so each test has its own.
+func addressOf(t *testing.T) string {
+	t.Helper()
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(t.Name()))
+	sum := hash.Sum32()
+	return fmt.Sprintf("198.%d.%d.%d", 18+sum>>16&1, sum>>8&255, sum&255)
+}
+
+// want sends one request and demands its status.
+func (c *client) want(t *testing.T, status int, method, path string, body any, header ...string) answer {
+	t.Helper()
+	got := c.do(t, method, path, body, header...)
+	if got.status != status {
+		t.Fatalf("%s %s = %d %s, want %d", method, path, got.status, got.body, status)
+	}
+	return got
+}
+
+// refused sends one request and demands an error body with the code.
+func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
+	t.Helper()
+	got := c.do(t, method, path, body, header...)
+	if got.status != status {
+		t.Errorf("%s %s: got.status = %v, want %v; got.body = %s", method, path, got.status, status, got.body)
+	} else if got.code() != code {
+		t.Errorf("%s %s: got.code() = %q, want %q; got.body = %s", method, path, got.code(), code, got.body)
+	}
+	return got
+}
+
+// code is the machine's word of an error body.
+func (a answer) code() string {
+	var shown struct {
+		Error struct{ Code, Message string }
+	}
+	if json.Unmarshal([]byte(a.body), &shown) != nil || shown.Error.Message == "" {
+		return ""
+	}
+	return shown.Error.Code
+}
+
+// members is the body as an object.
+func (a answer) members() map[string]any {
+	var members map[string]any
+	decoder := json.NewDecoder(strings.NewReader(a.body))
+	decoder.UseNumber()
+	_ = decoder.Decode(&members)
+	return members
+}
+
+// text is one member of the body, "" when it is not there or null; a number as it was written.
+func (a answer) text(name string) string {
+	switch value := a.members()[name].(type) {
+	case nil:
+		return ""
+	case string:
+		return value
+	default:
+		return fmt.Sprint(value)
+	}
+}
+
+// ids are those of a page's items.
+func (a answer) ids() []string {
+	var page kit.Page[struct {
+		ID string `json:"id"`
+	}]
+	_ = json.Unmarshal([]byte(a.body), &page)
+	ids := make([]string, len(page.Data))
+	for i, item := range page.Data {
+		ids[i] = item.ID
+	}
+	return ids
+}
+
+// at sends the same question from every client at the same instant.
+func at[T any](clients []*client, ask func(i int, c *client) T) []T {
+	answers, gate := make([]T, len(clients)), make(chan struct{})
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			<-gate
+			answers[i] = ask(i, c)
+		})
+	}
+	close(gate)
+	all.Wait()
+	return answers
+}
+
+// tally counts answers by status and, for an error, its code: "202", "402 insufficient_credits".
+func tally(answers []answer) map[string]int {
+	counts := map[string]int{}
+	for _, a := range answers {
+		counts[strings.TrimSpace(fmt.Sprint(a.status, " ", a.code()))]++
+	}
+	return counts
+}
+
+// set is settings of a workspace beyond those of workspace(); nil takes one away.
+type set map[string]any
+
+// tenant is a workspace with an agent and keys.
+type tenant struct {
+	id, agent   string
+	write, read *client
+	writeID     string
+	operator    *client
+	admin       string
+}
+
+// workspace makes one that may call around the clock and has no credit. Unless set otherwise it meets no rate limit.
+func workspace(t *testing.T, with ...set) *tenant {
+	t.Helper()
+	body := set{
+		"name": t.Name(), "plan": "scale", "currency": "USD", "rate_limit_per_minute": 1_000_000,
+		"calling_policy": set{"window": set{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
+	}
+	for _, settings := range with {
+		for name, value := range settings {
+			if body[name] = value; value == nil {
+				delete(body, name)
+			}
+		}
+	}
+	w := &tenant{operator: operator(t)}
+	w.id = w.operator.want(t, 201, "POST", "/admin/v1/workspaces", body).text("id")
+	w.admin = "/admin/v1/workspaces/" + w.id
+	w.write, w.writeID = w.key(t, "write")
+	w.read, _ = w.key(t, "read")
+	w.agent = w.operator.want(t, 201, "POST", w.admin+"/agents", set{"name": "Ada"}).text("id")
+	return w
+}
+
+// key makes a key and a client for it.
+func (w *tenant) key(t *testing.T, access string) (c *client, id string) {
+	t.Helper()
+	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": access, "access": access})
+	return customer(t, made.text("key")), made.text("id")
+}
+
+// topUp adds credit.
+func (w *tenant) topUp(t *testing.T, amount string) {
+	t.Helper()
+	w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": "top_up", "amount": amount, "reference": uuid.NewString()})
+}
+
+// order is the body of a POST /v1/calls to a number, with more members in turn.
+func (w *tenant) order(to string, members ...any) set {
+	body := set{"agent_id": w.agent, "to": to}
+	for i := 0; i < len(members); i += 2 {
+		body[members[i].(string)] = members[i+1]
+	}
+	return body
+}
+
+// ended waits for the end of a call request.
+func (w *tenant) ended(t *testing.T, id string) answer {
+	t.Helper()
+	var got answer
+	until(t, "request "+id+" ends", func() bool {
+		got = w.read.want(t, 200, "GET", "/v1/call-requests/"+id, nil)
+		return got.text("status") != "queued" && got.text("status") != "dialing"
+	})
+	return got
+}
+
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	if err := kit.Until(t.Context(), kit.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var numbers atomic.Int64
+
+// number is a callee nobody else has; its last two digits decide what happens (contract.md §8).
+func number(digits int) string {
+	return fmt.Sprintf("+14155%04d%02d", numbers.Add(1), digits)
+}

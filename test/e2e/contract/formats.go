@@ -1,0 +1,79 @@
+package contract
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/uuid"
+)
+
+var (
+	canonicalUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	utcStamp      = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?Z$`)
+	offsetStamp   = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}[+-][0-9]{2}:[0-9]{2}$`)
+)
+
+// offsetDateTime is the format of instants that the document gives in a person's own zone, of CallSummary.scheduled_for.
+const offsetDateTime = "date-time-with-offset"
+
+type format func(string) error
+
+// Validate lets the library ask.
+func (f format) Validate(value string) error { return f(value) }
+
+// stamps are the formats of what we say: an id in its one way of writing, an instant in UTC to the millisecond.
+func stamps() map[string]openapi3.StringFormatValidator {
+	return map[string]openapi3.StringFormatValidator{
+		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
+		"uri":  format(absolute),
+		"date-time": format(func(s string) error {
+			if err := matches(utcStamp, s); err != nil {
+				return err
+			}
+			_, err := time.Parse(time.RFC3339, s)
+			return err
+		}),
+		offsetDateTime: format(func(s string) error {
+			if err := matches(offsetStamp, s); err != nil {
+				return err
+			}
+			_, err := time.Parse(time.RFC3339, s)
+			return err
+		}),
+	}
+}
+
+// wishes are the formats of what a client may say.
+func wishes() map[string]openapi3.StringFormatValidator {
+	return map[string]openapi3.StringFormatValidator{
+		"uuid":      format(uuid.Validate),
+		"uri":       format(absolute),
+		"date-time": format(func(s string) error { _, err := time.Parse(time.RFC3339, s); return err }),
+	}
+}
+
+func matches(pattern *regexp.Regexp, s string) error {
+	if !pattern.MatchString(s) {
+		return fmt.Errorf("%q is not like %s", s, pattern)
+	}
+	return nil
+}
+
+func absolute(s string) error {
+	address, err := url.Parse(s)
+	if err == nil && (address.Scheme == "" || address.Host == "") {
+		return fmt.Errorf("%q is no absolute address", s)
+	}
+	return err
+}
+
+func sorted[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return slices.Sorted(maps.Keys(m)) }
+
+// Codes are all error codes there are (specification part 7, contract.md §1).
+func Codes() []string { return sorted(statusOf) }

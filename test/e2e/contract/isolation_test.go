@@ -1,0 +1,224 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// TestIsolation_EveryOperationIsTried fails when the interface description has an operation that no probe tries with something of
+// another workspace.
+func TestIsolation_EveryOperationIsTried(t *testing.T) {
+	var described struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(openapi.Description, &described); err != nil {
+		t.Fatal(err)
+	}
+	tried := map[string]bool{}
+	for _, p := range probes(&stranger{}) {
+		tried[p.operation] = true
+	}
+	for path, item := range described.Paths {
+		for _, method := range []string{"get", "put", "post", "patch", "delete", "head", "options", "trace"} {
+			operation := strings.ToUpper(method) + " " + path
+			if _, there := item[method]; !there || !strings.HasPrefix(path, "/v1/") { // the others know no workspace
+				continue
+			}
+			if !tried[operation] {
+				t.Errorf("%s has no isolation test: add a probe of it to probes()", operation)
+			}
+			delete(tried, operation)
+		}
+	}
+	if len(tried) != 0 {
+		t.Errorf("probes of operations that are not described: %v", slices.Sorted(maps.Keys(tried)))
+	}
+}
+
+// probe names something of another workspace where one's own belongs. In path, body and key {x} stands for it, {agent} for
+// an agent of who asks.
+type probe struct {
+	operation, name string
+	path            string
+	body            string
+	// key is sent as Idempotency-Key.
+	key string
+	// theirs is what is named, nobodys the same kind of thing that nobody has.
+	theirs, nobodys string
+}
+
+func (p probe) title() string { return p.operation + ", " + p.name }
+
+// ask sends the probe for one value and blanks out what differs from answer to answer by itself.
+func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
+	t.Helper()
+	method, _, _ := strings.Cut(p.operation, " ")
+	fill := strings.NewReplacer("{agent}", agent, "{x}", value).Replace
+	var body any
+	if p.body != "" {
+		body = fill(p.body)
+	}
+	var header []string
+	if p.key != "" {
+		header = []string{"Idempotency-Key", fill(p.key)}
+	}
+	got := c.do(t, method, base+strings.NewReplacer("{x}", url.QueryEscape(value)).Replace(p.path), body, header...)
+	got.body = strings.ReplaceAll(got.body, value, "{x}")
+	for blank, what := range map[string]*regexp.Regexp{
+		"{id}":     regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
+		"{time}":   regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`),
+		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // a subject of the register of erasures
+		"{secret}": regexp.MustCompile(`whsec_[^"]+`),
+	} {
+		got.body = what.ReplaceAllString(got.body, blank)
+	}
+	return got
+}
+
+// try asks for theirs and for nobody's and finds no difference; it gives the answer.
+func (p probe) try(t *testing.T, c *client, base, agent string) answer {
+	t.Helper()
+	nobodys := p.ask(t, c, base, agent, p.nobodys)
+	theirs := p.ask(t, c, base, agent, p.theirs)
+	sharedstack.Equal(t, p.title()+": theirs.status", theirs.status, nobodys.status)
+	sharedstack.Equal(t, p.title()+": theirs.body", theirs.body, nobodys.body)
+	sharedstack.Equal(t, p.title()+": names(theirs.header)", names(theirs.header), names(nobodys.header))
+	return theirs
+}
+
+func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
+
+// stranger is another workspace, with one of everything.
+type stranger struct {
+	*tenant
+	contact, call, request, subscription string
+	// The contact's number, two that are opted out, one of an operator's consent.
+	number, optedOut, optedOutToo, consented string
+	delivery, inbound, transaction, record   string
+	decision, list, erasure                  string
+}
+
+const (
+	strangeName      = "Ottilie Fremdling"
+	strangeRef       = "a reference of theirs"
+	strangeKey       = "a-key-of-theirs"
+	strangeHeaderKey = "a-key-of-theirs-in-a-header"
+)
+
+func strangerWithEverything(t *testing.T) *stranger {
+	t.Helper()
+	s := &stranger{tenant: workspace(t), number: number(1), optedOut: number(1), optedOutToo: number(1), consented: number(1)}
+	s.topUp(t, "100")
+	s.contact = s.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": s.number, "name": strangeName, "metadata": set{"a": 1}}).text("id")
+	done := s.write.want(t, 202, "POST", "/v1/calls", s.order(s.number, "external_ref", strangeRef)).text("id")
+	s.call = s.ended(t, done).text("call_id")
+	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
+	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", strangeHeaderKey)
+	until(t, "the call is charged", func() bool {
+		return s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil).text("credits_charged") != ""
+	})
+	for _, to := range []string{s.optedOut, s.optedOutToo} {
+		s.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})
+	}
+	for _, to := range []string{s.number, s.consented} {
+		s.operator.want(t, 200, "PUT", s.admin+"/contacts/"+to+"/consent", set{"status": "consented", "source": "form"})
+	}
+	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
+	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
+	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+number(1), nil).members()["erasure"].(map[string]any)["id"].(string)
+	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
+	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
+	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
+	for range 5 { // all they may have
+		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
+	}
+	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
+	until(t, "the test is delivered", func() bool {
+		return s.operator.want(t, 200, "GET", s.admin+"/webhook-subscriptions/"+s.subscription, nil).text("last_success_at") != ""
+	})
+	return s
+}
+
+func ahead() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
+
+// everything is all that the stranger and its operator can see of it.
+func (s *stranger) everything(t *testing.T) map[string]string {
+	t.Helper()
+	seen := map[string]string{}
+	for _, path := range []string{
+		"/v1/calls?limit=100", "/v1/calls/" + s.call, "/v1/call-requests?limit=100", "/v1/contacts?limit=100", "/v1/wallet", subscriptions + "?limit=100",
+		"/v1/opt-outs/" + s.number, "/v1/opt-outs/" + s.optedOut, "/v1/opt-outs/" + s.optedOutToo, "/v1/opt-outs/" + s.consented,
+	} {
+		seen[path] = s.read.want(t, 200, "GET", path, nil).body
+	}
+	for _, path := range []string{
+		"", "/api-keys", "/agents", "/numbers", "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
+		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
+	} {
+		seen[path] = s.operator.want(t, 200, "GET", s.admin+path, nil).body
+	}
+	seen["audit"] = s.operator.want(t, 200, "GET", "/admin/v1/audit?limit=100&workspace_id="+s.id, nil).body
+	return seen
+}
+
+// TestIsolation_AnotherWorkspacesThingsDoNotExist runs every probe as a customer and as an operator in the customer's workspace, finds the
+// other workspace as it was, and then runs them all as the other workspace itself, where each must tell something else: a
+// probe that nobody could tell from nobody's would prove nothing.
+func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
+	s, w := strangerWithEverything(t), workspace(t)
+	w.topUp(t, "100")
+	before := s.everything(t)
+	told := map[string]answer{}
+	for _, p := range probes(s) {
+		told[p.title()] = p.try(t, w.write, "", w.agent)
+	}
+	for _, p := range operatorProbes(s) {
+		told[p.title()] = p.try(t, w.operator, w.admin, w.agent)
+	}
+	after := s.everything(t)
+	for what, was := range before {
+		if after[what] != was {
+			t.Errorf("%s changed under another workspace's hand:\n before %s\n after  %s", what, was, after[what])
+		}
+	}
+	mustTell := func(p probe, own answer) {
+		if strange := told[p.title()]; own.status == strange.status && own.body == strange.body {
+			t.Errorf("%s: its owner is told %d %s too: the probe proves nothing", p.title(), own.status, own.body)
+		}
+	}
+	operate := func(reads bool) {
+		for _, p := range operatorProbes(s) {
+			if strings.HasPrefix(p.operation, "GET ") == reads {
+				mustTell(p, p.ask(t, s.operator, s.admin, s.agent, p.theirs))
+			}
+		}
+	}
+	operate(true) // before the customer deletes
+	for _, p := range probes(s) {
+		mustTell(p, p.ask(t, s.write, "", s.agent, p.theirs))
+	}
+	operate(false) // its last deletes the customer's key
+}
+
+// nobody is an id that nobody has.
+func nobody() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return id.String()
+}

@@ -1,0 +1,51 @@
+package contract
+
+import (
+	"os"
+	"testing"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// world is what all tests of the package share: a stack with the default settings and two replicas of each service.
+type world struct {
+	*sharedstack.World
+	// database connects as superuser.
+	database string
+	// document is what answers and deliveries are held against.
+	document *Document
+	// faults are deliveries that were not as documented.
+	faults *faults
+}
+
+var shared = &sharedstack.Shared[*world]{Begin: begin, Judge: (*world).judge}
+
+// Only the tests of settings call t.Parallel. They wait for requests to become due, so four of them run at a time,
+// after the other tests.
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 4)) }
+
+func stack(t *testing.T) *world {
+	t.Helper()
+	return shared.World(t)
+}
+
+func begin() (w *world, err error) {
+	base, err := sharedstack.New()
+	if err != nil {
+		return nil, err
+	}
+	w = &world{World: base, faults: &faults{}}
+	if w.document, err = Load(openapi.Description); err != nil {
+		return w, err
+	}
+	w.Hooks.OnDelivery = func(d kit.Delivery) { w.faults.add(w.document.Delivery(d.Header, d.Body)) }
+	db, err := w.Postgres()
+	if err != nil {
+		return w, err
+	}
+	w.database = db.URL
+	return w, w.Start("RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL,
+		"TRUSTED_PROXIES=127.0.0.1") // so that a test may say which address it comes from
+}

@@ -1,0 +1,88 @@
+package contract
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// A workspace that is held to the rules of the United States at hours of its own, which an operator answers for: this test runs at night too.
+func heldToPacks(t *testing.T) *tenant {
+	t.Helper()
+	w := workspace(t, set{"calling_policy": set{
+		"packs": []string{"us"}, "window": set{"start": "00:00", "end": "24:00"}, "override": set{"reason": "the test runs at any hour"},
+	}})
+	w.topUp(t, "100")
+	return w
+}
+
+// preview asks whether the number may be called.
+func (w *tenant) preview(t *testing.T, number string) answer {
+	t.Helper()
+	return w.operator.want(t, 200, "GET", w.admin+"/contacts/"+url.PathEscape(number)+"/preview", nil)
+}
+
+func TestPacks_HoursBeyondThemNeedAReason(t *testing.T) {
+	w := workspace(t)
+	looser := set{"packs": []string{"us"}, "window": set{"start": "07:00", "end": "22:00"}}
+	if got := w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": looser}); !strings.Contains(got.body, "calling_policy.window") {
+		t.Errorf("%s does not name the window", got.body)
+	}
+	looser["override"] = set{"reason": "our own staff"}
+	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": looser})
+	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": set{"packs": []string{"us", "fr:service"}}})
+	w.operator.refused(t, 422, "validation_error", "PATCH", w.admin, set{"calling_policy": set{"packs": []string{"mars"}}})
+}
+
+func TestPacks_ConsentAndCapsFromPostToDial(t *testing.T) {
+	w := heldToPacks(t)
+	const florida, crowd = "+13055551200", "+13055551300"
+	if got := w.write.refused(t, 422, "consent_withdrawn", "POST", "/v1/calls", w.order(florida)); !strings.Contains(got.body, "pack us") {
+		t.Errorf("%s does not say which rule", got.body)
+	}
+	w.consent(t, florida, "consented")
+	w.consent(t, crowd, "consented")
+
+	// Three calls in 24 hours, one after the other; the fourth may wait for the first to be a day old.
+	for range 3 {
+		id := w.write.want(t, 202, "POST", "/v1/calls", w.order(florida)).text("id")
+		if got := w.ended(t, id); got.text("status") != "completed" {
+			t.Fatalf("a call within the cap: %s", got.body)
+		}
+	}
+	if got := w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", w.order(florida)); !strings.Contains(got.body, "frequency cap") {
+		t.Errorf("%s does not say which rule", got.body)
+	}
+	waits := w.write.want(t, 202, "POST", "/v1/calls", w.order(florida, "schedule_if_outside_hours", true))
+	if in := time.Until(instant(t, waits.text("scheduled_for"))); in < 23*time.Hour {
+		t.Errorf("time.Until: in = %v, want at least %v", in, 23*time.Hour)
+	} else if in > 24*time.Hour {
+		t.Errorf("time.Until: in = %v, want at most %v", in, 24*time.Hour)
+	}
+	got := w.preview(t, florida)
+	sharedstack.Equal(t, "rule", got.text("rule"), "frequency_cap")
+	sharedstack.Equal(t, "code", got.text("code"), "outside_calling_hours")
+	if got.text("next_at") == "" {
+		t.Errorf("next_at = %v, want a value", got.text("next_at"))
+	}
+
+	// Six that pass the pre-check together, since none was dialled yet: at dial time three are let through.
+	ids := make([]string, 6)
+	for i := range ids {
+		ids[i] = w.later(t, crowd)
+	}
+	comes(t, ids...)
+	ends := map[string]int{}
+	for _, id := range ids {
+		got := w.ended(t, id)
+		ends[strings.TrimSpace(got.text("status")+" "+got.text("error_code"))]++
+	}
+	if ends["completed"] != 3 {
+		t.Errorf(`ends["completed"] = %v, want 3`, ends["completed"])
+	} else if ends["blocked outside_calling_hours"] != 3 {
+		t.Errorf(`ends["blocked outside_calling_hours"] = %v, want 3`, ends["blocked outside_calling_hours"])
+	}
+}

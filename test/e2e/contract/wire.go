@@ -1,0 +1,91 @@
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+)
+
+// Lenient is a request header that is never sent. With it a request that is accepted need not be one that the document allows: the
+// service understands more than it promises. Its value says what.
+const Lenient = "Validating-Lenient"
+
+// Wire is a transport over next. Each answer is held against the document, and each request that was answered 2xx: what we
+// accept must be documented. What is wrong is the error of the round trip.
+func (d *Document) Wire(next http.RoundTripper) http.RoundTripper { return &wireChecks{d, next} }
+
+type wireChecks struct {
+	document *Document
+	next     http.RoundTripper
+}
+
+// RoundTrip asks and judges.
+func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
+	lenient := request.Header.Get(Lenient) != ""
+	sent := request
+	if lenient {
+		sent = request.Clone(request.Context())
+		sent.Header.Del(Lenient)
+	}
+	response, err := w.next.RoundTrip(sent)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err := w.document.Answer(request.Method, request.URL, response.StatusCode, response.Header, body); err != nil {
+		return nil, err
+	}
+	if response.StatusCode < http.StatusMultipleChoices && !lenient {
+		if err := w.document.Request(request, response.StatusCode); err != nil {
+			return nil, err
+		}
+	}
+	return response, nil
+}
+
+// Request holds a request that was answered with status against the document. A replayed POST of a call is not looked at (contract.md
+// §1), a raw + in the query means itself, and a body that cannot be read again is left out.
+func (d *Document) Request(request *http.Request, status int) error {
+	op := d.find(request.Method, request.URL)
+	if op.Operation == nil {
+		return fmt.Errorf("%s %s was accepted and is not documented", request.Method, request.URL.Path)
+	}
+	if op.OperationID == "createCall" && status == http.StatusOK {
+		return nil
+	}
+	again := request.Clone(request.Context())
+	again.URL.RawQuery = strings.ReplaceAll(again.URL.RawQuery, "+", "%2B")
+	again.Body = http.NoBody
+	read := request.GetBody != nil
+	if read {
+		body, err := request.GetBody()
+		if err != nil {
+			return fmt.Errorf("read the request again: %w", err)
+		}
+		again.Body = body
+	}
+	err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
+		Request: again, PathParams: op.values,
+		Route: &routers.Route{Spec: d.spec, Path: op.path, PathItem: op.item, Method: request.Method, Operation: op.Operation},
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true,
+			ExcludeRequestBody:      !read && request.Body != nil && request.Body != http.NoBody,
+			SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.WithStringFormatValidators(wishes())},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s was answered %d and is no request as documented: %w", request.Method, request.URL, status, err)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// TestCrashPoints_EveryStepSettles kills a process at each crash point in the code: between any two steps of claim,
+// hold, commit, cancel and settlement. The work that was in progress must settle. The crash points of the dialer are
+// included with -large; TestCrash_NoPointDialsTwice in services/dialer/cmd/dialer always tests them.
+func TestCrashPoints_EveryStepSettles(t *testing.T) {
+	w := stack(t)
+	for i, point := range w.points {
+		if strings.HasPrefix(point, "dialer: ") && !sharedstack.Large() {
+			continue
+		}
+		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) { crashAt(t, w, point, i) })
+	}
+}
+
+func crashAt(t *testing.T, w *world, point string, i int) {
+	t.Helper()
+	for _, name := range rolled() { // the test before killed one
+		until(t, name+" is ready", func() bool { return ready(t, w.Stack, name) })
+	}
+	tenant := tenant(t, w.Stack, w.Hooks, "1000")
+	inbound(t, tenant, number(4_900_000+i))
+	step := scenario{t: t, s: w.Stack, w: tenant, arm: w.arm, first: 4_000_000 + 100*i}
+	step.run(point)
+	if _, err := os.Stat(w.arm); err == nil {
+		_ = os.Remove(w.arm)
+		t.Fatalf("no process reached %q", point)
+	}
+	v, err := w.Judge(t.Context(), tenant, w.Hooks, step.accepted, 1000, kit.HangTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+var pointCall = regexp.MustCompile(`failpoint\.Inject\("([^"]+)"\)`)
+
+// pointsIn returns the crash points in the Go files of a folder.
+func pointsIn(dir string) (points []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		source := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
+		if err != nil || !source {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
+			// Tests of services/dialer/cmd/dialer reach the points of real calls, which need trunks.
+			if !slices.Contains(points, match[1]) && !strings.HasPrefix(match[1], "dialer over sip: ") {
+				points = append(points, match[1])
+			}
+		}
+		return err
+	})
+	return points, err
+}
+
+// inbound gives the workspace a number. The dialer may not know the agent yet: a replica that was just killed held its part of
+// agents.v1.
+func inbound(t *testing.T, w *kit.Workspace, to string) {
+	t.Helper()
+	until(t, "the dialer knows the agent", func() bool {
+		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}
+		status, answer, err := w.Admin.Do(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", body)
+		if err != nil {
+			t.Fatalf("add number: Do: %v", err)
+		}
+		if status != 201 && !strings.Contains(string(answer), "invalid_agent") {
+			t.Fatalf(`add number: answer = %q, want it to contain "invalid_agent"`, string(answer))
+		}
+		return status == 201
+	})
+}
+
+// scenario walks one workspace by every crash point: calls with keys, cancels early and racing, an
+// abandoned POST, an opt-out heard in a call.
+type scenario struct {
+	t        *testing.T
+	s        *kit.Stack
+	w        *kit.Workspace
+	arm      string
+	first    int
+	accepted map[string]string
+}
+
+func (sc *scenario) run(point string) {
+	sc.t.Helper()
+	sc.accepted = map[string]string{}
+	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
+	if settlesOrphan(point) { // these run only for a hold whose POST died
+		sc.set("calls: after hold")
+		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
+		if err == nil && status == 202 {
+			sc.t.Fatal("the POST survived the crash point after its hold")
+		}
+	}
+	sc.set(point)
+	for _, digits := range []int{1, 90, 96} {
+		posting.place(sc.t.Context(), number(sc.first+digits))
+	}
+	for _, digits := range []int{2, 3} {
+		sc.placeAndCancel(posting, number(sc.first+digits))
+	}
+	sc.testWebhooks()
+	posting.check(sc.t)
+	_ = kit.Until(sc.t.Context(), kit.HangTimeout, "the process dies at the point", func() (bool, error) {
+		_, err := os.Stat(sc.arm)
+		return os.IsNotExist(err), nil
+	})
+	if err := sc.s.AwaitReady(sc.t.Context(), kit.HangTimeout); err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+// testWebhooks has a test delivery queued for each subscription: unlike the deliveries of an idle stack's events it is claimed.
+func (sc *scenario) testWebhooks() {
+	sc.t.Helper()
+	err := kit.Until(sc.t.Context(), kit.HangTimeout, "the subscriptions are tested", func() (bool, error) {
+		var page struct {
+			Data []struct {
+				ID string `json:"id"`
+			} `json:"data"`
+		}
+		if err := sc.w.API.Into(sc.t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &page); err != nil {
+			return false, nil //nolint:nilerr // it may have died
+		}
+		for _, sub := range page.Data {
+			if status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/webhook-subscriptions/"+sub.ID+"/test", nil); err != nil || status != 202 {
+				return false, nil //nolint:nilerr // the same
+			}
+		}
+		return len(page.Data) > 0, nil
+	})
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+func settlesOrphan(point string) bool {
+	for _, word := range []string{"unconfirmed", "tombstone", "abandon"} {
+		if strings.Contains(point, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (sc *scenario) set(point string) {
+	sc.t.Helper()
+	if err := os.WriteFile(sc.arm+".new", []byte(point), 0o600); err != nil {
+		sc.t.Fatal(err)
+	}
+	if err := os.Rename(sc.arm+".new", sc.arm); err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+// placeAndCancel cancels a request in the instant after it was accepted and demands that the answer was
+// the truth: 200 means canceled for good, 409 that it went on.
+func (sc *scenario) placeAndCancel(posting *load, to string) {
+	sc.t.Helper()
+	posting.place(sc.t.Context(), to)
+	id := posting.id(to)
+	var status int
+	err := kit.Until(sc.t.Context(), kit.HangTimeout, "cancel is answered", func() (bool, error) {
+		var err error
+		status, _, err = sc.w.API.Do(sc.t.Context(), "POST", "/v1/call-requests/"+id+"/cancel", nil)
+		return err == nil && (status == 200 || status == 409), nil
+	})
+	if err != nil {
+		sc.t.Error(err)
+		return
+	}
+	var req kit.Request
+	err = kit.Until(sc.t.Context(), kit.HangTimeout, "the canceled request ends", func() (bool, error) {
+		var err error
+		req, err = sc.w.Request(sc.t.Context(), id)
+		return err == nil && req.Final(), nil
+	})
+	if err != nil {
+		sc.t.Errorf("Until: %v", err)
+	} else if status == 200 && req.Status != "canceled" {
+		sc.t.Errorf(`req.Status = %q, want "canceled"; id = %s`, req.Status, id)
+	}
+}

@@ -1,0 +1,23 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"ringfence.dev/test/kit"
+)
+
+// placesTheDocumentedCall runs the first call of docs/deploy/compose.md at this stack's addresses.
+func placesTheDocumentedCall(t *testing.T, s *kit.Stack) {
+	t.Helper()
+	output, err := kit.FirstCall(
+		t.Context(), "../../docs/deploy/compose.md", s.Demo.BaseURL, s.Demo.AdminURL, s.Demo.AdminToken)
+	if errors.Is(err, kit.ErrNoShell) && os.Getenv("CI") != "true" {
+		t.Logf("SKIPPED: %v", err)
+		return
+	}
+	if err != nil {
+		t.Errorf("%v:\n%s", err, output)
+	}
+}

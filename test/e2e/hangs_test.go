@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const firstHung = 6_000_000
+
+// TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
+// hangs, and it does no harm when it goes on. With -large it stops every service, otherwise the dialers.
+func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
+	w := tenant(t, s, hooks, "1000")
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
+	victims := []string{"dialer", "billing-wallet", "calls", "webhook-dispatcher", "contacts-compliance", "gateway"}
+	if !sharedstack.Large() {
+		victims = victims[:1]
+	}
+	next := firstHung
+	settles := func(what string) {
+		t.Helper()
+		next++
+		posting.place(t.Context(), number(next)) // replicas here share a port: whoever knocks at one that hangs waits, and tries again
+		until(t, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
+	}
+	settles("nothing hangs")
+	for _, name := range victims {
+		pids := s.Processes()[name]
+		if len(pids) != 2 {
+			t.Fatalf("there are %d processes of %s, want 2", len(pids), name)
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			settles("a " + name + " hangs")
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settles("nothing hangs any more")
+	posting.check(t)
+	judge(t, s, w, hooks, posting.accepted)
+}
+
+// told is how many calls' ends have arrived.
+func told(hooks *kit.Receiver, w *kit.Workspace) int {
+	ended := map[string]bool{}
+	for _, d := range hooks.Deliveries(w.ID) {
+		if d.Type != "call.ringing" && d.Type != "call.answered" {
+			ended[d.CallID] = true
+		}
+	}
+	return len(ended)
+}

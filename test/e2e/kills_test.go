@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// mortals are the processes of a stack; each is killed killsEach times.
+var mortals = []string{
+	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
+	"simcarrier", "broker", "postgres",
+}
+
+const (
+	killsEach   = 10
+	killsOfAll  = 3
+	postsPerSec = 25
+	killCredit  = "100000"
+)
+
+// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random times under a steady load, kills
+// all processes together in between, and checks the laws of architecture.md at the end.
+func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
+	rng, world := sharedstack.Seeded(t, 1), stack(t)
+	w := tenant(t, world.Stack, world.Hooks, killCredit)
+	underLoad(t, world.Stack, w, world.Hooks, func() {
+		killAll(t, rng, world.Stack, sharedstack.Trials(2, killsEach), sharedstack.Trials(1, killsOfAll))
+	})
+}
+
+// underLoad places calls at a steady rate while something is done to the stack, and holds the laws against what is left once it is ready again.
+func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver, do func()) {
+	t.Helper()
+	posting := &load{w: w, first: 1_000_000}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
+	began := time.Now()
+	do()
+	if err := s.AwaitReady(t.Context(), kit.HangTimeout); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-done
+	posting.check(t)
+
+	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 100_000, kit.HangTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %s of load: %v", time.Since(began).Round(time.Second), v)
+	if err := v.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// killAll works through the seeded list of victims, each of them so many times, and all at once so many times in between.
+func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
+	t.Helper()
+	var victims []string
+	for _, name := range mortals {
+		for range each {
+			victims = append(victims, name)
+		}
+	}
+	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+	everyone := len(victims) / (ofAll + 1)
+	told := newProgress("kills", len(victims))
+	for i, name := range victims {
+		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
+		until(t, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
+		told.add(1)
+		if i%everyone == everyone-1 && i/everyone < ofAll {
+			s.Kill()
+			again, err := s.Again(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			*s = *again
+		}
+	}
+}
+
+// pause lets the load work on the system for a while; the instant of the next kill is the test's subject.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}

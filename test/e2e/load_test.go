@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+)
+
+// load posts calls at a steady rate, each with a number and an idempotency key of its own, and asks
+// again with the same key until it is answered 202 or 200, as a careful client does.
+type load struct {
+	w     *kit.Workspace
+	first int
+
+	mu       sync.Mutex
+	accepted map[string]string // request id → number
+	answers  map[int]int       // status → count; 0 is no answer
+	faults   []string
+	wg       sync.WaitGroup
+	open     atomic.Int64 // POSTs that are not accepted yet
+}
+
+// mostOpen is how many seconds' POSTs may be open before no more are begun: a machine that cannot keep the rate gets what it can, and comes to itself.
+const mostOpen = 10
+
+// run posts until ctx ends, then waits for the open ones.
+func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
+	t.Helper()
+	l.accepted, l.answers = map[string]string{}, map[int]int{}
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for n := l.first; ; n++ {
+		select {
+		case <-ctx.Done():
+			l.wg.Wait()
+			return
+		case <-tick.C:
+			if l.open.Load() >= int64(mostOpen*perSecond) {
+				n--
+				continue
+			}
+			l.open.Add(1)
+			l.wg.Go(func() {
+				defer l.open.Add(-1)
+				l.place(context.WithoutCancel(ctx), number(n))
+			})
+		}
+	}
+}
+
+func (l *load) place(ctx context.Context, to string) {
+	body := map[string]any{"agent_id": l.w.AgentID, "to": to, "idempotency_key": "key-" + to}
+	again := time.Now()
+	err := kit.Until(ctx, kit.HangTimeout, "POST for "+to+" is accepted", func() (bool, error) {
+		if time.Now().Before(again) {
+			return false, nil
+		}
+		status, answer, err := l.w.API.Do(ctx, "POST", "/v1/calls", body)
+		if err != nil {
+			status = 0
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.answers[status]++
+		switch status {
+		case 202, 200:
+			var req kit.Request
+			if err := json.Unmarshal(answer, &req); err != nil {
+				return false, err
+			}
+			l.accepted[req.ID] = to
+			return true, nil
+		case 0, 503:
+			again = time.Now().Add(300 * time.Millisecond) // a client that hammers measures only itself
+			return false, nil
+		default:
+			return false, fmt.Errorf("POST for %s: %d %s, want 202, 200 or 503", to, status, answer)
+		}
+	})
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.faults = append(l.faults, err.Error())
+	}
+}
+
+// count returns how many answers had the status. 0 is no answer.
+func (l *load) count(status int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answers[status]
+}
+
+// id is the request that was accepted for a number, "" when none was.
+func (l *load) id(to string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, number := range l.accepted {
+		if number == to {
+			return id
+		}
+	}
+	return ""
+}
+
+// check reports what no client should see.
+func (l *load) check(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("answers %v (0: none), accepted %d", l.answers, len(l.accepted))
+	for _, fault := range l.faults {
+		t.Error(fault)
+	}
+}
+
+// progress prints, every 5 s, how many trials are done. go test shows it with -v.
+type progress struct {
+	what  string
+	all   int
+	mu    sync.Mutex
+	done  int
+	told  time.Time
+	began time.Time
+}
+
+// newProgress is of so many trials.
+func newProgress(what string, all int) *progress {
+	return &progress{what: what, all: all, told: time.Now(), began: time.Now()}
+}
+
+// add counts trials that are done.
+func (p *progress) add(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	if time.Since(p.told) < 5*time.Second {
+		return
+	}
+	p.told = time.Now()
+	fmt.Fprintf(os.Stdout, "  %s: %d of %d after %s\n", p.what, p.done, p.all, time.Since(p.began).Round(time.Second))
+}

@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// operator is somebody at a terminal, with one workspace open.
+type operator struct {
+	t         *testing.T
+	s         *kit.Stack
+	workspace string
+}
+
+// does runs a command that must succeed and say all of want.
+func (o operator) does(want string, args ...string) string {
+	o.t.Helper()
+	return o.types("", want, args...)
+}
+
+// types is does with something on standard input.
+func (o operator) types(stdin, want string, args ...string) string {
+	o.t.Helper()
+	said, err := o.s.Operate(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
+	if err != nil {
+		o.t.Errorf("%v", err)
+	}
+	for word := range strings.SplitSeq(want, "|") {
+		if !strings.Contains(said, word) {
+			o.t.Errorf("ringfence %s said %q, want %q in it", strings.Join(args, " "), said, word)
+		}
+	}
+	return said
+}
+
+// makes runs a command that makes something, and answers its id.
+func (o operator) makes(args ...string) string {
+	o.t.Helper()
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(o.does("", append(args, "-o", "json")...)), &made); err != nil {
+		o.t.Fatalf("json.Unmarshal: %v", err)
+	} else if made.ID == "" {
+		o.t.Fatalf(`made.ID is empty, want a value; strings.Join(args, " ") = %s`, strings.Join(args, " "))
+	}
+	return made.ID
+}
+
+// refused runs a command that must fail and say why.
+func (o operator) refused(want string, args ...string) {
+	o.t.Helper()
+	said, err := o.s.Operate(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
+	if err == nil {
+		o.t.Fatalf("err = %v, want a value", err)
+	}
+	sharedstack.Contains(o.t, "err.Error()", err.Error(), want)
+	sharedstack.Equal(o.t, "said", said, "")
+}
+
+// TestOperator_DoesEverythingFromTheTerminal runs the operator's command line as it is built, against the whole of a running stack.
+func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
+	o := operator{t: t, s: s}
+	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
+	o.does(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
+	o.does("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
+	o.does("suspended", "workspaces", "suspend", "--yes")
+	o.does("active", "workspaces", "resume")
+	o.refused("plan", "workspaces", "change", "--set", "plan=gold")
+	o.refused("--yes", "workspaces", "suspend")
+	o.refused("404", "workspaces", "show", "-w", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
+
+	key := o.makes("keys", "add", "crm", "--access", "write")
+	o.does(key+"|crm|write", "keys", "list")
+	o.does("", "keys", "revoke", key, "--yes")
+	o.setUpCalls()
+	o.moveMoney()
+	o.keepRecords()
+	o.does("POST|/admin/v1/workspaces|unchanged", "audit", "list", "--all")
+	o.does("0 differences", "services", "reconcile")
+	o.does(" 0 broken", "services", "verify")
+	o.does("nothing is parked", "services", "parked", "calls")
+	o.does("[]", "services", "parked", "calls", "-o", "json")
+	o.does(`"differences": []`, "services", "reconcile", "-o", "json")
+	o.does(`"broken": []`, "services", "verify", "-o", "json")
+	o.refused("must be one of", "services", "parked", "phone")
+	o.does(`"applied": 0`, "services", "replay", "calls", "dial-events.v1", "-o", "json")
+	o.does(`"unopened": []`, "services", "reseal", "-o", "json")
+	o.refused("does not read topic", "services", "replay", "calls", "nothing.v1")
+
+	w := tenant(t, s, hooks, "10")
+	o.workspace = w.ID
+	o.replayWebhooks(w, hooks)
+}
+
+func (o operator) setUpCalls() {
+	o.t.Helper()
+	agent := o.makes("agents", "add", "Ada", "--set", "max_call_seconds=60")
+	o.does("max_call_seconds|90", "agents", "change", agent, "--set", "max_call_seconds=90")
+	o.does(agent+"|Ada", "agents", "list")
+	o.types("sk-of-the-model-itself\n", "has_key|true", "agents", "key", agent)
+	o.does("deleted", "agents", "unkey", agent, "--yes")
+	number := o.makes("numbers", "add", "+14155550142", agent)
+	o.does("+14155550142|"+agent, "numbers", "list")
+	o.does("deleted", "numbers", "remove", number, "--yes")
+	o.does("deleted", "agents", "remove", agent, "--yes")
+	o.refused("404", "agents", "show", agent)
+
+	said := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(said), &made); err != nil {
+		o.t.Errorf("json.Unmarshal: %v", err)
+	} else if strings.Contains(said, "s3cret") {
+		o.t.Errorf(`said = %q, want it without "s3cret"`, said)
+	}
+	o.does("channels|5|disabled", "trunks", "change", made.ID, "--set", "channels=5", "--set", "status=disabled")
+	o.does("sip.example.net", "trunks", "list")
+	o.does("deleted", "trunks", "remove", made.ID, "--yes")
+}
+
+func (o operator) moveMoney() {
+	o.t.Helper()
+	for range 2 { // the reference counts once
+		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
+	}
+	said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
+	if err == nil {
+		o.t.Fatalf("err = %v, want a value", err)
+	}
+	sharedstack.Contains(o.t, "said", said, "25")
+	sharedstack.Contains(o.t, "err.Error()", err.Error(), "nothing was booked")
+	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
+	o.does("spendable|22.5", "wallet", "show")
+	o.does("inv-1|inv-2", "wallet", "transactions")
+	o.refused("insufficient_credits", "wallet", "adjust", "--", "-100", "inv-3")
+	o.types(`[{"prefix":"+44","per_minute":"0.12","increment_seconds":6}]`, "+44|0.12|6", "wallet", "set-rates", "-", "--yes")
+	o.does("+44", "wallet", "rates")
+	o.does("ok|true", "wallet", "reconcile")
+}
+
+func (o operator) keepRecords() {
+	o.t.Helper()
+	o.does("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence", `{"ip":"192.0.2.1"}`)
+	o.does("withdrawn", "contacts", "withdraw", "+14155550143", "--source", "letter")
+	o.does("consent_granted|consent_withdrawn|web form|letter", "contacts", "records", "--phone", "+14155550143")
+	o.does("may_be_called|false|consent_withdrawn", "contacts", "preview", "+14155550143")
+	o.does("", "contacts", "decisions")
+	o.refused("--yes", "contacts", "erase", "+14155550143")
+	o.does("erased", "contacts", "erase", "+14155550143", "--yes")
+	o.does("operator:", "contacts", "erasures")
+
+	o.does("applied|2", "opt-outs", "add", "+14155550144", "+14155550145", "--reason", "letters")
+	o.does("dnd_status      dnd", "contacts", "consent", "+14155550144")
+	list := filepath.Join(o.t.TempDir(), "list.csv")
+	var lines strings.Builder
+	for n := range 20_000 { // more than one part
+		fmt.Fprintf(&lines, "+1415%07d\n", 2_000_000+n)
+	}
+	lines.WriteString("nobody\n")
+	if err := os.WriteFile(list, []byte(lines.String()), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list) // somebody on the list is not on record: that is no success
+	if err == nil {
+		o.t.Fatalf("err = %v, want a value", err)
+	}
+	sharedstack.Contains(o.t, "err.Error()", err.Error(), "1 rows without a number")
+	sharedstack.Contains(o.t, "said", said, "20000")
+	sharedstack.Contains(o.t, "said", said, "nobody")
+	o.does("20000", "opt-outs", "imports")
+	o.does("", "opt-outs", "imports", "--limit", "1")
+}
+
+func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
+	o.t.Helper()
+	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550100"})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	hook := []struct{ ID string }{}
+	if err := json.Unmarshal([]byte(o.does("", "webhooks", "list", "-o", "json")), &hook); err != nil {
+		o.t.Fatalf("webhooks list: json.Unmarshal: %v", err)
+	} else if len(hook) != 1 {
+		o.t.Fatalf("webhooks list: length of hook = %d, want 1", len(hook))
+	}
+	delivered := []struct {
+		ID     string
+		CallID string `json:"call_id"`
+	}{}
+	until(o.t, "three deliveries are listed as delivered", func() bool {
+		said := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
+		return json.Unmarshal([]byte(said), &delivered) == nil && len(delivered) == 3
+	})
+	o.does("call.completed", "webhooks", "deliveries", hook[0].ID)
+	o.does("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)
+	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
+	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.refused("replay what", "webhooks", "replay", hook[0].ID)
+	o.does("It was called. The call ended completed, normal_clearing.|precheck|dial|call.completed|interested", "calls", "why", placed.ID)
+	o.does(placed.ID+"|+14155550100|completed", "calls", "requests", "--status", "completed")
+	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
+	o.refused("is a call's id", "calls", "why", delivered[0].CallID)
+	o.whyNot(w)
+	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
+
+	o.does("status|paused", "webhooks", "pause", hook[0].ID)
+	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
+		"webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.does("status|active", "webhooks", "resume", hook[0].ID)
+	o.does("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
+	o.refused("404", "webhooks", "show", hook[0].ID)
+}
+
+// whyNot asks after a request that was accepted and not called: its number opted out in between.
+func (o operator) whyNot(w *kit.Workspace) {
+	o.t.Helper()
+	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(time.Hour)})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.does("It is not called yet: its time is", "calls", "why", placed.ID)
+	o.does("applied|1", "opt-outs", "add", "+14155550146")
+	o.comes(placed.ID)
+	until(o.t, "the request is blocked", func() bool {
+		now, err := w.Request(o.t.Context(), placed.ID)
+		return err == nil && now.Status == "blocked"
+	})
+	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
+}
+
+// comes lets the time of a request come that waits in the dialer's queue.
+func (o operator) comes(id string) {
+	o.t.Helper()
+	conn := superuser(o.t, o.s)
+	const due = "UPDATE dialer.dial_queue SET due_at = now(), look_at = now() WHERE call_request_id = $1 AND state = 'queued'"
+	until(o.t, "the dialer has the request", func() bool {
+		done, err := conn.Exec(o.t.Context(), due, id)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		return done.RowsAffected() == 1
+	})
+}

@@ -1,0 +1,347 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	optOutRaces = 100_000
+	// Trials go on side by side in several workspaces: neither a chain's head nor a wallet makes them wait for each other.
+	optOutHouses = 8
+	optOutLanes  = 24              // of each
+	answerIsGood = 2 * time.Second // law 2
+)
+
+// refusal is one person's opt-out or withdrawal of consent that met the dial of a call to them.
+type refusal struct {
+	house     int
+	id, to    string
+	withdrawn bool
+	// answered is when this machine had the answer: by then the record was committed.
+	answered time.Time
+}
+
+// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a thousand people, or a hundred thousand
+// with -large, opt out or withdraw their consent at the time of their dial, on two replicas of each
+// service. No person is dialed whose dial-time check ran after the record was committed. The stack runs
+// without simulated delays and with fewer log lines.
+func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
+	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
+	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
+	trials := sharedstack.Trials(optOutRaces/100, optOutRaces)
+	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: turning{at: 30 * time.Millisecond}}
+	for range optOutHouses {
+		run.houses = append(run.houses, tenant(t, s, nil, "100000"))
+	}
+	run.race(rng, trials, optOutLanes)
+	if t.Failed() {
+		return
+	}
+	began := time.Now()
+	faults, dialled, behind := judgeRefusals(t, s, run)
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
+		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
+	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
+	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
+		t.Errorf("the consent ledger behind two replicas: Command: %v", err)
+	} else if !strings.Contains(said, " 0 broken") {
+		t.Errorf(`the consent ledger behind two replicas: said = %q, want it to contain " 0 broken"`, said)
+	}
+	if dialled < len(run.done)/10 {
+		t.Errorf("dialled = %v, want at least %v", dialled, len(run.done)/10)
+	} else if dialled > len(run.done)*9/10 {
+		t.Errorf("dialled = %v, want at most %v", dialled, len(run.done)*9/10)
+	}
+}
+
+// The race can be lost: with somebody in the gate's place who lets everybody through, the judge finds people who are dialled behind their
+// record.
+func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
+	bin := binaries(t)
+	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer []byte
+		if strings.HasSuffix(r.URL.Path, "/Check") {
+			answer, _ = proto.Marshal(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}})
+		}
+		w.Header().Set("Content-Type", "application/proto")
+		_, _ = w.Write(answer)
+	}))
+	t.Cleanup(gate.Close)
+	s := start(t, bin, "RINGFENCE_DETOURS=dialer>contacts-compliance="+strings.TrimPrefix(gate.URL, "http://"))
+	const trials = 200
+	run := &refusing{t: t, s: s, progress: newProgress("refusals without a gate", trials), aim: turning{at: 30 * time.Millisecond}}
+	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
+	run.race(sharedstack.Seeded(t, 1), trials, 32)
+	faults, dialled, behind := judgeRefusals(t, s, run)
+	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, trials, behind, len(faults))
+	if dialled < trials {
+		t.Errorf("dialled = %v, want at least %v", dialled, trials)
+	}
+	if behind < trials/10 {
+		t.Errorf("behind = %v, want at least %v", behind, trials/10)
+	}
+	if len(faults) < behind {
+		t.Errorf("length of faults = %v, want at least %v", len(faults), behind)
+	}
+}
+
+// turning looks for the instant at which the dial is, counted from the POST's answer.
+type turning struct {
+	mu sync.Mutex
+	at time.Duration
+}
+
+func (a *turning) shot(rng *rand.Rand) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Duration(float64(a.at) * (0.3 + 1.4*rng.Float64()))
+}
+
+func (a *turning) learn(late bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if late {
+		a.at = max(a.at*9/10, time.Millisecond)
+	} else {
+		a.at = min(a.at*11/10, 2*time.Second)
+	}
+}
+
+// refusing is one race.
+type refusing struct {
+	t        *testing.T
+	s        *kit.Stack
+	houses   []*kit.Workspace
+	progress *progress
+	aim      turning
+	took     time.Duration
+	mu       sync.Mutex
+	done     []refusal
+}
+
+// race places calls in so many lanes of each house and refuses each around its dial.
+func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
+	run.t.Helper()
+	began := time.Now()
+	lanes *= len(run.houses)
+	var all sync.WaitGroup
+	for lane := range lanes {
+		own := rand.New(rand.NewPCG(rng.Uint64(), 3))
+		all.Go(func() {
+			for n := lane; n < trials && !run.t.Failed(); n += lanes {
+				if err := run.trial(n, lane, own); err != nil {
+					run.t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	run.took = time.Since(began)
+}
+
+// asked is how many trials there are for one that is looked at right behind its refusal, to find the instant of the dial.
+const asked = 4
+
+func (run *refusing) trial(n, lane int, own *rand.Rand) error {
+	house := lane % len(run.houses)
+	w := run.houses[house]
+	r := refusal{house: house, to: number(6_000_000 + n), withdrawn: own.IntN(2) == 1}
+	if err := refuse(run.t, w, &r, run.aim.shot(own)); err != nil {
+		return err
+	}
+	if own.IntN(asked) == 0 {
+		after, err := w.Request(run.t.Context(), r.id)
+		if err != nil {
+			return err
+		}
+		run.aim.learn(after.Status != "queued" && after.Status != "blocked")
+	}
+	run.mu.Lock()
+	run.done = append(run.done, r)
+	run.mu.Unlock()
+	run.progress.add(1)
+	return nil
+}
+
+func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) error {
+	t.Helper()
+	err := kit.Until(t.Context(), kit.HangTimeout, "POST for "+r.to+" is accepted", func() (bool, error) {
+		status, answer, err := w.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": w.AgentID, "to": r.to, "idempotency_key": r.to})
+		if err != nil || status == http.StatusServiceUnavailable {
+			return false, err
+		}
+		if status != http.StatusAccepted && status != http.StatusOK {
+			return false, fmt.Errorf("POST for %s: %d %s", r.to, status, answer)
+		}
+		var req kit.Request
+		err = json.Unmarshal(answer, &req)
+		r.id = req.ID
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	pause(t, wait)
+	return kit.Until(t.Context(), kit.HangTimeout, "the refusal of "+r.to+" is answered", func() (bool, error) {
+		client, method, path := w.API, "POST", "/v1/opt-outs"
+		body := map[string]any{"phone_e164": r.to}
+		if r.withdrawn {
+			client, method, path = w.Admin, "PUT", "/admin/v1/workspaces/"+w.ID+"/contacts/"+url.PathEscape(r.to)+"/consent"
+			body = map[string]any{"status": "withdrawn", "source": "race"}
+		}
+		status, answer, err := client.Do(t.Context(), method, path, body)
+		r.answered = time.Now()
+		if err != nil || status == http.StatusServiceUnavailable {
+			return false, err
+		}
+		if status != http.StatusOK {
+			return false, fmt.Errorf("refusal of %s: %d %s, want 200", r.to, status, answer)
+		}
+		return true, nil
+	})
+}
+
+// judged is what is known of one request when all is over.
+type judged struct {
+	status, code string
+	dialedAt     *time.Time
+	// opens are the instants at which the gate was asked and let the dial through; originates how often the carrier was.
+	opens      []time.Time
+	originates int
+}
+
+// judgeRefusals waits until every request has ended and holds each refusal against the decisions, the requests and the carrier's own log. behind counts
+// who was dialled after the refusal was answered, be it right or wrong.
+func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
+	t.Helper()
+	of := make([]map[string]*judged, len(run.houses))
+	var all sync.WaitGroup
+	for house, w := range run.houses {
+		all.Go(func() { of[house] = known(t, w) })
+	}
+	all.Wait()
+	log, err := s.CarrierLog(t.Context())
+	if err != nil {
+		t.Fatalf("what became of them: CarrierLog: %v", err)
+	}
+	if t.Failed() {
+		t.Fatal("what became of them: t.Failed() = true, want false")
+	}
+	originates := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			originates[line.To]++
+		}
+	}
+	for _, r := range run.done {
+		j := of[r.house][r.id]
+		if j == nil {
+			faults = append(faults, "request "+r.id+" is lost")
+			continue
+		}
+		if j.originates = originates[r.to]; j.originates > 0 {
+			dialled++
+		}
+		if j.dialedAt != nil && j.dialedAt.After(r.answered) {
+			behind++
+		}
+		if fault := r.judge(j); fault != "" {
+			faults = append(faults, fmt.Sprintf("%s (%s, withdrawn %t, refused %s): %s: %+v", r.to, r.id, r.withdrawn, r.answered.UTC().Format(time.RFC3339Nano), fault, *j))
+		}
+	}
+	return faults, dialled, behind
+}
+
+func (r refusal) judge(j *judged) string {
+	want := "recipient_dnd"
+	if r.withdrawn {
+		want = "consent_withdrawn"
+	}
+	before := 0 // times the gate let it through before the refusal was answered
+	for _, at := range j.opens {
+		if at.After(r.answered) {
+			return "the gate let a dial through that asked after the record was committed"
+		}
+		before++
+	}
+	switch {
+	case j.originates > 1:
+		return "dialled twice"
+	case j.originates == 1 && before == 0:
+		return "dialled, and no gate had said yes before"
+	case j.originates == 1 && j.dialedAt != nil && j.dialedAt.After(r.answered.Add(answerIsGood)):
+		return "dialled two seconds and more after the refusal was answered"
+	case j.originates == 0 && (j.status != "blocked" || j.code != want):
+		return "not dialled, and not blocked " + want
+	case j.originates == 1 && j.status != "completed" && j.status != "failed":
+		return "dialled, and it did not end"
+	}
+	return ""
+}
+
+// known waits until every request of a workspace has ended and gathers them with their gate's answers.
+func known(t *testing.T, w *kit.Workspace) map[string]*judged {
+	t.Helper()
+	type request struct {
+		ID        string     `json:"id"`
+		Status    string     `json:"status"`
+		ErrorCode *string    `json:"error_code"`
+		DialedAt  *time.Time `json:"dialed_at"`
+	}
+	type decision struct {
+		ID       string    `json:"id"`
+		Request  string    `json:"call_request_id"`
+		Kind     string    `json:"kind"`
+		Result   string    `json:"result"`
+		JudgedAt time.Time `json:"judged_at"`
+	}
+	err := kit.Until(t.Context(), kit.HangTimeout, "no request waits or is dialled", func() (bool, error) {
+		left := 0
+		for _, status := range []string{"queued", "dialing"} {
+			var page kit.Page[kit.Request]
+			if err := w.API.Into(t.Context(), "GET", "/v1/call-requests?limit=1&status="+status, nil, 200, &page); err != nil {
+				return false, err
+			}
+			left += len(page.Data)
+		}
+		return left == 0, nil
+	})
+	requests, err2 := kit.All(t.Context(), w.API, "/v1/call-requests", nil, func(r request) string { return r.ID })
+	decisions, err3 := kit.All(t.Context(), w.Admin, "/admin/v1/workspaces/"+w.ID+"/decisions", nil, func(d decision) string { return d.ID })
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Error(err)
+	}
+	of := map[string]*judged{}
+	for _, r := range requests {
+		j := &judged{status: r.Status, dialedAt: r.DialedAt}
+		if r.ErrorCode != nil {
+			j.code = *r.ErrorCode
+		}
+		of[r.ID] = j
+	}
+	for _, d := range decisions {
+		if j := of[d.Request]; j != nil && d.Kind == "dial" && d.Result == "open" {
+			j.opens = append(j.opens, d.JudgedAt)
+		}
+	}
+	return of
+}

@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// TestPooler_CallsGoThroughPgBouncerAndKills puts PgBouncer in transaction mode in front of the database of the whole stack, with fewer sessions for a service than its pool has, and
+// kills each service under load.
+func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
+	rng, hooks, bin := sharedstack.Seeded(t, 1), receiver(t), binaries(t)
+	server := database(t)
+	const sessions = 4
+	s := start(t, bin, "POSTGRES_URL="+server.URL, "RINGFENCE_POOLER="+pgtest.Pooler(t, server.URL, sessions), "SSL_CERT_FILE="+hooks.CAFile,
+		"WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
+	w := tenant(t, s, hooks, killCredit)
+	underLoad(t, s, w, hooks, func() {
+		for _, name := range mortals {
+			if name != "postgres" && name != "broker" && name != "simcarrier" { // those that have a pool
+				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
+				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
+			}
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	firstShared = 8_000_000
+	// fairShare is what the lesser of two replicas must have done of what is dealt by partitions or claims; of requests, which are dealt by connections, it must
+	// have answered some. ofSo is the number of deeds below which a share says nothing.
+	fairShare, ofSo = 0.1, 60
+	requested, read = "http_request_duration_seconds_count", "inbox_records_total"
+	// sharers ask at once, each for so many calls; held are the calls that are under way as a replica is killed.
+	sharers, sharedEach, held = 16, 12, 24
+)
+
+// deeds are what the replicas of each service share, by the metric that counts it.
+func deeds() map[string][]string {
+	return map[string][]string{
+		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
+		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_attempts_total", read},
+	}
+}
+
+// TestReplicas_ShareTheWorkAndTakeItOver: two of every service each do a fair part of it, and when one is killed amid calls and does not come back, all of
+// them end and are delivered once. With -large each replica of each service is killed, otherwise one dispatcher.
+func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
+	world := stack(t)
+	s, hooks, place := world.Stack, world.Hooks, world.Bin
+	w := tenant(t, s, hooks, "1000")
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
+	next := firstShared
+	burst := func(at, each int) (wait func()) {
+		var all sync.WaitGroup
+		for range at {
+			first := next
+			next += each
+			all.Go(func() {
+				for n := range each {
+					posting.place(t.Context(), number(first+n))
+				}
+			})
+		}
+		return all.Wait
+	}
+	for name := range deeds() {
+		until(t, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
+	}
+	before := work(t, s)
+	burst(sharers, sharedEach)()
+	ends := func(what string) {
+		t.Helper()
+		until(t, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
+	}
+	ends("two of everything")
+	after := work(t, s)
+	for name, metrics := range deeds() {
+		for _, metric := range metrics {
+			fair(t, name, metric, before[name+metric], after[name+metric])
+		}
+	}
+
+	victims := rolled()
+	killed := 2
+	if !sharedstack.Large() {
+		victims, killed = []string{"webhook-dispatcher"}, 1
+	}
+	for _, name := range victims {
+		for _, pid := range s.Processes()[name][:killed] {
+			wait := burst(held, 1)
+			until(t, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
+			put(t, place, filepath.Join(place, "nowhere"), name) // it does not come back
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			wait()
+			ends("one " + name)
+			put(t, place, world.armed, name)
+			until(t, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
+		}
+	}
+	posting.check(t)
+	judge(t, s, w, hooks, posting.accepted)
+}
+
+// work returns the counters of each replica, by service and metric.
+func work(t *testing.T, s *kit.Stack) map[string][]float64 {
+	t.Helper()
+	all := map[string][]float64{}
+	for name, metrics := range deeds() {
+		addresses, err := s.Privates(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range metrics {
+			for _, address := range addresses {
+				_, count, err := counted(address, metric)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[name+metric] = append(all[name+metric], count)
+			}
+		}
+	}
+	return all
+}
+
+// fair checks that each replica did a part of the work between two readings of a counter.
+func fair(t *testing.T, name, metric string, before, after []float64) {
+	t.Helper()
+	sum, did := 0.0, make([]float64, len(after))
+	for i := range after {
+		did[i] = after[i] - before[i]
+		sum += did[i]
+	}
+	t.Logf("%s: %s %v", name, metric, did)
+	if sum < ofSo {
+		if name != "contacts-compliance" || metric != read { // it reads few records
+			t.Errorf("%s: %s of both replicas = %v, want at least %d", name, metric, sum, ofSo)
+		}
+		return
+	}
+	least := fairShare * sum
+	if metric == requested {
+		least = 1
+	}
+	for i, count := range did {
+		if count < least {
+			t.Errorf("%s: %s of replica %d = %v, want at least %v of %v", name, metric, i+1, count, least, sum)
+		}
+	}
+}
+
+// joined says whether each replica of a service has partitions of its own, if the service reads any.
+func joined(t *testing.T, s *kit.Stack, name string) bool {
+	t.Helper()
+	addresses, err := s.Privates(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		has, _, err := counted(address, "kafka_consumer_oldest_seconds")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has == 0 && slices.Contains(deeds()[name], read) {
+			return false
+		}
+	}
+	return true
+}
+
+// counted are the series of a metric and the sum of their values, as a replica tells them.
+func counted(address, metric string) (series int, sum float64, err error) {
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		rest, of := strings.CutPrefix(lines.Text(), metric)
+		if !of || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") {
+			continue
+		}
+		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
+		if len(fields) == 0 {
+			return 0, 0, fmt.Errorf("%s: %q has no value", address, lines.Text())
+		}
+		value, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s: %q: %w", address, lines.Text(), err)
+		}
+		series++
+		sum += value
+	}
+	return series, sum, lines.Err()
+}

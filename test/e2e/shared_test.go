@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// world is the stack that the tests of this package share: two replicas of each service, built with
+// crash points. Its leases last a few seconds, so that work is taken over soon after a kill.
+type world struct {
+	*sharedstack.World
+	// armed is the folder of the services that were built with crash points. The stack starts its
+	// programs from Bin, which contains links to them.
+	armed string
+	// arm is the file that names the crash point at which the next process dies.
+	arm    string
+	points []string
+	traces *kit.Traces
+}
+
+var shared = &sharedstack.Shared[*world]{Begin: begin}
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
+
+func stack(t *testing.T) *world {
+	t.Helper()
+	return shared.World(t)
+}
+
+func begin() (*world, error) {
+	base, err := sharedstack.New()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{World: base, traces: kit.NewTraces()}
+	w.AtEnd(func() error { w.traces.Close(); return nil })
+	plain := w.Bin
+	w.armed, w.arm, w.Bin = filepath.Join(w.Home, "armed"), filepath.Join(w.Home, "crash"), filepath.Join(w.Home, "bin")
+	if err := errors.Join(os.Mkdir(w.armed, 0o755), os.Mkdir(w.Bin, 0o755)); err != nil {
+		return w, err
+	}
+	if w.points, err = buildArmed(w.armed); err != nil {
+		return w, err
+	}
+	if err := errors.Join(sharedstack.Complete(w.armed, plain), linkAll(w.Bin, w.armed)); err != nil {
+		return w, err
+	}
+	return w, w.Start("RINGFENCE_REPLICAS=2", "CRASH_FILE="+w.arm, "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL,
+		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s",
+		"CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
+}
+
+// buildArmed builds every service with its crash points and returns the names of the points.
+func buildArmed(dir string) (points []string, err error) {
+	services, err := filepath.Glob("../../services/*")
+	if err != nil {
+		return nil, err
+	}
+	build := exec.Command("go", "build", "-tags", "crashpoints", "-ldflags=-s -w", "-o", dir+"/")
+	for _, service := range services {
+		build.Args = append(build.Args, service+"/cmd/"+filepath.Base(service))
+		found, err := pointsIn(service)
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, found...)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the services: %w\n%s", err, out)
+	}
+	found, err := pointsIn("../../libs")
+	if points = append(points, found...); err == nil && len(points) < 10 {
+		err = fmt.Errorf("only %d crash points found: %v", len(points), points)
+	}
+	return points, err
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ringfence.dev/test/kit"
+)
+
+// The way a number is dealt with at the far end of TestSIP_EveryRowOfTheCauseTable, by the fourth digit from its end; the last three are the status.
+const (
+	plainly = iota
+	ringingFirst
+	withRetryAfter
+	withReason // Q.850 1
+	whenCanceled
+	byNobody
+)
+
+// causeRow is a row of contract.md §2: what the trunk says, and what becomes of call and request.
+type causeRow struct {
+	how, code                                    int
+	status, cause, disposition, request, errCode string
+}
+
+func (r causeRow) to() string { return fmt.Sprintf("+1415555%d%03d", r.how, r.code) }
+
+// script is what the far end does.
+func (r causeRow) script() string {
+	status := fmt.Sprintf("%d No", r.code)
+	switch r.how {
+	case ringingFirst:
+		return kit.Says("180 Ringing") + `<pause milliseconds="100"/>` + kit.Refuses(status)
+	case withRetryAfter:
+		return kit.Refuses(status, "Retry-After: 30")
+	case withReason:
+		return kit.Refuses(status, `Reason: Q.850;cause=1;text="unallocated"`)
+	case whenCanceled:
+		return kit.Says("180 Ringing") + kit.Canceled()
+	case byNobody:
+		return `<pause milliseconds="60000"/>`
+	}
+	return kit.Refuses(status)
+}
+
+func causeTable() []causeRow {
+	const invalid, rejected, unavailable = "invalid_number", "provider_rejected", "provider_unavailable"
+	busy := func(code int) causeRow { return causeRow{plainly, code, "busy", "user_busy", "busy", "completed", ""} }
+	failed := func(how, code int, cause, disposition, errCode string) causeRow {
+		return causeRow{how, code, "failed", cause, disposition, "failed", errCode}
+	}
+	silent := func(how, code int, cause, disposition string) causeRow {
+		return causeRow{how, code, "no_answer", cause, disposition, "completed", ""}
+	}
+	rows := []causeRow{
+		busy(486), busy(600),
+		silent(plainly, 408, "no_user_response", "no_answer"), silent(plainly, 480, "subscriber_absent", "unreachable"), silent(ringingFirst, 480, "no_answer", "no_answer"),
+		silent(whenCanceled, 487, "no_answer", "no_answer"),
+		failed(plainly, 503, "normal_temporary_failure", "unreachable", unavailable), failed(withRetryAfter, 503, "switch_congestion", "unreachable", unavailable),
+		failed(plainly, 502, "network_out_of_order", "unreachable", unavailable), failed(plainly, 504, "recovery_on_timer_expire", "unreachable", unavailable),
+		failed(byNobody, 0, "recovery_on_timer_expire", "unreachable", unavailable),
+		failed(plainly, 501, "facility_rejected", "unreachable", rejected), failed(withReason, 500, "unallocated_number", "invalid_number", invalid),
+	}
+	for cause, codes := range map[string][]int{"call_rejected": {403, 603}, "spam_blocked": {607, 608}} {
+		for _, code := range codes {
+			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
+		}
+	}
+	for _, code := range []int{415, 488, 606} { // 401 and 407 are the operator's fault: the request stays queued
+		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
+	}
+	for cause, codes := range map[string][]int{
+		"unallocated_number": {404, 604}, "number_changed": {410}, "invalid_number_format": {416, 484},
+	} {
+		for _, code := range codes {
+			rows = append(rows, failed(plainly, code, cause, "invalid_number", invalid))
+		}
+	}
+	for _, code := range []int{300, 301, 302, 305, 380} { // the trunk redirects, the number can exist
+		rows = append(rows, failed(plainly, code, "no_route_destination", "unreachable", invalid))
+	}
+	for _, code := range []int{400, 402, 405, 406, 413, 414, 420, 421, 423, 481, 482, 483, 485, 491, 493, 500, 505, 513, 580} {
+		rows = append(rows, failed(plainly, code, "normal_temporary_failure", "unreachable", unavailable))
+	}
+	return rows
+}
+
+// TestSIP_EveryRowOfTheCauseTable has a trunk end a call with each final response there is, and looks at what the customer is told.
+func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
+	rows, requests := causeTable(), map[string]string{}
+	var branches []string
+	for i, row := range rows {
+		branches = append(branches, kit.When(2*i+1, "number", []int{1000*row.how + row.code}, row.script()))
+	}
+	far := sippFarm(t, kit.Script(`([0-9][0-9][0-9][0-9])`, []string{"number"}, append(branches, kit.Over())...))
+	_, w, hooks := overSIP(t, []*kit.Farm{far}, "RING_LIMIT=15s")
+	for _, row := range rows {
+		req, err := w.Place(t.Context(), map[string]any{"to": row.to()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests[row.to()] = req.ID
+	}
+	until(t, "every call is told to its end", func() bool {
+		told := 0
+		for _, kind := range types(hooks, "/"+w.ID) {
+			if kind != "call.ringing" {
+				told++
+			}
+		}
+		return told >= len(rows)
+	})
+	for _, row := range rows {
+		var req struct {
+			kit.Request
+			ErrorCode *string `json:"error_code"`
+		}
+		if err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+requests[row.to()], nil, 200, &req); err != nil {
+			t.Errorf("%s: Into: %v", row.to(), err)
+			continue
+		} else if req.CallID == nil {
+			t.Errorf("%s: req.CallID = nil, want a value", row.to())
+			continue
+		}
+		var call struct {
+			Status, Disposition string
+			HangupCause         string `json:"hangup_cause"`
+			Outcome             *string
+		}
+		if err := w.API.Into(t.Context(), "GET", "/v1/calls/"+*req.CallID, nil, 200, &call); err != nil {
+			t.Fatal(err)
+		}
+		got := causeRow{row.how, row.code, call.Status, call.HangupCause, call.Disposition, req.Status, ""}
+		if req.ErrorCode != nil {
+			got.errCode = *req.ErrorCode
+		}
+		if got != row {
+			t.Errorf("%d, %d: got = %v, want %v", row.how, row.code, got, row)
+		} else if call.Outcome != nil {
+			t.Errorf("%d, %d: call.Outcome = %v, want nil", row.how, row.code, call.Outcome)
+		}
+	}
+	calls, err := far.Calls()
+	if err != nil {
+		t.Fatalf("Calls: %v", err)
+	}
+	if len(calls) != len(rows) {
+		t.Fatalf("length of calls = %d, want %d", len(calls), len(rows))
+	}
+	for _, c := range calls {
+		if c.Dials != 1 {
+			t.Errorf("c.Dials = %v, want 1", c.Dials)
+		} else if !strings.HasPrefix(c.To, "+1415555") {
+			t.Errorf(`c.To = %q, want it to begin with "+1415555"`, c.To)
+		}
+	}
+	if differences, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("the books: Differences: %v", err)
+	} else if len(differences) > 0 {
+		t.Errorf("the books: differences = %v, want none", differences)
+	}
+}

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// rolled are the services in the order in which an upgrade reaches them: who is asked before who asks.
+func rolled() []string {
+	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
+}
+
+// drainDelay is the value of the charts. It is longer than the time for which clients keep a connection unused
+// (trust.IdleFor between the services).
+const (
+	drainDelay   = "DRAIN_DELAY=5s"
+	strictPerSec = 12
+	replaced     = 40 * time.Second
+	firstRolled  = 7_000_000
+)
+
+// TestUpgrade_RollsUnderLoadAndFailsNobody replaces both replicas of every service, one after the other,
+// by another binary, under the load of a client that repeats no request. No request fails, no event is
+// lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); otherwise the old ones are
+// copies. With older binaries or -large the services are replaced one after the other, to the new
+// binaries and back. Otherwise all services are replaced at the same time.
+func TestUpgrade_RollsUnderLoadAndFailsNobody(t *testing.T) {
+	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
+	now := binaries(t)
+	old := cmp.Or(os.Getenv("RINGFENCE_OLD_BIN"), copies(t, now))
+	place := linked(t, now)
+	for _, name := range rolled() {
+		put(t, place, old, name)
+	}
+	hooks := receiver(t)
+	s := start(t, place, "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, drainDelay, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s")
+	w := tenant(t, s, hooks, "1000")
+	customer := &strict{w: w, first: firstRolled}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); customer.run(ctx, strictPerSec) }()
+
+	began := time.Now()
+	if whole {
+		for _, name := range rolled() {
+			roll(t, s, place, old, now, name)
+		}
+		for _, name := range rolled() {
+			roll(t, s, place, now, old, name)
+		}
+	} else {
+		var all sync.WaitGroup
+		for _, name := range rolled() {
+			all.Go(func() { roll(t, s, place, old, now, name) })
+		}
+		all.Wait()
+	}
+	t.Logf("rolled in %s, %d requests meanwhile", time.Since(began).Round(time.Second), customer.count())
+	stop()
+	<-done
+	customer.check(t)
+	judge(t, s, w, hooks, customer.accepted)
+}
+
+// roll puts a service's binary from one folder in the place of that from another and replaces its replicas, one by one.
+func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
+	put(t, place, to, name)
+	pids := s.Processes()[name]
+	for i, pid := range pids {
+		began := time.Now()
+		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		err := kit.Until(t.Context(), replaced, name+" is replaced", func() (bool, error) {
+			now := s.Processes()[name]
+			return len(now) == len(pids) && !slices.Contains(now, pid) && ready(t, s, name), nil
+		})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		runs := map[string]int{}
+		for _, now := range s.Processes()[name] {
+			runs[folder(now, name, from, to)]++
+		}
+		t.Logf("%s: replica %d of %d replaced in %s", name, i+1, len(pids), time.Since(began).Round(100*time.Millisecond))
+		want := map[string]int{from: len(pids) - i - 1, to: i + 1}
+		if _, told := runs[""]; told && runtime.GOOS != "linux" {
+			continue // only Linux says which file a process runs
+		}
+		if runs[from] != want[from] {
+			t.Errorf("%s: runs[from] = %v, want %v", name, runs[from], want[from])
+		} else if runs[to] != want[to] {
+			t.Errorf("%s: runs[to] = %v, want %v", name, runs[to], want[to])
+		}
+	}
+}
+
+// ready says whether every replica of a service is.
+func ready(t *testing.T, s *kit.Stack, name string) bool {
+	addresses, err := s.Privates(name)
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	for _, address := range addresses {
+		answer, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return false
+		}
+	}
+	return true
+}
+
+// folder is the one whose binary a process runs, "" when it is none of them.
+func folder(pid int, name string, folders ...string) string {
+	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	for _, dir := range folders {
+		if file, err := os.Stat(filepath.Join(dir, name)); err == nil && os.SameFile(file, running) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// linked returns a folder of links to all programs of another.
+func linked(t *testing.T, bin string) string {
+	t.Helper()
+	place := outside(t)
+	if err := linkAll(place, bin); err != nil {
+		t.Fatal(err)
+	}
+	return place
+}
+
+// linkAll fills a folder with links to all programs of another.
+func linkAll(place, bin string) error {
+	files, err := os.ReadDir(bin)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if file.IsDir() {
+			continue
+		}
+		if err := link(place, bin, file.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link replaces the program name in a folder by a link to the program of another folder.
+func link(place, from, name string) error {
+	target, err := filepath.Abs(filepath.Join(from, name))
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(place, "."+name)
+	if err := os.Symlink(target, next); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(place, name))
+}
+
+// put is link; an error fails the test.
+func put(t *testing.T, place, from, name string) {
+	t.Helper()
+	if err := link(place, from, name); err != nil {
+		t.Error(err)
+	}
+}
+
+// copies are the services' binaries again, as other files.
+func copies(t *testing.T, bin string) string {
+	t.Helper()
+	if os.Getenv("RINGFENCE_OLD_BIN") != "" {
+		return ""
+	}
+	dir := outside(t)
+	for _, name := range rolled() {
+		if err := duplicate(filepath.Join(bin, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func duplicate(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return cmp.Or(err, out.Close())
+}
+
+// outside is a folder that an unprivileged process can reach, unlike those of t.TempDir.
+func outside(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ringfence-roll-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	walletClients = 64
+	// A call of ten minutes at 0.05 holds this, in micro-credits (contract.md §4).
+	walletHold = 500_000
+)
+
+// TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
+// replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
+func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
+	covered := sharedstack.Trials(100, 10_000)
+	w := tenant(t, s, nil, credits(covered))
+	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
+	crowd.ask(t, keys("first", 3*covered))
+	if len(crowd.accepted) != covered {
+		t.Fatalf("length of crowd.accepted = %d, want %d", len(crowd.accepted), covered)
+	}
+	if len(crowd.refused) != 2*covered {
+		t.Fatalf("length of crowd.refused = %d, want %d", len(crowd.refused), 2*covered)
+	}
+	books(t, w, 0, covered)
+	if requests, err := w.Requests(t.Context()); err != nil {
+		t.Errorf("Requests: %v", err)
+	} else if len(requests) != covered {
+		t.Errorf("Requests: length of requests = %d, want %d", len(requests), covered)
+	}
+
+	refused := crowd.refused
+	half := covered / 2
+	crowd.cancel(t, half)
+	books(t, w, half, covered-half)
+	before := len(crowd.accepted)
+	crowd.refused = nil
+	crowd.ask(t, refused) // the same keys: a refusal has not used them up
+	if took := len(crowd.accepted) - before; took != half {
+		t.Errorf("took = %v, want %v", took, half)
+	} else if len(crowd.refused) != len(refused)-half {
+		t.Errorf("length of crowd.refused = %d, want %d", len(crowd.refused), len(refused)-half)
+	}
+	books(t, w, 0, covered)
+	crowd.cancel(t, len(crowd.accepted))
+	books(t, w, covered, 0)
+
+	spending := tenant(t, s, hooks, credits(sharedstack.Trials(20, 2_000)))
+	spend(t, s, spending, hooks)
+	reconcile(t, s, "workspaces compared, 0 differences")
+	forge(t, s, w)
+	reconcile(t, s, "workspace "+w.ID+": wrong_balance: wallet", "workspace "+w.ID+": wrong_balance: funding", "workspaces compared, 2 differences")
+	if found, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("differences: %v", err)
+	} else if len(found) != 2 {
+		t.Errorf("differences: length of found = %d, want 2", len(found))
+	}
+}
+
+// reconcile compares all books by command, which must fail when it has more to tell than its last line, and tell it.
+func reconcile(t *testing.T, s *kit.Stack, want ...string) {
+	t.Helper()
+	said, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
+	if (err == nil) != (len(want) == 1) {
+		t.Errorf("reconcile = %v", err)
+	}
+	for _, line := range want {
+		if !strings.Contains(said, line) {
+			t.Errorf("reconcile said %q, want %q", said, line)
+		}
+	}
+}
+
+// forge adds credit to the workspace that no payment covers, as the superuser, until the test ends.
+func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
+	t.Helper()
+	conn := superuser(t, s)
+	add := func(ctx context.Context, micro int) {
+		const query = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2
+			WHERE workspace_id = $1`
+		did, err := conn.Exec(ctx, query, w.ID, micro)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sharedstack.Equal(t, "changed wallets", did.RowsAffected(), 1)
+	}
+	add(t.Context(), 1)
+	t.Cleanup(func() { add(context.Background(), -1) })
+}
+
+// spend oversubscribes the wallet thrice with calls that are dialled at once: what they cost is gone, what they do not use can be
+// held again meanwhile.
+func spend(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
+	t.Helper()
+	covered := sharedstack.Trials(20, 2_000)
+	crowd := &crowd{w: w, accepted: map[string]string{}}
+	crowd.ask(t, keys("spend", 3*covered))
+	if len(crowd.accepted) < covered {
+		t.Errorf("length of crowd.accepted = %d, want at least %d", len(crowd.accepted), covered)
+	} else if len(crowd.accepted)+len(crowd.refused) != 3*covered {
+		t.Errorf("answered requests = %v, want %v", len(crowd.accepted)+len(crowd.refused), 3*covered)
+	}
+	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, kit.HangTimeout)
+	t.Log(v)
+	if err != nil {
+		t.Errorf("Judge: %v", err)
+	} else if v.Err() != nil {
+		t.Errorf("v.Err() = %v, want nil", v.Err())
+	}
+}
+
+func credits(holds int) string { return money.Micro(holds * walletHold).String() }
+
+func keys(name string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s-%d", name, i)
+	}
+	return all
+}
+
+// crowd are many clients of one workspace, each with one question at a time.
+type crowd struct {
+	w *kit.Workspace
+	// later schedules the calls an hour ahead, so that what is held stays held.
+	later bool
+
+	mu       sync.Mutex
+	numbers  int
+	accepted map[string]string // request id → number
+	refused  []string          // keys
+}
+
+// ask places a call for each key, and demands 202 or 402 insufficient_credits; 200 is that of a POST that was not answered before.
+func (c *crowd) ask(t *testing.T, keys []string) {
+	t.Helper()
+	c.each(keys, func(key string) {
+		body := map[string]any{"agent_id": c.w.AgentID, "to": c.number(), "idempotency_key": key}
+		if c.later {
+			body["scheduled_for"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		}
+		status, answer, unheard := c.answer(t, "/v1/calls", body)
+		var told struct {
+			ID    string                `json:"id"`
+			To    string                `json:"to"`
+			Error struct{ Code string } `json:"error"`
+		}
+		_ = json.Unmarshal(answer, &told)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case (status == 202 || status == 200 && unheard) && told.ID != "":
+			c.accepted[told.ID] = told.To
+		case status == 402 && told.Error.Code == "insufficient_credits":
+			c.refused = append(c.refused, key)
+		default:
+			t.Errorf("POST with key %s: %d %s, want 202 or 402 insufficient_credits", key, status, answer)
+		}
+	})
+}
+
+// number is one that nobody was called at yet, and where somebody answers.
+func (c *crowd) number() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.numbers++
+	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
+}
+
+// cancel ends n of the accepted requests; 409 is that of a cancel that was not answered before.
+func (c *crowd) cancel(t *testing.T, n int) {
+	t.Helper()
+	ids := slices.Collect(maps.Keys(c.accepted))[:n]
+	c.each(ids, func(id string) {
+		status, answer, unheard := c.answer(t, "/v1/call-requests/"+id+"/cancel", nil)
+		if status == 409 && unheard {
+			if now, err := c.w.Request(t.Context(), id); err == nil && now.Status == "canceled" {
+				return
+			}
+		}
+		if status != 200 {
+			t.Errorf("cancel of %s: %d %s", id, status, answer)
+		}
+	})
+	for _, id := range ids {
+		delete(c.accepted, id)
+	}
+}
+
+// answer sends a POST and repeats it while the response is 503, as the API asks of clients. Repeats with
+// the same key are part of what the test covers. unheard reports that there was a 503.
+func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
+	t.Helper()
+	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
+		var err error
+		status, answer, err = c.w.API.Do(t.Context(), "POST", path, body)
+		answered := err == nil && status != 503
+		unheard = unheard || !answered
+		return answered, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return status, answer, unheard
+}
+
+// each shares the work among the clients.
+func (c *crowd) each(work []string, do func(string)) {
+	next := make(chan string)
+	var clients sync.WaitGroup
+	for range walletClients {
+		clients.Go(func() {
+			for one := range next {
+				do(one)
+			}
+		})
+	}
+	for _, one := range work {
+		next <- one
+	}
+	close(next)
+	clients.Wait()
+}
+
+// books waits until so many holds' worth is spendable and held, and demands at every look that the ledger agrees with itself.
+func books(t *testing.T, w *kit.Workspace, spendable, held int) {
+	t.Helper()
+	var seen struct{ Spendable, Held, Balance money.Micro }
+	want := seen
+	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
+	want.Balance = want.Spendable + want.Held
+	err := kit.Until(t.Context(), kit.HangTimeout, "the ledger is as it should be", func() (bool, error) {
+		if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
+			return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
+		}
+		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &seen)
+		return seen == want, err
+	})
+	if err != nil {
+		t.Fatalf("%v: %+v, want %+v", err, seen, want)
+	}
+}

@@ -1,0 +1,88 @@
+package webhooks_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// queuedAtPause is the number of deliveries that wait at the pause, with -large.
+const queuedAtPause = 10_000
+
+// TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue. The endpoint answers too slowly for what
+// happens, so the queue is a real one: it grows until it is long enough.
+func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
+	w, want := stack(t), sharedstack.Trials(queuedAtPause/100, queuedAtPause)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 300*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	var events []event
+	until(t, "the queue is long enough", func() bool {
+		if c.history(t) < len(events) { // not all of it is queued yet
+			return false
+		}
+		n := c.open(t, "attempt = 0")
+		if n >= want+want/50 { // some leave before the pause is answered
+			return true
+		}
+		more := happenings(t, c.ID, want-n+want/10+50)
+		w.publish(t, more...)
+		events = append(events, more...)
+		return false
+	})
+	c.set(t, "paused")
+	until(t, "the requests in flight have ended", func() bool { return c.open(t, "attempt > 0") == 0 })
+	held := c.open(t, "true")
+	if held < want {
+		t.Fatalf("%d deliveries are held, want %d", held, want)
+	}
+	settled := hooks.count()
+	hooks.answering(http.StatusOK, 0)
+	left := happenings(t, c.ID, 5)
+	w.publish(t, left...)
+	until(t, "what happens during the pause is skipped", func() bool {
+		return len(c.deliveries(t, "skipped")) == len(left)
+	})
+	quiet(t, lease+time.Second) // leases that were taken before have passed
+	if n := hooks.count(); n != settled {
+		t.Errorf("%d requests were sent while the subscription was paused", n-settled)
+	}
+	if n := c.open(t, "true"); n != held {
+		t.Errorf("%d deliveries are held at the end of the pause, %d were at its beginning", n, held)
+	}
+	c.set(t, "active")
+	until(t, "everything arrives", func() bool { return hooks.count() >= settled+held })
+	until(t, "nothing is open any more", func() bool { return c.open(t, "true") == 0 })
+	everyOnce(t, hooks, events)
+}
+
+// everyOnce holds what arrived against what happened: nothing is missing, nothing came twice.
+func everyOnce(t *testing.T, hooks *endpoint, events []event) {
+	t.Helper()
+	count := map[string]int{}
+	for _, r := range hooks.all() {
+		count[r.event]++
+	}
+	lost, doubled := 0, 0
+	for _, ev := range events {
+		switch count[ev.id] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			doubled++
+		}
+		delete(count, ev.id)
+	}
+	if lost > 0 {
+		t.Errorf("lost = %v, want at most %v", lost, 0)
+	}
+	if doubled > 0 {
+		t.Errorf("doubled = %v, want at most %v", doubled, 0)
+	}
+	if len(count) > 0 {
+		t.Errorf("length of count = %v, want at most %v", len(count), 0)
+	}
+}

@@ -1,0 +1,222 @@
+package webhooks_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	kills = 4
+	// unsettled is how long an answered attempt may wait for its batch to commit before it is missed.
+	unsettled = 500 * time.Millisecond
+)
+
+// kill is one SIGKILL of a dispatcher, and the events whose delivery was in the history just before it.
+type kill struct {
+	begun, ended time.Time
+	next         time.Time // when the next one began; zero: there is none
+	settled      map[string]bool
+}
+
+// interrupted says that the kill came after a request began and before its answer was in the history. What lay in the network when its sender was
+// killed is read by the receiver later than that: found cut, or answered to a line on which nobody is any more.
+func (k kill) interrupted(r request) bool {
+	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
+	if k.settled[r.event] {
+		return false
+	}
+	if r.cut {
+		return true
+	}
+	return left || r.at.Before(k.ended)
+}
+
+// TestKilling_InMidStreamLosesNothing kills one of two dispatchers with SIGKILL, again and again, while an endpoint that takes its time is told of a
+// steady stream of calls.
+func TestKilling_InMidStreamLosesNothing(t *testing.T) {
+	w, chance := stack(t), sharedstack.Seeded(t, 4)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 100*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	stop, streamed := make(chan struct{}), make(chan []event)
+	go func() { streamed <- w.stream(t, c, stop) }()
+	var killed []kill
+	var last time.Time
+	for range kills {
+		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
+		var settled map[string]bool
+		until(t, "a dispatcher is in the middle of an attempt, and what was answered before is settled", func() bool {
+			answered := hooks.answered(last, time.Now().Add(-unsettled))
+			settled = c.settled(t)
+			return len(w.Processes()["webhook-dispatcher"]) == replicas &&
+				!slices.ContainsFunc(answered, func(r request) bool { return !settled[r.event] }) &&
+				slices.ContainsFunc(hooks.all(), func(r request) bool { return r.ended.IsZero() })
+		})
+		begun := time.Now()
+		if len(killed) > 0 {
+			killed[len(killed)-1].next = begun
+		}
+		if !w.KillOne("webhook-dispatcher", chance.IntN(replicas)) {
+			t.Fatal("no dispatcher to kill")
+		}
+		last = time.Now()
+		killed = append(killed, kill{begun: begun, ended: last, settled: settled})
+	}
+	close(stop)
+	events := <-streamed
+	until(t, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
+	until(t, "every delivery is settled", func() bool {
+		return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events)
+	})
+	for _, ev := range events {
+		came := hooks.of(ev.id)
+		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
+			continue
+		}
+		// What was settled is in its history: only an attempt that is not there may have come again.
+		d := c.delivery(t, ev.id)
+		if len(d.History) != 1 {
+			t.Fatalf("length of d.History = %v, want %v", len(d.History), 1)
+		}
+		sharedstack.Equal(t, "d.History[0].Attempt", d.History[0].Attempt, came[len(came)-1].attempt)
+		sharedstack.Equal(t, "d.ID", d.ID, came[0].delivery)
+	}
+	cut, answered := 0, 0
+	for _, r := range hooks.all() {
+		switch {
+		case r.cut:
+			cut++
+		case slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(r) }):
+			answered++
+		}
+	}
+	repeats := hooks.count() - len(events)
+	t.Logf("%d events, %d kills: %d attempts cut off, %d answered and not surely settled; %d repeats",
+		len(events), kills, cut, answered, repeats)
+	if repeats > cut+answered {
+		t.Errorf("%d repeats, want the %d in flight at most", repeats, cut+answered)
+	}
+	if cut+repeats == 0 {
+		t.Error("no kill met an attempt: the test proves nothing")
+	}
+}
+
+// stream publishes some 100 events a second until stop is closed and returns them.
+func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return events
+		case <-tick.C:
+			more := happenings(t, c.ID, 5)
+			w.publish(t, more...)
+			events = append(events, more...)
+		}
+	}
+}
+
+// settled are the events whose delivery the history shows as delivered.
+func (c *customer) settled(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	for _, d := range c.deliveries(t, "delivered") {
+		known[d.EventID] = true
+	}
+	return known
+}
+
+// answered are the requests that began after an instant and were answered before another.
+func (b *book) answered(after, before time.Time) []request {
+	return slices.DeleteFunc(b.all(), func(r request) bool {
+		whole := !r.cut && !r.ended.IsZero()
+		within := r.at.After(after) && r.ended.Before(before)
+		return !whole || !within
+	})
+}
+
+func distinct(all []request) int {
+	seen := map[string]bool{}
+	for _, r := range all {
+		seen[r.event] = true
+	}
+	return len(seen)
+}
+
+// judgeRepeats: what came again is the same delivery with the same bytes, and was in flight when a dispatcher was killed.
+func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
+	t.Helper()
+	for i, r := range came {
+		sharedstack.Equal(t, "r.signedWith(secret)", r.signedWith(secret), true)
+		sharedstack.Equal(t, "r.delivery", r.delivery, came[0].delivery)
+		sharedstack.Equal(t, "r.body", string(r.body), string(came[0].body))
+		if i == 0 {
+			continue
+		}
+		before := came[i-1]
+		if !slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(before) && r.at.After(k.begun) }) {
+			t.Errorf("event %s came again %s after attempt %d, which no kill had interrupted", r.event, r.at.Sub(before.at), before.attempt)
+		}
+		if r.attempt <= before.attempt {
+			t.Errorf("event %s came as attempt %d after attempt %d", r.event, r.attempt, before.attempt)
+		}
+	}
+}
+
+// TestReplicas_ShareTheWorkWithoutSendingTwice: two dispatchers, one stream.
+func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
+	w := stack(t)
+	until(t, "both replicas have partitions", func() bool { // one of them may just have been killed
+		for replica := 1; replica <= replicas; replica++ {
+			if _, err := w.metric(t.Context(), replica, "kafka_consumer_oldest_seconds"); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 20*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	done := func() (each []float64) {
+		for replica := 1; replica <= replicas; replica++ {
+			n, err := w.metric(t.Context(), replica, "webhook_attempt_seconds_count")
+			if err != nil {
+				t.Fatal(err)
+			}
+			each = append(each, n)
+		}
+		return each
+	}
+	before := done()
+	var events []event
+	until(t, "everything is delivered, by both", func() bool {
+		if distinct(hooks.all()) < len(events) || c.open(t, "true") > 0 {
+			return false
+		}
+		idle := false
+		for i, n := range done() {
+			idle = idle || n == before[i]
+		}
+		if idle && len(events) < 6000 { // at first both are; a replica whose partitions were just given away has no part in what comes meanwhile
+			more := happenings(t, c.ID, 600)
+			w.publish(t, more...)
+			events = append(events, more...)
+			return false
+		}
+		return true
+	})
+	everyOnce(t, hooks, events)
+	share := ""
+	for i, n := range done() {
+		if share += fmt.Sprintf(" %v", n-before[i]); n == before[i] {
+			t.Errorf("replica %d sent nothing", i+1)
+		}
+	}
+	t.Logf("%d events, sent by each:%s", len(events), share)
+}

@@ -1,0 +1,109 @@
+package webhooks_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// The stack's settings are short enough for a test. Tests of webhook-dispatcher cover the default settings.
+const (
+	attemptTimeout = 3 * time.Second
+	lease          = 4 * time.Second
+	// An endpoint is switched off after so many failures in a row, for so long, with so many deliveries exhausted.
+	ruleFailures  = 12
+	ruleFor       = 2 * time.Second
+	ruleExhausted = 2
+	replicas      = 2
+)
+
+// delays are the waits before the second and each later attempt; a Retry-After lengthens them up to the last.
+func delays() []time.Duration {
+	return []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
+}
+
+func settings() []string {
+	text := ""
+	for _, d := range delays() {
+		text += "," + d.String()
+	}
+	return []string{
+		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "WEBHOOK_POLL=200ms", "RETRY_DELAYS=" + text[1:],
+		"WEBHOOK_TIMEOUT=" + attemptTimeout.String(), "WEBHOOK_LEASE=" + lease.String(),
+		fmt.Sprintf("WEBHOOK_FAILED_AFTER_FAILURES=%d", ruleFailures), "WEBHOOK_FAILED_AFTER=" + ruleFor.String(),
+		fmt.Sprintf("WEBHOOK_FAILED_AFTER_EXHAUSTED=%d", ruleExhausted),
+	}
+}
+
+// world is a stack, its Kafka and its database.
+type world struct {
+	*sharedstack.World
+	db    *pgxpool.Pool
+	bus   *kgo.Client
+	ports map[string]int
+	// env is what each start has.
+	env []string
+}
+
+var shared = &sharedstack.Shared[*world]{Begin: func() (*world, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
+
+func stack(t *testing.T) *world {
+	t.Helper()
+	return shared.World(t)
+}
+
+// begin starts a stack of its own.
+func begin(env ...string) (*world, error) {
+	base, err := sharedstack.New()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{World: base}
+	db, err := w.Postgres()
+	if err != nil {
+		return w, err
+	}
+	w.env = append(append(settings(), "POSTGRES_URL="+db.URL), env...)
+	if w.db, err = pgxpool.New(context.Background(), db.URL); err != nil {
+		return w, err
+	}
+	w.AtEnd(func() error { w.db.Close(); return nil })
+	return w, w.start()
+}
+
+// start starts the stack in its home, again after a Stop and with more settings, and connects to its Kafka.
+func (w *world) start(more ...string) error {
+	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(w.Home, "state.json"))
+	if err != nil {
+		return err
+	}
+	var state struct {
+		Ports map[string]int `json:"ports"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return err
+	}
+	w.ports = state.Ports
+	if w.bus != nil {
+		w.bus.Close()
+	} else {
+		w.AtEnd(func() error { w.bus.Close(); return nil })
+	}
+	w.bus, err = kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", w.ports["kafka"])))
+	return err
+}

@@ -1,0 +1,576 @@
+// Package failover kills the primary Postgres and a dialer at the same time, promotes an
+// asynchronous standby, restores backups, and counts in the carrier's log how often each person was
+// called.
+package failover
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+const (
+	// burst is how many requests are due at the time of the kill.
+	burst = 300
+	// dialed is how many calls the carrier receives between the last WAL that reaches the standby and
+	// the stall of Kafka. Their fences are lost, and their intents are in Kafka.
+	dialed = 60
+	// stall is how long no record reaches Kafka before the primary and a dialer are killed. A dialer
+	// that does not wait for acknowledgements dials on meanwhile, and Kafka has nothing of these calls.
+	stall = 300 * time.Millisecond
+	// slow is the mean delay of Kafka's answers in milliseconds.
+	slow = 120
+)
+
+// TestFailover_NoPersonIsCalledTwice kills the primary and one of two dialers at the same time, in
+// a burst of dials whose WAL the standby has not received. Kafka receives no record shortly before.
+// The services reconnect to the promoted standby.
+func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
+	bin := sharedstack.Binaries(t)
+	for n := range sharedstack.Trials(2, 20) {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			x, standby, killed := failOver(t, bin, n)
+			r := x.settle()
+			r.took = time.Since(killed)
+			r.continued, r.broken = x.conversations(standby, killed)
+			t.Log(r)
+			if got := len(r.twice); got != 0 {
+				t.Errorf("people called twice = %d (%v), want 0", got, r.twice)
+			}
+			if r.continued == 0 {
+				t.Error("conversations of living dialers that continued = 0, want more")
+			}
+			if r.broken != 0 {
+				t.Errorf("conversations of living dialers that broke off = %d, want 0", r.broken)
+			}
+		})
+	}
+}
+
+// TestFailover_OldBuildCallsTwice shows that the trial can fail. RINGFENCE_OLD_BIN has the programs
+// of a version without intents.
+func TestFailover_OldBuildCallsTwice(t *testing.T) {
+	bin := os.Getenv("RINGFENCE_OLD_BIN")
+	if bin == "" {
+		t.Skip("RINGFENCE_OLD_BIN is not set")
+	}
+	runs, failed := sharedstack.Trials(2, 20), 0
+	for n := range runs {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			x, _, _ := failOver(t, bin, n)
+			x.awaitQuiet() // requests of such a version may never end
+			twice := x.twice()
+			t.Logf("dialed without WAL %d, people called twice: %d", x.unreplicated, len(twice))
+			if len(twice) > 0 {
+				failed++
+			}
+		})
+	}
+	if failed < runs/2 {
+		t.Errorf("runs in which a person was called twice = %d of %d, want at least half", failed, runs)
+	}
+}
+
+// result is what one trial found.
+type result struct {
+	// unreplicated counts the dials since the last WAL that the new server has.
+	accepted, lost, originates, unreplicated int
+	// twice has the numbers that the carrier was asked for more than once.
+	twice []string
+	// states counts the requests by status and error code.
+	states map[string]int
+	// continued and broken count the conversations of living dialers during the failover.
+	continued, broken int
+	took              time.Duration
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("accepted %d, lost %d, originates %d, dialed without WAL %d, twice %d, requests %v, "+
+		"conversations continued %d, broken %d, ended after %s", r.accepted, r.lost, r.originates, r.unreplicated,
+		len(r.twice), r.states, r.continued, r.broken, r.took.Round(time.Millisecond))
+}
+
+// trial is a stack whose connections to Postgres and Kafka lead through proxies.
+type trial struct {
+	t     *testing.T
+	stack *kit.Stack
+	sql   *kit.Proxy
+	kafka *kit.Proxy
+	w     *kit.Workspace
+
+	// unreplicated counts the calls that the carrier received after the last WAL that the new server
+	// has.
+	unreplicated int
+	// owners has the dialer instance of each fence that the killed primary had.
+	owners map[string]string
+
+	mu       sync.Mutex
+	accepted map[string]string // request → number
+	posted   int
+}
+
+func newProxy(t *testing.T, target string) *kit.Proxy {
+	t.Helper()
+	p, err := kit.NewProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Cut)
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := testkit.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// newTrial starts a stack with two replicas of each service on the database of a server.
+func newTrial(t *testing.T, bin string, db *server) *trial {
+	t.Helper()
+	home, err := os.MkdirTemp("", "ringfence-failover-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("kept %s, see stack.log there", home)
+			return
+		}
+		_ = os.RemoveAll(home)
+	})
+	broker := freePort(t)
+	x := &trial{
+		t: t, sql: newProxy(t, db.address()), kafka: newProxy(t, fmt.Sprintf("127.0.0.1:%d", broker)),
+		accepted: map[string]string{},
+	}
+	state, err := json.Marshal(map[string]any{"ports": map[string]int{"kafka": broker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "state.json"), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.stack, err = kit.Start(t.Context(), kit.Options{Bin: bin, Home: home, Ready: kit.HangTimeout, Env: []string{
+		fmt.Sprintf("RINGFENCE_PORT=%d", freePort(t)), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", freePort(t)),
+		"RINGFENCE_REPLICAS=2", "DIAL_ATTEMPTS=16", "SIMULATOR_TIME_SCALE=1", "RINGFENCE_RESTART_PAUSE=500ms",
+		"POSTGRES_URL=" + urlAt(x.sql.Addr, "ringfence"), "RINGFENCE_DETOURS=everybody>kafka=" + x.kafka.Addr,
+		"UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.stack.Stop() })
+	if x.w, err = x.stack.NewWorkspace(t.Context(), "failover", "100000"); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// post orders one call, once: a client that repeats a POST after the database has lost its key
+// orders another call. The number answers and talks.
+func (x *trial) post(due time.Time) {
+	x.mu.Lock()
+	x.posted++
+	to := fmt.Sprintf("+1415%05d%02d", x.posted, x.posted%90)
+	x.mu.Unlock()
+	body := map[string]any{"agent_id": x.w.AgentID, "to": to}
+	if !due.IsZero() {
+		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
+	}
+	status, answer, err := x.w.API.Do(x.t.Context(), http.MethodPost, "/v1/calls", body)
+	if err != nil || status != http.StatusAccepted {
+		return
+	}
+	var req kit.Request
+	if err := json.Unmarshal(answer, &req); err != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.accepted[req.ID] = to
+}
+
+// postMany orders n calls with 16 concurrent clients.
+func (x *trial) postMany(n int, due time.Time) {
+	work := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range work {
+				x.post(due)
+			}
+		})
+	}
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	clients.Wait()
+}
+
+// load orders 10 calls a second until stop is called.
+func (x *trial) load() (stop func()) {
+	ticker, done := time.NewTicker(100*time.Millisecond), make(chan struct{})
+	var posts sync.WaitGroup
+	posts.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				posts.Go(func() { x.post(time.Time{}) })
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		posts.Wait()
+	}
+}
+
+// originates counts the calls for each number in the carrier's log.
+func (x *trial) originates() map[string]int {
+	x.t.Helper()
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			count[line.To]++
+		}
+	}
+	return count
+}
+
+func (x *trial) until(what string, cond func() (bool, error)) {
+	x.t.Helper()
+	if err := kit.Until(x.t.Context(), kit.HangTimeout, what, cond); err != nil {
+		x.t.Fatalf("%v; the end of the stack's log:\n%s", err, x.stack.Tail(30))
+	}
+}
+
+// settle waits until every request has ended, no call is live and nothing is held, and returns what
+// became of the requests.
+func (x *trial) settle() (r result) {
+	x.t.Helper()
+	var requests []kit.Request
+	open := ""
+	err := kit.Until(x.t.Context(), kit.HangTimeout, "every request ends", func() (bool, error) {
+		var err error
+		if requests, err = x.w.Requests(x.t.Context()); err != nil {
+			open = err.Error()
+			return false, nil //nolint:nilerr // a service may still be reconnecting
+		}
+		open = ""
+		for _, req := range requests {
+			if !req.Final() {
+				open += " " + req.ID + "=" + req.Status
+			}
+		}
+		live, err := x.live()
+		if err != nil {
+			open = err.Error()
+			return false, nil //nolint:nilerr // as above
+		}
+		open += live
+		var wallet struct {
+			Held json.Number `json:"held"`
+		}
+		path := "/admin/v1/workspaces/" + x.w.ID + "/wallet"
+		if err := x.w.Admin.Into(x.t.Context(), http.MethodGet, path, nil, http.StatusOK, &wallet); err != nil {
+			return false, nil //nolint:nilerr // as above
+		}
+		if held, _ := wallet.Held.Float64(); held != 0 {
+			open += " held=" + wallet.Held.String()
+		}
+		return open == "", nil
+	})
+	if err != nil {
+		x.t.Errorf("%v: %.2000s", err, open)
+	}
+	r = result{accepted: len(x.accepted), unreplicated: x.unreplicated, states: map[string]int{}}
+	known := map[string]bool{}
+	for _, req := range requests {
+		known[req.ID] = true
+		r.states[state(req)]++
+	}
+	for id := range x.accepted {
+		if !known[id] {
+			r.lost++
+		}
+	}
+	for _, n := range x.originates() {
+		r.originates += n
+	}
+	r.twice = x.twice()
+	return r
+}
+
+// live lists the calls that have not ended according to the API.
+func (x *trial) live() (list string, err error) {
+	for _, status := range []string{"initiated", "ringing", "in_progress"} {
+		query := url.Values{"status": {status}}
+		calls, err := kit.All(x.t.Context(), x.w.API, "/v1/calls", query, func(c kit.Call) string { return c.CallID })
+		if err != nil {
+			return "", err
+		}
+		for _, c := range calls {
+			list += " call " + c.CallID + "=" + c.Status
+		}
+	}
+	return list, nil
+}
+
+// twice returns the numbers that the carrier was asked for more than once.
+func (x *trial) twice() (numbers []string) {
+	x.t.Helper()
+	for to, n := range x.originates() {
+		if n > 1 {
+			numbers = append(numbers, to)
+		}
+	}
+	return numbers
+}
+
+// awaitQuiet waits until nothing has been dialed for 15 s.
+func (x *trial) awaitQuiet() {
+	x.t.Helper()
+	before, since := 0, time.Now()
+	x.until("the dialers are quiet", func() (bool, error) {
+		if now := len(x.originates()); now != before {
+			before, since = now, time.Now()
+		}
+		return time.Since(since) > 15*time.Second, nil
+	})
+}
+
+// failOver kills the primary and the dialer that publishes the events in a burst of dials, and returns
+// when calls are dialed on the promoted standby. n varies how long the standby has not received WAL when the primary is
+// killed.
+func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, killed time.Time) {
+	t.Helper()
+	primary := newPrimary(t)
+	wal := newProxy(t, primary.address())
+	standby = copyFrom(t, wal.Addr, "-R")
+	standby.start()
+	x = newTrial(t, bin, primary)
+	if err := x.kafka.Slow(slow); err != nil {
+		t.Fatal(err)
+	}
+	stop := x.load()
+	due := time.Now().Add(15 * time.Second)
+	x.postMany(burst, due)
+	publisher := x.publisher()
+	before := len(x.originates())
+	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
+	if err := wal.Mute(); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialed, nil })
+	if err := x.kafka.Deafen(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(stall)
+	x.owners = owners(primary)
+	primary.kill()
+	if err := syscall.Kill(publisher, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	killed = time.Now()
+	x.unreplicated = len(x.originates()) - before
+	standby.exec("postgres", "SELECT pg_promote()")
+	if err := x.sql.Retarget(standby.address()); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.kafka.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	x.until("calls are dialed again", func() (bool, error) { return x.dialedSince(killed) > 0, nil })
+	stop()
+	return x, standby, killed
+}
+
+// publisher returns the process of the dialer whose relay publishes the events of all dialers. The
+// other dialer would publish the events that its relay has read when Kafka can be reached again.
+func (x *trial) publisher() (pid int) {
+	x.t.Helper()
+	x.until("a dialer publishes events", func() (bool, error) {
+		for _, pid = range x.stack.Processes()["dialer"] {
+			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			if err != nil {
+				return false, err
+			}
+			_, address, _ := strings.Cut("\x00"+string(environment), "\x00PRIVATE_ADDR=")
+			address, _, _ = strings.Cut(address, "\x00")
+			_, metrics, err := kit.NewClient("http://"+address, "").Do(x.t.Context(), http.MethodGet, "/metrics", nil)
+			if err != nil {
+				return false, err
+			}
+			if strings.Contains(string(metrics), "\noutbox_leader 1\n") {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return pid
+}
+
+// dialedSince counts the calls that the carrier took after a time.
+func (x *trial) dialedSince(at time.Time) (n int) {
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, line := range log {
+		if line.Kind == "originate" && line.At.After(at.Add(time.Second)) {
+			n++
+		}
+	}
+	return n
+}
+
+// conversations counts the calls of living dialers that were answered before the kill and had not
+// ended then, by whether they completed. A call that the new database does not have is broken.
+func (x *trial) conversations(db *server, killed time.Time) (continued, broken int) {
+	log, err := x.stack.CarrierLog(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	talking := map[string]bool{}
+	for _, line := range log {
+		switch {
+		case line.Kind == "answer" && line.At.Before(killed):
+			talking[line.CallID] = true
+		case line.Kind == "hangup" && line.At.Before(killed):
+			delete(talking, line.CallID)
+		}
+	}
+	living, status := map[string]bool{}, pairs(db, `SELECT call_id::text, status FROM dialer.calls`)
+	for _, id := range db.column(`
+SELECT instance_id::text FROM dialer.instances WHERE seen_at > now() - interval '10 seconds'`) {
+		living[id] = true
+	}
+	for id := range talking {
+		owner, fenced := x.owners[id]
+		switch {
+		case fenced && !living[owner]: // its dialer was killed
+		case status[id] == "completed":
+			continued++
+		default:
+			x.t.Logf("conversation %s of dialer %q has the status %q in the new database", id, owner, status[id])
+			broken++
+		}
+	}
+	return continued, broken
+}
+
+// owners returns the instance of the dialer that committed the fence of each call.
+func owners(db *server) map[string]string {
+	return pairs(db, `SELECT call_id::text, instance_id::text FROM dialer.fences`)
+}
+
+// pairs returns the rows of a query with two columns of text.
+func pairs(db *server, sql string) map[string]string {
+	db.t.Helper()
+	values := map[string]string{}
+	for _, row := range db.column(`SELECT a || ' ' || b FROM (` + sql + `) AS q (a, b)`) {
+		key, value, _ := strings.Cut(row, " ")
+		values[key] = value
+	}
+	return values
+}
+
+// known returns the status of each request that the API knows, with its error code.
+func (x *trial) known() map[string]string {
+	x.t.Helper()
+	requests, err := x.w.Requests(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, req := range requests {
+		states[req.ID] = state(req)
+	}
+	return states
+}
+
+// state returns the status of a request, with its error code.
+func state(req kit.Request) string {
+	if req.ErrorCode != nil {
+		return req.Status + " " + *req.ErrorCode
+	}
+	return req.Status
+}
+
+// TestRestore_NoPersonIsCalledTwice restores a backup from before 1,000 calls. Half of them have
+// completed, and their requests are in the backup. The others were ordered later, and the last of them
+// are live.
+func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
+	bin := sharedstack.Binaries(t)
+	db := newPrimary(t)
+	x := newTrial(t, bin, db)
+	due := time.Now().Add(20 * time.Second)
+	calls := sharedstack.Trials(200, 1000)
+	x.postMany(calls/2, due) // the backup has these requests, and no call of them
+	backup := copyFrom(t, db.address())
+	var before map[string]string
+	x.until("the requests of the backup complete", func() (bool, error) {
+		before = x.known()
+		maps.DeleteFunc(before, func(_, state string) bool { return state != "completed" })
+		return len(before) == calls/2, nil
+	})
+	x.postMany(calls-calls/2, time.Time{})
+	x.until("every request is dialed", func() (bool, error) { return len(x.originates()) >= calls, nil })
+	if err := x.stack.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	db.kill()
+	backup.start()
+	if err := x.sql.Retarget(backup.address()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := x.stack.Again(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.stack = again
+	x.postMany(20, time.Time{})
+	r := x.settle()
+	after := x.known()
+	maps.DeleteFunc(after, func(id, state string) bool { return before[id] == "" || state == before[id] })
+	t.Logf("%v; of %d requests that had completed before, %d have another end", r, len(before), len(after))
+	if diff := cmp.Diff(map[string]string{}, after); diff != "" {
+		t.Errorf("requests that had completed before have another end (-want +got):\n%.2000s", diff)
+	}
+	if got := len(r.twice); got != 0 {
+		t.Errorf("people called twice = %d (%.300s), want 0", got, strings.Join(r.twice, " "))
+	}
+	if got := r.originates; got < calls {
+		t.Errorf("calls in the carrier's log = %d, want at least %d", got, calls)
+	}
+}

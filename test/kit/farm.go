@@ -1,0 +1,86 @@
+// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that depends on the
+// dialed number and logs every message. The tests compare that log with the stack's own account of its dials.
+
+package kit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"ringfence.dev/libs/testkit"
+)
+
+// Program is Debian's sip-tester.
+const Program = "sipp"
+
+// Farm is one sipp at a UDP port of loopback, until Stop.
+type Farm struct {
+	Port int
+	dir  string
+	cmd  *exec.Cmd
+	said bytes.Buffer
+	// ended is closed when sipp has ended.
+	ended chan struct{}
+}
+
+// StartSipp starts sipp with a script (see Script) in the folder, where sipp writes its logs. It returns when sipp listens,
+// and fails if sipp has ended before.
+func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
+	port, err := testkit.Port()
+	if err != nil {
+		return nil, err
+	}
+	media, err := testkit.Port() // sipp also uses the second port after it, for video
+	if err != nil {
+		return nil, err
+	}
+	f := &Farm{Port: port, dir: dir, ended: make(chan struct{})}
+	path := filepath.Join(dir, "script.xml")
+	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
+		return nil, err
+	}
+	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1",
+		"-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
+		"-trace_msg", "-message_file", f.messages(), "-trace_err", "-error_file", f.errors())
+	f.cmd.Dir, f.cmd.Stderr = dir, &f.said
+	if err := f.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", Program, err)
+	}
+	go func() { _ = f.cmd.Wait(); close(f.ended) }()
+	err = Until(ctx, HangTimeout, Program+" listens", func() (bool, error) {
+		select {
+		case <-f.ended:
+			return false, errSippEnded
+		default:
+			return testkit.Open("udp", port), nil
+		}
+	})
+	if err != nil {
+		f.Stop()
+		return nil, fmt.Errorf("%w: %s", err, f.Complaints())
+	}
+	return f, nil
+}
+
+var errSippEnded = errors.New(Program + " ended before it listened")
+
+func (f *Farm) messages() string { return filepath.Join(f.dir, "messages.log") }
+func (f *Farm) errors() string   { return filepath.Join(f.dir, "errors.log") }
+
+// Stop kills sipp and waits for its end.
+func (f *Farm) Stop() {
+	_ = f.cmd.Process.Kill()
+	<-f.ended
+}
+
+// Complaints are what sipp said was wrong.
+func (f *Farm) Complaints() string {
+	written, _ := os.ReadFile(f.errors())
+	return f.said.String() + string(written)
+}

@@ -1,0 +1,172 @@
+package kit
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Delivery is one webhook as it arrived.
+type Delivery struct {
+	Path       string
+	EventID    string
+	DeliveryID string
+	Type       string
+	CallID     string
+	Sequence   int
+	Header     http.Header
+	Body       []byte
+	At         time.Time
+	// Signature is the header X-Service-Signature as it came.
+	Signature string
+	// Signed is true when the signature matched the secret and the time was within 300 s.
+	Signed bool
+}
+
+// Receiver is an HTTPS endpoint that keeps what it is sent.
+type Receiver struct {
+	URL string
+	// CAFile is the certificate a sender must trust (SSL_CERT_FILE). KeyFile is its key: receivers in processes of their own
+	// serve with both.
+	CAFile, KeyFile string
+
+	server  *httptest.Server
+	mu      sync.Mutex
+	secrets map[string]string
+	got     []Delivery
+	// OnDelivery, when set before the first delivery, is told of each.
+	OnDelivery func(Delivery)
+}
+
+// NewReceiver starts one with a certificate of its own, written to dir.
+func NewReceiver(dir string) (*Receiver, error) {
+	certPEM, keyPEM, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{CAFile: filepath.Join(dir, "receiver-ca.pem"), KeyFile: filepath.Join(dir, "receiver-key.pem"), secrets: map[string]string{}}
+	if err := errors.Join(os.WriteFile(r.CAFile, certPEM, 0o644), os.WriteFile(r.KeyFile, keyPEM, 0o600)); err != nil {
+		return nil, err
+	}
+	r.server = httptest.NewUnstartedServer(r)
+	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	r.server.StartTLS()
+	r.URL = r.server.URL
+	return r, nil
+}
+
+// Close stops the endpoint.
+func (r *Receiver) Close() { r.server.Close() }
+
+// Trust sets the secret that deliveries to a path are signed with.
+func (r *Receiver) Trust(path, secret string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secrets[path] = secret
+}
+
+// ServeHTTP keeps one delivery and answers 200.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	now := time.Now()
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // the sender died; what it sends again will count
+	}
+	var envelope struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Sequence int    `json:"sequence"`
+		Data     struct {
+			CallID string `json:"call_id"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal(body, &envelope)
+	d := Delivery{
+		Path: req.URL.Path, EventID: envelope.ID, Type: envelope.Type, Sequence: envelope.Sequence, CallID: envelope.Data.CallID,
+		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Header: req.Header, Body: body, At: now, Signature: req.Header.Get("X-Service-Signature"),
+	}
+	r.mu.Lock()
+	d.Signed = signed(r.secrets[d.Path], d.Signature, body, now)
+	r.got = append(r.got, d)
+	tell := r.OnDelivery
+	r.mu.Unlock()
+	if tell != nil {
+		tell(d)
+	}
+}
+
+// Deliveries are all that arrived at the workspace's path so far.
+func (r *Receiver) Deliveries(workspaceID string) []Delivery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var mine []Delivery
+	for _, d := range r.got {
+		if d.Path == "/"+workspaceID {
+			mine = append(mine, d)
+		}
+	}
+	return mine
+}
+
+// signed checks specification 6.3 as a receiver would.
+func signed(secret, header string, body []byte, now time.Time) bool {
+	stamp, mac, ok := strings.Cut(header, ",v1=")
+	stamp, prefixed := strings.CutPrefix(stamp, "t=")
+	seconds, err := json.Number(stamp).Int64()
+	if !ok || !prefixed || err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > 300*time.Second {
+		return false
+	}
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(stamp + "."))
+	h.Write(body)
+	return hmac.Equal([]byte(hex.EncodeToString(h.Sum(nil))), []byte(mac))
+}
+
+func selfSigned() (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "rig receiver"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
+}

@@ -1,0 +1,58 @@
+package sharedstack
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// Shared is a world that the first test that needs it begins.
+type Shared[W interface {
+	comparable
+	End(well bool) error
+}] struct {
+	// Begin makes it. Where it fails it answers what it had begun by then, which is ended like a whole one.
+	Begin func() (W, error)
+	// Judge, unless it is nil, looks at it behind the last test when all went well, and answers the exit code. whole: no test was left out.
+	Judge func(w W, whole bool) (code int)
+
+	once  sync.Once
+	world W
+	err   error
+}
+
+// World returns the shared world. The first call begins it.
+func (s *Shared[W]) World(t testing.TB) W {
+	t.Helper()
+	s.once.Do(func() { s.world, s.err = s.Begin() })
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.world
+}
+
+// Main runs the tests of a package, at most parallel at a time, ends the world and returns the exit code. Use 1 unless
+// the tests wait most of the time.
+func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code = m.Run()
+	var none W
+	if s.world == none {
+		return code
+	}
+	if code == 0 && s.Judge != nil {
+		code = s.Judge(s.world, flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "")
+	}
+	if err := s.world.End(code == 0); err != nil {
+		fmt.Fprintln(os.Stderr, "end the stack:", err)
+		code = 1
+	}
+	return code
+}

@@ -1,0 +1,184 @@
+// Package sharedstack provides what end-to-end tests share: the built programs, a stack for all tests of a package, and
+// assertions.
+package sharedstack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/test/kit"
+)
+
+const (
+	variable = "RINGFENCE_BIN"
+	unbuilt  = variable + " is not set: run `make test-e2e`, which builds the programs and sets it"
+)
+
+var large = flag.Bool("large", false, "run the large number of trials, as make test-nightly does")
+
+// Large reports whether the test binary was started with -large.
+func Large() bool { return *large }
+
+// Trials returns the number of trials of a test: short, or with -large the second number.
+func Trials(short, long int) int {
+	if *large {
+		return long
+	}
+	return short
+}
+
+// Binaries returns the folder of the programs that `make test-e2e` built. Without it the test fails.
+func Binaries(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	if dir == "" {
+		t.Fatal(unbuilt)
+	}
+	return dir
+}
+
+// Complete adds links to bin for the programs of built that bin does not contain.
+func Complete(bin, built string) error {
+	all, err := os.ReadDir(built)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if err := os.Symlink(filepath.Join(built, one.Name()), filepath.Join(bin, one.Name())); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Seeded is the test's source of chance, and streams of one seed differ; RINGFENCE_SEED repeats a run.
+func Seeded(t testing.TB, stream uint64) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("RINGFENCE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, stream))
+}
+
+// World is a stack and what is around it, until End.
+type World struct {
+	*kit.Stack
+	// Hooks receives webhooks; the stack trusts its certificate.
+	Hooks *kit.Receiver
+	Bin   string
+	// Home is the stack's; an unprivileged Postgres can reach it.
+	Home string
+	// Env is what the stack was started with.
+	Env []string
+
+	doors []string
+	ends  []func() error
+}
+
+// New makes the home of a world and its receiver.
+func New() (w *World, err error) {
+	w = &World{Bin: os.Getenv(variable)}
+	if w.Bin == "" {
+		return nil, errors.New(unbuilt)
+	}
+	if w.Home, err = os.MkdirTemp("", "ringfence-e2e-"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(w.Home, 0o755); err != nil {
+		return nil, err
+	}
+	if w.Hooks, err = kit.NewReceiver(w.Home); err != nil {
+		return nil, err
+	}
+	w.AtEnd(func() error { w.Hooks.Close(); return nil })
+	return w, nil
+}
+
+// AtEnd has something done at the end: what was begun last ends first.
+func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
+
+// Postgres starts a server of the world's own, in place of the one that the stack would start.
+func (w *World) Postgres() (*kit.Postgres, error) {
+	db, err := kit.StartPostgres(w.Bin)
+	if err == nil {
+		w.AtEnd(db.Stop)
+	}
+	return db, err
+}
+
+// Model starts fakerealtime, which speaks the protocol of the OpenAI Realtime API, and returns its URL. The script is a
+// list of objects with the fields of fakerealtime's -script; nil: the model only reads its greeting.
+func (w *World) Model(script []map[string]any) (url string, err error) {
+	data, err := json.Marshal(script)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(w.Home, "script.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(w.Bin, "fakerealtime"), "-script", path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start the model, which `make build` builds: %w", err)
+	}
+	w.AtEnd(func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// Start starts the stack, for the first time or, after a Stop, again, with simulated time at a fiftieth unless env says otherwise.
+func (w *World) Start(env ...string) (err error) {
+	if w.doors == nil {
+		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
+			port, err := testkit.Port()
+			if err != nil {
+				return err
+			}
+			w.doors = append(w.doors, fmt.Sprintf("%s=%d", door, port))
+		}
+		w.AtEnd(func() error {
+			if w.Stack == nil {
+				return nil // it never came up
+			}
+			return w.Stop()
+		})
+	}
+	w.Env = append(append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.doors...), env...)
+	w.Stack, err = kit.Start(context.Background(), kit.Options{Bin: w.Bin, Home: w.Home, Env: w.Env})
+	return err
+}
+
+// End ends everything. The home is removed when all went well; else it is named, with the end of the stack's log.
+func (w *World) End(well bool) (err error) {
+	for i := len(w.ends) - 1; i >= 0; i-- {
+		err = errors.Join(err, w.ends[i]())
+	}
+	if well && err == nil {
+		return os.RemoveAll(w.Home)
+	}
+	fmt.Fprintf(os.Stderr, "kept %s\n", w.Home)
+	if w.Stack != nil {
+		fmt.Fprintf(os.Stderr, "the end of the stack's log:\n%s\n", w.Tail(60))
+	}
+	return err
+}

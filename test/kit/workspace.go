@@ -1,0 +1,114 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Workspace is a tenant made for one test, with credit, an agent and keys.
+type Workspace struct {
+	ID, AgentID string
+	// API speaks with a write key, Admin with the operator's token.
+	API, Admin *Client
+	WriteKey   string
+}
+
+// NewWorkspace makes a workspace that may call around the clock, without a rate limit that a
+// test would meet, with the given credit ("1000").
+func (s *Stack) NewWorkspace(ctx context.Context, name, credit string) (*Workspace, error) {
+	admin := NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
+	var made struct {
+		ID  string `json:"id"`
+		Key string `json:"key"`
+	}
+	err := admin.Into(ctx, "POST", "/admin/v1/workspaces", map[string]any{
+		"name": name, "plan": "scale", "currency": "USD", "rate_limit_per_minute": 1_000_000,
+		"max_live_calls": 10_000, "calls_per_second": 500,
+		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
+	}, http.StatusCreated, &made)
+	if err != nil {
+		return nil, err
+	}
+	w := &Workspace{ID: made.ID, Admin: admin}
+	path := "/admin/v1/workspaces/" + w.ID
+	if err := admin.Into(ctx, "POST", path+"/api-keys", map[string]any{"name": "test", "access": "write"}, http.StatusCreated, &made); err != nil {
+		return nil, err
+	}
+	w.WriteKey, w.API = made.Key, NewClient(s.Demo.BaseURL, made.Key)
+	if err := admin.Into(ctx, "POST", path+"/agents", map[string]any{"name": "Ada"}, http.StatusCreated, &made); err != nil {
+		return nil, err
+	}
+	w.AgentID = made.ID
+	return w, w.TopUp(ctx, credit, "initial")
+}
+
+// TopUp adds credit once per reference.
+func (w *Workspace) TopUp(ctx context.Context, amount, reference string) error {
+	status, answer, err := w.Admin.Do(ctx, "POST", "/admin/v1/workspaces/"+w.ID+"/wallet/transactions",
+		map[string]any{"type": "top_up", "amount": amount, "reference": reference})
+	if err == nil && status != http.StatusCreated && status != http.StatusOK {
+		err = fmt.Errorf("top up: %d %s", status, answer)
+	}
+	return err
+}
+
+// Differences are what a reconciliation of the workspace's wallet finds; empty when every side of its books agrees.
+func (w *Workspace) Differences(ctx context.Context) (found []string, err error) {
+	var books struct {
+		OK          bool `json:"ok"`
+		Differences []struct{ Kind, Subject, Kept, Found string }
+	}
+	err = w.Admin.Into(ctx, "GET", "/admin/v1/workspaces/"+w.ID+"/wallet/reconcile", nil, http.StatusOK, &books)
+	for _, d := range books.Differences {
+		found = append(found, fmt.Sprintf("%s: %s: kept %s, found %s", d.Kind, d.Subject, d.Kept, d.Found))
+	}
+	if err == nil && books.OK != (len(found) == 0) {
+		err = fmt.Errorf("reconcile is ok %v with %d differences", books.OK, len(found))
+	}
+	return found, err
+}
+
+// Subscribe sends every call event of the workspace to a receiver and gives it the secret.
+func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err error) {
+	var made struct {
+		ID     string `json:"id"`
+		Secret string `json:"signing_secret"`
+	}
+	err = w.API.Into(ctx, "POST", "/v1/webhook-subscriptions", map[string]any{
+		"name": "test", "url": r.URL + "/" + w.ID,
+		"events": []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"},
+	}, http.StatusCreated, &made)
+	r.Trust("/"+w.ID, made.Secret)
+	return made.ID, err
+}
+
+// Place posts one call and returns the accepted request.
+func (w *Workspace) Place(ctx context.Context, body map[string]any) (Request, error) {
+	full := map[string]any{"agent_id": w.AgentID}
+	for k, v := range body {
+		full[k] = v
+	}
+	var req Request
+	err := w.API.Into(ctx, "POST", "/v1/calls", full, http.StatusAccepted, &req)
+	return req, err
+}
+
+// Request reads a call request.
+func (w *Workspace) Request(ctx context.Context, id string) (Request, error) {
+	var req Request
+	err := w.API.Into(ctx, "GET", "/v1/call-requests/"+id, nil, http.StatusOK, &req)
+	return req, err
+}
+
+// Requests lists every call request of the workspace.
+func (w *Workspace) Requests(ctx context.Context) ([]Request, error) {
+	return All(ctx, w.API, "/v1/call-requests", nil, func(r Request) string { return r.ID })
+}
+
+// Call reads a full call.
+func (w *Workspace) Call(ctx context.Context, id string) (Call, error) {
+	var call Call
+	err := w.API.Into(ctx, "GET", "/v1/calls/"+id, nil, http.StatusOK, &call)
+	return call, err
+}

@@ -1,0 +1,280 @@
+package sip_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// The sentences of the person, with the second of the call at which each begins, and those of the agent.
+const (
+	interruption, interrupts = "Who is this calling me", 5
+	refusal, refuses         = "Never call me again", 11
+	disclosure               = "I am an AI."
+	notice                   = "This is recorded."
+	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
+	explained                = "This is Ida."
+	parting                  = "That is noted. Goodbye."
+	// letter is the length of one letter in the voice of the model.
+	letter = 60 * time.Millisecond
+)
+
+// phone is a baresip that answers each call, plays a file and records the audio that it receives.
+type phone struct{ *peertest.Phone }
+
+func newPhone(t *testing.T, says, config, account string) phone {
+	t.Helper()
+	dir, port := t.TempDir(), peertest.Port(t)
+	config = fmt.Sprintf("audio_source aufile,%s\nrtp_ports 34000-36000\nmodule aufile.so\nmodule sndfile.so\nsnd_path %s\n", says, dir) + config
+	account = strings.NewReplacer("NUMBER", number(port), "PORT", fmt.Sprint(port)).Replace(account)
+	return phone{peertest.NewPhone(t, dir, port, config, account)}
+}
+
+// kept returns the recording of what the phone received (dec) or sent (enc).
+func (p phone) kept(t *testing.T, side string) []int16 {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
+	if err != nil {
+		t.Fatalf("Glob: %v", err)
+	}
+	if len(files) != 1 {
+		t.Fatalf("length of files = %d, want 1", len(files))
+	}
+	return samplesOf(t, files[0], 1)
+}
+
+// samplesOf returns the samples of a channel of a file, with 16 bits at 8 kHz.
+func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
+	t.Helper()
+	raw := sox(t, file, "-t", "raw", "-r", "8000", "-e", "signed", "-b", "16", "-", "remix", fmt.Sprint(channel))
+	samples = make([]int16, len(raw)/2)
+	if _, err := binary.Decode(raw, binary.LittleEndian, samples); err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}
+
+// sox runs sox and returns the file that it writes to "-", or else its output.
+func sox(t *testing.T, args ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	for i, arg := range args {
+		if arg == "-" {
+			args[i] = out
+		}
+	}
+	p := peertest.Start(t, dir, "sox", args...)
+	p.Ends(t)
+	if written, err := os.ReadFile(out); err == nil {
+		return written
+	}
+	return []byte(p.Said())
+}
+
+// spoken returns a WAV file in which each sentence begins at its second.
+func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	path = filepath.Join(dir, "speech.wav")
+	args := []string{}
+	for i, sentence := range sentences {
+		raw, ready := filepath.Join(dir, fmt.Sprint(i)+".wav"), filepath.Join(dir, fmt.Sprint(i)+"-8k.wav")
+		peertest.Start(t, dir, "espeak-ng", "-v", "en", "-s", "170", "-a", "150", "-w", raw, sentence).Ends(t)
+		sox(t, raw, "-r", "8000", "-c", "1", "-b", "16", ready, "pad", fmt.Sprint(seconds[i]), "4")
+		args = append(args, ready)
+	}
+	if len(args) > 1 {
+		args = append([]string{"-m"}, args...)
+	}
+	sox(t, append(args, "-b", "16", path, "gain", "-n", "-3", "pad", "0", "60")...)
+	return path
+}
+
+// runs returns the parts with sound, in samples. Pauses of less than 400 ms do not end a part.
+func runs(samples []int16) (found [][2]int) {
+	const frame, pause = 80, 3200
+	for at := 0; at+frame <= len(samples); at += frame {
+		sum := 0
+		for _, s := range samples[at : at+frame] {
+			sum += max(int(s), -int(s))
+		}
+		if sum < 200*frame {
+			continue
+		}
+		if n := len(found); n > 0 && at-found[n-1][1] < pause {
+			found[n-1][1] = at + frame
+		} else {
+			found = append(found, [2]int{at, at + frame})
+		}
+	}
+	return found
+}
+
+func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
+
+// TestConversation_FromPOSTToWebhook is a whole call: a proxy that requests credentials, a real
+// phone, synthesised speech, and a model with the Realtime protocol. The person interrupts the
+// agent and asks not to be called again.
+func TestConversation_FromPOSTToWebhook(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true, "recordings": true}})
+	ida := agent(t, house, map[string]any{
+		"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting,
+		"disclosure": map[string]any{"text": disclosure}, "recording": map[string]any{"notice": notice},
+	})
+	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	to := number(bo.Port)
+	truncated := len(w.told(t, "conversation.item.truncate"))
+	placed := time.Now().Add(-time.Second)
+	req, err := house.Place(t.Context(), map[string]any{"to": to, "agent_id": ida, "external_ref": "real"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := w.over(t, house, req, "call.completed")
+	sharedstack.Equal(t, "call.Status", call.Status, "completed")
+	sharedstack.Equal(t, "stage.Value(call.HangupCause)", sharedstack.Value(call.HangupCause), "normal_clearing")
+	sharedstack.Equal(t, "stage.Value(call.Outcome)", sharedstack.Value(call.Outcome), "opted_out")
+	sharedstack.Equal(t, "stage.Value(call.Disposition)", sharedstack.Value(call.Disposition), "human")
+	until(t, "the opt-out is stored", func() bool {
+		var contact struct {
+			DND string `json:"dnd_status"`
+		}
+		return house.API.Into(t.Context(), "GET", "/v1/opt-outs/"+strings.Replace(to, "+", "%2B", 1), nil, 200, &contact) == nil && contact.DND == "dnd"
+	})
+	status, answer, err := house.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"to": to, "agent_id": ida})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sharedstack.Equal(t, "status", status, 422)
+	sharedstack.Contains(t, "answer", string(answer), "recipient_dnd")
+	w.wantEvents(t, house, call.CallID)
+	w.wantTranscript(t, house, call.CallID, placed)
+	cuts := w.told(t, "conversation.item.truncate")[truncated:]
+	if len(cuts) != 1 {
+		t.Fatalf("interruptions that the model received = %d (%v), want 1", len(cuts), cuts)
+	}
+	wantHeard(t, bo.kept(t, "dec"), time.Duration(cuts[0]["audio_end_ms"].(float64)*float64(time.Millisecond)))
+	wantRecorded(t, house, call.CallID, bo)
+}
+
+// over returns the call of a request after its last event was delivered.
+func (w *world) over(t *testing.T, house *kit.Workspace, req kit.Request, last string) kit.Call {
+	t.Helper()
+	var id string
+	until(t, "the request has a call", func() bool {
+		now, err := house.Request(t.Context(), req.ID)
+		if err == nil && now.CallID != nil {
+			id = *now.CallID
+		}
+		return id != ""
+	})
+	w.events(t, house, id, last)
+	call, err := house.Call(t.Context(), id)
+	if err != nil {
+		t.Fatalf("call: %v", err)
+	}
+	if call.HangupCause == nil {
+		t.Fatal("call: call.HangupCause = nil, want a value")
+	}
+	return call
+}
+
+// wantEvents checks that each event is delivered once and signed, and that the last one contains the result of the call
+// with its summary.
+func (w *world) wantEvents(t *testing.T, house *kit.Workspace, callID string) {
+	t.Helper()
+	got := w.events(t, house, callID, "call.completed")
+	var names []string
+	for _, d := range got {
+		names = append(names, d.Type)
+		if !d.Signed {
+			t.Errorf("%s: signed = false, want true", d.Type)
+		}
+	}
+	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(names, want) && !slices.Equal(names, want[1:]) { // a phone may pick up without ringing
+		t.Errorf("events = %v", names)
+	}
+	var told struct {
+		Data kit.Call `json:"data"`
+	}
+	if err := json.Unmarshal(got[len(got)-1].Body, &told); err != nil {
+		t.Fatal(err)
+	}
+	d := told.Data
+	sharedstack.Equal(t, "stage.Value(d.Outcome)", sharedstack.Value(d.Outcome), "opted_out")
+	sharedstack.Equal(t, "d.Summary['customer_name']", d.Summary["customer_name"], "Bo")
+	sharedstack.Equal(t, "d.Summary['outcome']", d.Summary["outcome"], "opted_out")
+	sharedstack.Equal(t, "stage.Value(d.ExternalRef)", sharedstack.Value(d.ExternalRef), "real")
+	if d.CreditsCharged == "" {
+		t.Errorf("d.CreditsCharged = %v, want a value", d.CreditsCharged)
+	}
+}
+
+// wantTranscript checks the turns of the transcript, their order and their times.
+func (w *world) wantTranscript(t *testing.T, house *kit.Workspace, callID string, after time.Time) {
+	t.Helper()
+	var transcript struct {
+		Turns []struct {
+			Role, Text string
+			At         time.Time
+		}
+	}
+	if err := house.API.Into(t.Context(), "GET", "/v1/calls/"+callID+"/transcript", nil, 200, &transcript); err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ role, text string }{
+		{"agent", disclosure + " " + notice}, {"agent", greeting}, {"person", interruption}, {"agent", explained}, {"person", refusal}, {"agent", parting},
+	}
+	if len(transcript.Turns) != len(want) {
+		t.Fatalf("turns of the transcript = %d (%+v), want %d", len(transcript.Turns), transcript.Turns, len(want))
+	}
+	for i, turn := range transcript.Turns {
+		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—.")) // cut off
+		sharedstack.Equal(t, "turn.Role", turn.Role, want[i].role)
+		sharedstack.Equal(t, "whole", whole, true)
+		sharedstack.Equal(t, "turn.At.Before(after)", turn.At.Before(after), false)
+		sharedstack.Equal(t, "turn.At.After(time.Now())", turn.At.After(time.Now()), false)
+		after = turn.At
+	}
+	said := func(i int) time.Time { return transcript.Turns[i].At }
+	if gap := said(4).Sub(said(2)); gap < (refuses-interrupts-2)*time.Second {
+		t.Errorf("Sub: gap = %v, want at least %v", gap, (refuses-interrupts-2)*time.Second)
+	} else if gap > (refuses-interrupts+2)*time.Second {
+		t.Errorf("Sub: gap = %v, want at most %v", gap, (refuses-interrupts+2)*time.Second)
+	}
+}
+
+// wantHeard checks the first sound without a pause that the phone received: the whole disclosure,
+// the notice, and as much of the greeting as the model was informed of.
+func wantHeard(t *testing.T, samples []int16, told time.Duration) {
+	t.Helper()
+	found := runs(samples)
+	if len(found) < 2 {
+		t.Fatalf("parts with sound that the phone received = %v, want at least 2", found)
+	}
+	first := length(found[0][1] - found[0][0])
+	opening := time.Duration(len(disclosure+" "+notice)) * letter
+	t.Logf("parts with sound = %d, first part = %s, played part of the greeting by the model = %s",
+		len(found), first, told)
+	if off := (first - opening - told).Abs(); off > time.Second {
+		t.Errorf("first part with sound = %s, want disclosure and notice (%s) and the played part of the greeting (%s)",
+			first, opening, told)
+	}
+	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond {
+		t.Errorf("length of the note = %v, want at least %v", told, 500*time.Millisecond)
+	} else if told > whole-time.Second {
+		t.Errorf("length of the note = %v, want at most %v", told, whole-time.Second)
+	}
+}

@@ -1,0 +1,226 @@
+package sip_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/testkit/peertest"
+	"ringfence.dev/test/kit"
+	"ringfence.dev/test/kit/sharedstack"
+)
+
+// Texts of the tests in this file. The model speaks one letter per 60 ms.
+const (
+	longDisclosure = "Good day, this is an assistant of the energy cooperative, and it is an artificial intelligence."
+	longNotice     = "This call is recorded, please say so if you do not agree."
+	message        = "Please call us back."
+)
+
+// played is what the API says about the playout of a call.
+type played struct {
+	Disclosure *struct {
+		Text       string     `json:"text"`
+		StartedAt  *time.Time `json:"started_at"`
+		FinishedAt *time.Time `json:"finished_at"`
+		CutAt      *time.Time `json:"cut_at"`
+	} `json:"disclosure"`
+	Transcript struct {
+		Turns []struct {
+			Role, Text string
+		}
+	} `json:"transcript"`
+}
+
+// said returns the time that the model needs for the turns of the agent.
+func (p played) said() (sum time.Duration) {
+	for _, turn := range p.Transcript.Turns {
+		if turn.Role == "agent" {
+			text := strings.TrimSuffix(turn.Text, " –") // the mark of a cut is not spoken
+			sum += time.Duration(len(text)) * letter
+		}
+	}
+	return sum
+}
+
+// playout reads what was played of an ended call. The transcript can arrive after the end.
+func playout(t *testing.T, house *kit.Workspace, callID string) (p played) {
+	t.Helper()
+	until(t, "the call has a transcript", func() bool {
+		p = played{}
+		err := house.API.Into(t.Context(), "GET", "/v1/calls/"+callID, nil, 200, &p)
+		return err == nil && len(p.Transcript.Turns) > 0
+	})
+	return p
+}
+
+// talker is an agent whose model speaks for a long time.
+func talker(t *testing.T, house *kit.Workspace, more map[string]any) string {
+	t.Helper()
+	settings := map[string]any{
+		"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting,
+		"disclosure": map[string]any{"text": longDisclosure}, "recording": map[string]any{"notice": longNotice},
+	}
+	for name, value := range more {
+		settings[name] = value
+	}
+	return agent(t, house, settings)
+}
+
+// TestPlayout_EndsWhereThePhoneHungUp hangs up in the disclosure, in the notice and in the greeting.
+// The transcript must not contain more than the phone received.
+func TestPlayout_EndsWhereThePhoneHungUp(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	tests := []struct {
+		name     string
+		after    time.Duration
+		finished bool
+	}{
+		{name: "in the disclosure", after: 3 * time.Second},
+		{name: "in the notice", after: 7500 * time.Millisecond},
+		{name: "in the greeting", after: 13 * time.Second, finished: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true, "recordings": true}})
+			e := listen(t)
+			call := w.toEar(t, house, talker(t, house, nil), e, test.after, "call.completed")
+			sharedstack.Equal(t, "call.Status", call.Status, "completed")
+			_, loud := e.heard()
+			heard := time.Duration(loud) * frameTime
+			p := playout(t, house, call.CallID)
+			if got, want := p.said(), heard+200*time.Millisecond; got > want {
+				t.Errorf("audio of the transcript = %v, want at most %v, which the phone received", got, want)
+			}
+			if got, want := p.said(), heard-1500*time.Millisecond; got < want {
+				t.Errorf("audio of the transcript = %v, want at least %v", got, want)
+			}
+			if p.Disclosure == nil || p.Disclosure.StartedAt == nil {
+				t.Fatalf("disclosure = %+v, want one that was started", p.Disclosure)
+			}
+			if got, want := p.Disclosure.Text, longDisclosure+" "+longNotice; got != want {
+				t.Errorf("text of the disclosure = %q, want %q", got, want)
+			}
+			if got := p.Disclosure.FinishedAt != nil; got != test.finished {
+				t.Errorf("disclosure is finished = %v, want %v", got, test.finished)
+			}
+			if test.finished {
+				return
+			}
+			if p.Disclosure.CutAt == nil {
+				t.Fatal("cut_at = nil, want a time")
+			}
+			if got := p.Disclosure.CutAt.Sub(*p.Disclosure.StartedAt); (got - heard).Abs() > 200*time.Millisecond {
+				t.Errorf("disclosure was played for %v, want %v, which the phone received", got, heard)
+			}
+		})
+	}
+}
+
+// toEar calls a phone that hangs up after a time.
+func (w *world) toEar(
+	t *testing.T, house *kit.Workspace, agentID string, e *ear, after time.Duration, last string,
+) kit.Call {
+	t.Helper()
+	port := sippPort(t, invited().answered(e.description("sendrecv")).pause(after).hangsUp())
+	req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agentID})
+	if err != nil {
+		t.Fatalf("place a call: %v", err)
+	}
+	return w.over(t, house, req, last)
+}
+
+// TestPlayout_PhoneWithoutAudio calls phones that stop sending audio, as silence suppression and a mute
+// button do. With RTCP the call goes on. Without, it fails after the media timeout and keeps its transcript.
+func TestPlayout_PhoneWithoutAudio(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	tests := []struct {
+		name          string
+		reports       bool
+		status, cause string
+		last          string
+		script        func(e *ear) script
+	}{
+		{
+			name: "that sends RTCP", reports: true, status: "completed", cause: "normal_clearing", last: "call.completed",
+			script: func(e *ear) script {
+				return invited().answered(e.description("sendrecv")).pause(20 * time.Second).hangsUp()
+			},
+		},
+		{
+			name: "that sends nothing", status: "failed", cause: "media_timeout", last: "call.failed",
+			script: func(e *ear) script { return invited().answered(e.description("sendrecv")).hungUp() },
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
+			e := listen(t)
+			e.muted, e.reports = true, test.reports
+			port := sippPort(t, test.script(e))
+			agentID := talker(t, house, map[string]any{"silence_seconds": 60})
+			req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agentID})
+			if err != nil {
+				t.Fatalf("place a call: %v", err)
+			}
+			call := w.over(t, house, req, test.last)
+			sharedstack.Equal(t, "call.Status", call.Status, test.status)
+			sharedstack.Equal(t, "hangup_cause", sharedstack.Value(call.HangupCause), test.cause)
+			if p := playout(t, house, call.CallID); p.said() == 0 {
+				t.Errorf("audio of the transcript = %v, want more", p.said())
+			}
+		})
+	}
+}
+
+// TestVoicemail_ContainsDisclosureAndMessageAlone calls a phone that plays a greeting and a beep. The
+// model answers what it hears, as turn detection has it do.
+//
+// It is not parallel: TestConversation_FromPOSTToWebhook counts the interruptions of the shared model.
+func TestVoicemail_ContainsDisclosureAndMessageAlone(t *testing.T) {
+	w := stack(t)
+	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
+	const ai = "I am an AI."
+	ida := talker(t, house, map[string]any{
+		"disclosure": map[string]any{"text": ai}, "on_voicemail": "leave_message", "voicemail_message": message,
+	})
+	machine := newPhone(t, beeping(t), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	req, err := house.Place(t.Context(), map[string]any{"to": number(machine.Port), "agent_id": ida})
+	if err != nil {
+		t.Fatalf("place a call: %v", err)
+	}
+	call := w.over(t, house, req, "call.completed")
+	sharedstack.Equal(t, "disposition", sharedstack.Value(call.Disposition), "voicemail")
+	found := runs(machine.kept(t, "dec"))
+	if len(found) == 0 {
+		t.Fatal("the mailbox is empty")
+	}
+	last := found[len(found)-1]
+	want := time.Duration(len(ai+" "+message)) * letter
+	if got := length(last[1] - last[0]); (got - want).Abs() > 300*time.Millisecond {
+		t.Errorf("last audio in the mailbox = %v, want disclosure and message, %v; all audio: %v", got, want, found)
+	}
+}
+
+// beeping returns a WAV file with a spoken greeting, and a beep of 1 kHz after 6 s.
+func beeping(t *testing.T) string {
+	t.Helper()
+	greets := spoken(t, []int{1}, "Nobody is at home, please leave a message after the tone")
+	out := t.TempDir() + "/machine.wav"
+	beep := t.TempDir() + "/beep.wav"
+	sox(t, "-n", "-r", "8000", "-c", "1", "-b", "16", beep, "synth", "0.6", "sine", "1000", "gain", "-6", "pad", "6", "0")
+	sox(t, "-m", greets, beep, "-b", "16", out)
+	return out
+}
+
+// sippPort starts a far end and returns its port.
+func sippPort(t *testing.T, s script) int {
+	t.Helper()
+	port := peertest.Port(t)
+	sipp(t, port, s)
+	return port
+}

@@ -1,0 +1,153 @@
+package sourcecheck
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/token"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"ringfence.dev/proto/openapi"
+)
+
+// undescribedCodes are codes of routes that the API's description does not have.
+var undescribedCodes = []string{
+	"number_exists", "trunk_exists", "trace_off", "no_sip", // the operator API
+	"range_not_satisfiable", "precondition_failed", // downloads behind the link of a recording
+}
+
+// handedOn are the files that refuse with a code another place made: that place is read instead.
+var handedOn = []string{
+	"libs/apierr/apierr.go",
+	"services/calls/internal/callrequests/gates.go",            // contacts-compliance's refusal of the pre-check
+	"services/contacts-compliance/internal/checks/precheck.go", // the gates' verdict
+	"services/gateway/internal/proxy/owner_request.go",         // an owner's answer to the operator
+}
+
+// TestCodes_AreTheDocumentsExamples fails when a refusal in the code has no example in the API's description, or an example no refusal.
+func TestCodes_AreTheDocumentsExamples(t *testing.T) {
+	t.Parallel()
+	sources, err := read(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := map[string]string{}
+	for _, s := range sources {
+		if s.test() || !strings.HasPrefix(s.path, "libs/") && !strings.HasPrefix(s.path, "services/") {
+			continue
+		}
+		for code, line := range codes(s, func(line int) {
+			if !slices.Contains(handedOn, s.path) {
+				t.Errorf("%s:%d: the code of this refusal is no literal, so nothing can hold it against the API's description", s.path, line)
+			}
+		}) {
+			refused[code] = s.path + ":" + strconv.Itoa(line)
+		}
+	}
+	described := examples(t)
+	for code, place := range refused {
+		switch listed, shown := slices.Contains(undescribedCodes, code), slices.Contains(described, code); {
+		case listed && shown:
+			t.Errorf("%s: %s is in undescribedCodes and has an example in proto/openapi", place, code)
+		case !listed && !shown:
+			t.Errorf("%s: %s has no example in proto/openapi", place, code)
+		}
+	}
+	for _, code := range append(described, undescribedCodes...) {
+		if refused[code] == "" {
+			t.Errorf("%s is described or listed, and nothing refuses with it; what does: %v", code, slices.Sorted(maps.Keys(refused)))
+		}
+	}
+}
+
+// codes are the codes that a file refuses with; unread is called for a refusal whose code is not in its text.
+func codes(s source, unread func(line int)) map[string]int {
+	found := map[string]int{}
+	literal := func(e ast.Expr) {
+		text, ok := e.(*ast.BasicLit)
+		if !ok || text.Kind != token.STRING {
+			unread(s.line(e.Pos()))
+			return
+		}
+		if code, err := strconv.Unquote(text.Value); err == nil {
+			found[code] = s.line(e.Pos())
+		}
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			switch constructor(s, n.Fun) {
+			case "New":
+				literal(n.Args[1])
+			case "Unprocessable", "Conflict":
+				literal(n.Args[0])
+			}
+		case *ast.CompositeLit:
+			for _, element := range n.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok && constructor(s, n.Type) == "Error" && named(pair.Key, "Code") {
+					literal(pair.Value)
+				}
+			}
+		case *ast.ValueSpec: // the gates' codes
+			if strings.HasPrefix(s.path, "services/contacts-compliance/internal/gate/") && len(n.Values) == 1 && strings.HasPrefix(n.Names[0].Name, "Code") {
+				literal(n.Values[0])
+			}
+		case *ast.AssignStmt: // code, message := …: what is answered before there is a request
+			for i, left := range n.Lhs {
+				if named(left, "code") && s.path == "libs/httpserver/wire.go" && len(n.Rhs) == len(n.Lhs) && len(n.Lhs) == 2 {
+					literal(n.Rhs[i])
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// constructor is the name of what e takes from apierr; "" when it takes nothing.
+func constructor(s source, e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.SelectorExpr:
+		if named(e.X, "apierr") {
+			return e.Sel.Name
+		}
+	case *ast.Ident:
+		if strings.HasPrefix(s.path, "libs/apierr/") {
+			return e.Name
+		}
+	}
+	return ""
+}
+
+func named(e ast.Expr, name string) bool {
+	ident, ok := e.(*ast.Ident)
+	return ok && ident.Name == name
+}
+
+// examples are the codes of the description's error examples, each of which some answer must show.
+func examples(t *testing.T) []string {
+	t.Helper()
+	var document struct {
+		Components struct {
+			Examples map[string]struct{ Value openapi.Error }
+		}
+	}
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for name, example := range document.Components.Examples {
+		if example.Value.Error.Code != name {
+			t.Errorf("the example %s shows the code %s", name, example.Value.Error.Code)
+		}
+		if !strings.Contains(string(openapi.Description), `"#/components/examples/`+name+`"`) {
+			t.Errorf("no answer shows the example %s", name)
+		}
+		found = append(found, name)
+	}
+	return found
+}
