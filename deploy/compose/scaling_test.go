@@ -15,7 +15,7 @@ import (
 )
 
 // lag is what consumers scale on (libs/kafka): records of a partition that the group has not settled.
-const lag = "kafka_consumer_lag_records"
+const lag = "ringfence_kafka_consumer_lag_records"
 
 // TestCharts_ScaleOnTheirOwnRecords checks that each consumer scales on the lag of its group in the topics with the
 // most partitions, states the number of partitions, and gives a replica ten seconds of the rate in docs/deploy/helm.md.
@@ -135,14 +135,14 @@ tests:
       - {series: '%[1]s{namespace="ringfence",pod="a",group="calls",topic="wallet-events.v1",partition="0"}', values: '1000'}
       - {series: '%[1]s{namespace="ringfence",pod="c",group="billing-wallet",topic="dial-events.v1",partition="0"}', values: '1000'}
       - {series: '%[1]s{namespace="another",pod="a",group="calls",topic="dial-events.v1",partition="0"}', values: '1000'}
-      - {series: 'webhook_oldest_due_seconds{namespace="ringfence",pod="a"}', values: '3'}
-      - {series: 'webhook_oldest_due_seconds{namespace="ringfence",pod="b"}', values: '8'}
+      - {series: 'ringfence_webhooks_oldest_due_seconds{namespace="ringfence",pod="a"}', values: '3'}
+      - {series: 'ringfence_webhooks_oldest_due_seconds{namespace="ringfence",pod="b"}', values: '8'}
     promql_expr_test:
       - {expr: '%[2]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 12}]}
       - {expr: '%[3]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 8}]}
 `
 	file := filepath.Join(t.TempDir(), "adapter.yml")
-	text := fmt.Sprintf(trial, lag, adapted(t, lag, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapted(t, "webhook_oldest_due_seconds", `namespace="ringfence"`))
+	text := fmt.Sprintf(trial, lag, adapted(t, lag, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapted(t, "ringfence_webhooks_oldest_due_seconds", `namespace="ringfence"`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestPanels_LinkToRunbooks(t *testing.T) {
 	}
 }
 
-var requests = regexp.MustCompile(`http_request|webhook_(attempts|started|connections)|calls_posts`)
+var requests = regexp.MustCompile(`http_request|webhooks_(attempts|connections)|calls_create_requests`)
 
 // misread returns why a query does not fit its unit, or "".
 func misread(unit, query string) string {

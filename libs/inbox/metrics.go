@@ -34,29 +34,29 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	factory, topic := promauto.With(registry), []string{"topic"}
 	return &metrics{
 		records: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inbox_records_total", Help: "Records by what was done with them: applied, duplicate, skipped, parked.",
+			Name: "ringfence_inbox_records_total", Help: "Records by what was done with them: applied, duplicate, skipped, parked.",
 		}, []string{"topic", "result"}),
 		retries: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inbox_retries_total", Help: "Failed tries to apply a record. Each is followed by another try.",
+			Name: "ringfence_inbox_retries_total", Help: "Failed tries to apply a record. Each is followed by another try.",
 		}, topic),
 		movedBack: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inbox_position_moved_back_total",
+			Name: "ringfence_inbox_position_moved_back_total",
 			Help: "Partitions that are read again from an earlier offset, by cause: " +
 				"database_restored, topic_recreated, log_truncated.",
 		}, []string{"topic", "cause"}),
 		expired: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inbox_expired_records_total",
+			Name: "ringfence_inbox_expired_records_total",
 			Help: "Records that were not applied before Kafka deleted them because of their age or the topic's size.",
 		}, topic),
 		fetchErrors: factory.NewCounter(prometheus.CounterOpts{
-			Name: "inbox_fetch_faults_total", Help: "Errors that a broker returned for a fetch.",
+			Name: "ringfence_inbox_fetch_errors_total", Help: "Errors that a broker returned for a fetch.",
 		}),
 		batchSeconds: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inbox_batch_seconds", Help: "Time from taking a batch of records until all of them were applied.",
+			Name: "ringfence_inbox_batch_duration_seconds", Help: "Time from taking a batch of records until all of them were applied.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}, topic),
 		droppedDays: factory.NewCounter(prometheus.CounterOpts{
-			Name: "inbox_dropped_days_total", Help: "Dropped daily partitions of event ids.",
+			Name: "ringfence_inbox_dropped_days_total", Help: "Dropped daily partitions of event ids.",
 		}),
 	}
 }

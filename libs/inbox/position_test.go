@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// movedBack returns the counts of inbox_position_moved_back_total that are not 0, by cause.
+// movedBack returns the counts of ringfence_inbox_position_moved_back_total that are not 0, by cause.
 func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -26,7 +26,7 @@ func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	}
 	found := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() != "inbox_position_moved_back_total" {
+		if family.GetName() != "ringfence_inbox_position_moved_back_total" {
 			continue
 		}
 		for _, metric := range family.GetMetric() {
@@ -222,7 +222,7 @@ func TestConsumer_RecordsThatExpiredAreCounted(t *testing.T) {
 	}
 }
 
-// expired returns the sum of inbox_expired_records_total.
+// expired returns the sum of ringfence_inbox_expired_records_total.
 func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -231,7 +231,7 @@ func expired(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			if family.GetName() == "inbox_expired_records_total" {
+			if family.GetName() == "ringfence_inbox_expired_records_total" {
 				sum += metric.GetCounter().GetValue()
 			}
 		}

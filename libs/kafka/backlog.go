@@ -51,12 +51,12 @@ func NewBacklog(group string, topics []string, registry prometheus.Registerer) *
 	each := []string{"topic", "partition"}
 	b := &Backlog{
 		group: group, topics: slices.Sorted(slices.Values(topics)), waits: map[topicPartition]time.Time{},
-		lag: prometheus.NewDesc("kafka_consumer_lag_records",
+		lag: prometheus.NewDesc("ringfence_kafka_consumer_lag_records",
 			"Records of a partition behind the offset that the group has committed (once a second at most), sampled every 5 s; the maximum over the replicas counts.", each, of),
-		age: prometheus.NewDesc("kafka_consumer_oldest_seconds",
+		age: prometheus.NewDesc("ringfence_kafka_consumer_oldest_record_seconds",
 			"Age of the oldest record that this replica has fetched and not settled; 0 when there is none. Only for partitions that it has.", each, of),
-		partitions: prometheus.NewDesc("kafka_topic_partitions", "Partitions of a topic that the group reads.", []string{"topic"}, of),
-		thin: prometheus.NewDesc("kafka_topic_under_replicated_partitions",
+		partitions: prometheus.NewDesc("ringfence_kafka_topic_partitions", "Partitions of a topic that the group reads.", []string{"topic"}, of),
+		thin: prometheus.NewDesc("ringfence_kafka_under_replicated_partitions",
 			"Partitions of a topic that the group reads with fewer replicas in sync than they should have.", []string{"topic"}, of),
 	}
 	if registry != nil {

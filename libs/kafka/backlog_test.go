@@ -47,8 +47,8 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 	backlog.Waits(topic, 2, time.Now().Add(-time.Hour)) // not ours: somebody else's to tell
 
 	want := map[string]float64{
-		"kafka_consumer_lag_records agents.v1 0": 3, "kafka_consumer_lag_records agents.v1 1": 3, "kafka_consumer_lag_records agents.v1 2": 0,
-		"kafka_topic_partitions agents.v1": 3, "kafka_topic_under_replicated_partitions agents.v1": 0,
+		"ringfence_kafka_consumer_lag_records agents.v1 0": 3, "ringfence_kafka_consumer_lag_records agents.v1 1": 3, "ringfence_kafka_consumer_lag_records agents.v1 2": 0,
+		"ringfence_kafka_topic_partitions agents.v1": 3, "ringfence_kafka_under_replicated_partitions agents.v1": 0,
 	}
 	var got map[string]float64
 	testkit.Until(t, "every gauge has a value", func() bool {
@@ -60,16 +60,16 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got[name], value)
 		}
 	}
-	if age := got["kafka_consumer_oldest_seconds agents.v1 1"]; age < 60 {
+	if age := got["ringfence_kafka_consumer_oldest_record_seconds agents.v1 1"]; age < 60 {
 		t.Errorf("the oldest record: age = %v, want at least 60", age)
 	} else if limit := time.Since(oldest).Seconds(); age > limit {
 		t.Errorf("the oldest record: age = %v, want at most %v", age, limit)
 	}
-	if _, told := got["kafka_consumer_oldest_seconds agents.v1 2"]; told {
+	if _, told := got["ringfence_kafka_consumer_oldest_record_seconds agents.v1 2"]; told {
 		t.Error("the age of a partition that is not ours was told")
 	}
 	backlog.Left(topic, 1)
-	if _, told := gauges(t, registry)["kafka_consumer_oldest_seconds agents.v1 1"]; told {
+	if _, told := gauges(t, registry)["ringfence_kafka_consumer_oldest_record_seconds agents.v1 1"]; told {
 		t.Error("the age of a partition that was given up is told still")
 	}
 }
@@ -92,7 +92,7 @@ func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); backlog.Watch(ctx, client) }()
 	defer func() { cancel(); <-done }()
-	const series = "kafka_consumer_lag_records agents.v1 1"
+	const series = "ringfence_kafka_consumer_lag_records agents.v1 1"
 	testkit.Until(t, "the lag is known", func() bool { _, known := gauges(t, registry)[series]; return known })
 	if got := gauges(t, registry)[series]; got != 1 {
 		t.Errorf("lag = %v, want 1", got)

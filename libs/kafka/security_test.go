@@ -255,7 +255,7 @@ func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, family := range families {
-			if family.GetName() == "certificate_expires_timestamp_seconds" {
+			if family.GetName() == "ringfence_certificate_expires_timestamp_seconds" {
 				return family.GetMetric()[0].GetGauge().GetValue()
 			}
 		}
@@ -267,7 +267,7 @@ func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := told(), float64(leaf.NotAfter.Unix()); got != want {
-		t.Errorf("certificate_expires_timestamp_seconds = %v, want %v", got, want)
+		t.Errorf("ringfence_certificate_expires_timestamp_seconds = %v, want %v", got, want)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)

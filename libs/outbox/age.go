@@ -81,20 +81,20 @@ type relayMetrics struct {
 func newRelayMetrics(registry prometheus.Registerer, r *Relay) *relayMetrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "outbox_oldest_age_seconds", Help: "How long the oldest unpublished row waits; 0 when there is none.",
+		Name: "ringfence_outbox_oldest_age_seconds", Help: "How long the oldest unpublished row waits; 0 when there is none.",
 	}, func() float64 { return r.OldestAge().Seconds() })
 	return &relayMetrics{
-		rows: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_rows", Help: "Rows that wait, counted up to 10000."}),
-		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_leader",
+		rows: factory.NewGauge(prometheus.GaugeOpts{Name: "ringfence_outbox_rows", Help: "Rows that wait, counted up to 10000."}),
+		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "ringfence_outbox_leader",
 			Help: "1 when this replica's relay holds the lease."}),
 		batchRows: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "outbox_batch_rows", Help: "Rows in one batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+			Name: "ringfence_outbox_batch_rows", Help: "Rows in one batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
 		}),
 		publishSeconds: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "outbox_publish_seconds", Help: "From handing a batch to Kafka until it was deleted.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+			Name: "ringfence_outbox_publish_duration_seconds", Help: "From handing a batch to Kafka until it was deleted.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
-		records: factory.NewCounterVec(prometheus.CounterOpts{Name: "outbox_published_total", Help: "Rows acknowledged by Kafka."}, []string{"topic"}),
-		faults:  factory.NewCounterVec(prometheus.CounterOpts{Name: "outbox_publish_faults_total", Help: "Rows that Kafka refused; they are published again."}, []string{"topic"}),
+		records: factory.NewCounterVec(prometheus.CounterOpts{Name: "ringfence_outbox_published_total", Help: "Rows acknowledged by Kafka."}, []string{"topic"}),
+		faults:  factory.NewCounterVec(prometheus.CounterOpts{Name: "ringfence_outbox_publish_errors_total", Help: "Rows that Kafka refused; they are published again."}, []string{"topic"}),
 	}
 }
 

@@ -24,7 +24,7 @@ func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 		acquires:    described("pool_acquires_total", "Times that a connection was lent out."),
 		waits:       described("pool_waits_total", "Times that somebody had to wait for a connection, since none was idle."),
 		waited:      described("pool_wait_seconds_total", "Time spent waiting for a connection."),
-		gaveUp:      described("pool_given_up_total", "Times that somebody stopped waiting for a connection."),
+		gaveUp:      described("pool_acquire_timeouts_total", "Times that somebody stopped waiting for a connection."),
 		up:          described("up", "1 when the database answered this scrape within a second."),
 		deadRows: described("queue_dead_rows",
 			"Deleted rows that vacuum has not removed, of the queue table of this schema that has the most."),
@@ -34,7 +34,7 @@ func Pool(pool *pgxpool.Pool, metrics prometheus.Registerer) {
 }
 
 func described(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("postgres_"+name, help, labels, nil)
+	return prometheus.NewDesc("ringfence_postgres_"+name, help, labels, nil)
 }
 
 type watch struct {

@@ -17,20 +17,20 @@ func TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays(t *testing.T) {
 	pg.Pool(pool, registry)
 
 	seen := values(t, registry)
-	if seen["postgres_up"] != 1 {
-		t.Errorf(`seen["postgres_up"] = %v, want 1`, seen["postgres_up"])
-	} else if seen["postgres_pool_max_connections"] < 1 {
-		t.Errorf(`seen["postgres_pool_max_connections"] = %v, want at least 1`, seen["postgres_pool_max_connections"])
+	if seen["ringfence_postgres_up"] != 1 {
+		t.Errorf(`seen["ringfence_postgres_up"] = %v, want 1`, seen["ringfence_postgres_up"])
+	} else if seen["ringfence_postgres_pool_max_connections"] < 1 {
+		t.Errorf(`seen["ringfence_postgres_pool_max_connections"] = %v, want at least 1`, seen["ringfence_postgres_pool_max_connections"])
 	}
-	if offset := seen["postgres_clock_offset_seconds"]; offset < -1 {
+	if offset := seen["ringfence_postgres_clock_offset_seconds"]; offset < -1 {
 		t.Errorf("offset = %v, want at least -1", offset)
 	} else if offset > 1 {
 		t.Errorf("offset = %v, want at most 1", offset)
 	}
 	pool.Close()
 	seen = values(t, registry)
-	if _, told := seen["postgres_clock_offset_seconds"]; seen["postgres_up"] != 0 {
-		t.Errorf(`without a database: seen["postgres_up"] = %v, want 0`, seen["postgres_up"])
+	if _, told := seen["ringfence_postgres_clock_offset_seconds"]; seen["ringfence_postgres_up"] != 0 {
+		t.Errorf(`without a database: seen["ringfence_postgres_up"] = %v, want 0`, seen["ringfence_postgres_up"])
 	} else if told {
 		t.Error("without a database: found = true, want false")
 	}

@@ -14,7 +14,7 @@ import (
 // cannot be read counts as expired. A variable that is told of already stays as it is.
 func Certificate(metrics prometheus.Registerer, variable string, read func() (*tls.Certificate, error)) error {
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
+		Name: "ringfence_certificate_expires_timestamp_seconds", Help: "When a certificate that this process holds expires, by the variable that names its file.",
 		ConstLabels: prometheus.Labels{"certificate": variable},
 	}, func() float64 {
 		ends, err := expires(read)

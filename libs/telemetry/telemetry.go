@@ -57,12 +57,12 @@ func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
 		Log:     slog.New(traced{handler}).With("service", name),
 		addr:    cfg.PrivateAddr,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "http_request_duration_seconds",
+			Name:    "ringfence_http_request_duration_seconds",
 			Help:    "How long an HTTP request took, by method, route template and status.",
 			Buckets: []float64{.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"method", "route", "status"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "http_requests_in_flight", Help: "HTTP requests being answered now.",
+			Name: "ringfence_http_requests_in_flight", Help: "HTTP requests being answered now.",
 		}),
 		flush: func(context.Context) error { return nil },
 	}

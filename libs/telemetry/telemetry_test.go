@@ -106,7 +106,7 @@ func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
 	} else if strings.Contains(told, "secret") {
 		t.Errorf(`output = %q, want it without "secret"; lines = %s`, told, lines)
 	}
-	if want := `http_request_duration_seconds_count{method="GET",route="/v1/opt-outs/{phone}",status="418"} 1`; !strings.Contains(metrics.Body.String(), want) {
+	if want := `ringfence_http_request_duration_seconds_count{method="GET",route="/v1/opt-outs/{phone}",status="418"} 1`; !strings.Contains(metrics.Body.String(), want) {
 		t.Errorf("metrics lack %s", want)
 	}
 }

@@ -67,7 +67,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 // followed takes an exemplar of each histogram that leads somewhere, and finds its trace.
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
-	for _, metric := range []string{"http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "webhook_terminal_to_delivered_seconds_bucket"} {
+	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {
 		await(t, "an exemplar of "+metric+" leads to a trace", func() bool {
 			for _, id := range p.traces(t.Context(), metric) {
 				if len(w.traces.Spans(func(s kit.Span) bool { return s.TraceID == id })) > 0 {

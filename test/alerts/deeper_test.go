@@ -29,10 +29,10 @@ func deeper() []fault {
 				}
 			})
 		}},
-		{"somebody else holds the relay's lock", false, []string{"OutboxLeaderless"}, func(t *testing.T, w *world, until func()) {
+		{"somebody else holds the relay's lock", false, []string{"OutboxWithoutLeader"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "calls", func() { w.leaderless(t, "calls", until) })
 		}},
-		{"every channel is taken", false, []string{"ChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"every channel is taken", false, []string{"TrunkChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {
 			const house = `'00000000-0000-7000-8000-000000000000'::uuid`
 			w.exec(t, `INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
 				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now()
@@ -88,15 +88,15 @@ func deeper() []fault {
 // elsewhere are faults of the stack beside, and of what lies between.
 func elsewhere() []fault {
 	return []fault{
-		{"an upgrade stopped half way, a certificate runs out", false, []string{"VersionsMixed (ticket)", "CertificateExpires", "CertificateExpires (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"an upgrade stopped half way, a certificate runs out", false, []string{"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.quiet.Store(true) // an hour of it is a minute here, and may miss no scrape
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
 		}},
-		{"a process dies again and again", false, []string{"ServiceRestarts (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a process dies again and again", false, []string{"ServiceRestarting (ticket)"}, func(t *testing.T, w *world, until func()) {
 			meanwhile(t, until, w.beside.restless(t, "gateway"))
 		}},
-		{"a dialer does not keep pace", false, []string{"MediaLate (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a dialer does not keep pace", false, []string{"RTPSendDelayed (ticket)"}, func(t *testing.T, w *world, until func()) {
 			before := w.beside.phone.talks.Load()
 			meanwhile(t, until, func(ctx context.Context) {
 				for talking := false; ctx.Err() == nil; every(ctx, 500*time.Millisecond) {
@@ -112,7 +112,7 @@ func elsewhere() []fault {
 				}
 			})
 		}},
-		{"a trunk refuses", false, []string{"CarrierRefuses", "SIPTrunkRefuses (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a trunk refuses", false, []string{"CarrierRefusalsHigh", "SIPTrunkRefusalsHigh (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.quiet.Store(true)
 			w.beside.phone.full.Store(true)
 			meanwhile(t, until, w.beside.calls(200*time.Millisecond))
@@ -129,7 +129,7 @@ func elsewhere() []fault {
 			until()
 			w.beside.setTrunk(t, "active")
 		}},
-		{"the broker is older than what was read of it", false, []string{"RecordsLost"}, func(t *testing.T, w *world, until func()) {
+		{"the broker is older than what was read of it", false, []string{"KafkaRecordsExpired"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "webhook-dispatcher", func() {
 				w.beside.exec(t,
 					`UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
@@ -141,10 +141,10 @@ func elsewhere() []fault {
 				w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
 				until()
 			}},
-		{"no dialer tells anything", false, []string{"PromisesUnmeasured (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"no dialer tells anything", false, []string{"SLOMetricsMissing (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.stop(t, "dialer", func() { w.beside.stop(t, "dialer", until) })
 		}},
-		{"holds that nobody settles, books that nobody compares", false, []string{"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletBooksUnchecked (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"holds that nobody settles, books that nobody compares", false, []string{"WalletHoldsStuck", "WalletLateSettlement (ticket)", "WalletReconciliationOverdue (ticket)"}, func(t *testing.T, w *world, until func()) {
 			b := w.beside
 			b.exec(t, `INSERT INTO billing_wallet.holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state, created_at)
 				VALUES (gen_random_uuid(), $1, 0, 'USD', 0, 1, 60, 'held', now() - interval '1 minute')`, b.tenant.ID)

@@ -23,7 +23,7 @@ type fault struct {
 
 // overSIP is what is told of calls over SIP alone.
 func overSIP(q query) bool {
-	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "certificate_expires"} {
+	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "ringfence_certificate_expires"} {
 		if strings.Contains(q.expr, name) {
 			return true
 		}
@@ -50,7 +50,7 @@ func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 // hanging are processes that hang, and single rows and records that should not be.
 func hanging() []fault {
 	return []fault{
-		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck", "OptOutsUntold"}, func(t *testing.T, w *world, until func()) {
+		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
 			for n := range 8 { // these come due while nobody answers for them; without them nothing may be in the queue
 				w.later(t, time.Duration(n+1)*2*time.Second)
 			}
@@ -70,7 +70,7 @@ func hanging() []fault {
 				t.Fatal(err)
 			}
 		}},
-		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetries (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.proxy.Cut()
 			until()
 			if err := w.proxy.Mend(); err != nil {
@@ -84,8 +84,8 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
-		{"agents break off", false, []string{"CallsBreakOff"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"an endpoint refuses", false, []string{"WebhookAttemptsFailing (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
+		{"agents break off", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
 		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
 			for range 60 { // nobody can order calls meanwhile
@@ -96,7 +96,7 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"a secret that cannot be opened", false, []string{"WebhooksUnsendable"}, func(t *testing.T, w *world, until func()) {
+		{"a secret that cannot be opened", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
 			const other = `UPDATE webhook_dispatcher.webhook_subscription SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
@@ -113,14 +113,14 @@ func hanging() []fault {
 			})
 			until()
 		}},
-		{"a process comes to the end of its files", false, []string{"FilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
+		{"a process comes to the end of its files", false, []string{"OpenFilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.files(t, "billing-wallet", until)
 		}},
-		{"a record that nobody can read", false, []string{"RecordsParked"}, func(t *testing.T, w *world, until func()) {
+		{"a record that nobody can read", false, []string{"DeadLetterRecordsWaiting"}, func(t *testing.T, w *world, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a balance that no entry explains", false, []string{"WalletBooksDiffer"}, func(t *testing.T, w *world, until func()) {
+		{"a balance that no entry explains", false, []string{"WalletReconciliationDifferences"}, func(t *testing.T, w *world, until func()) {
 			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
 			w.exec(t, move, w.tenant.ID, 1)
 			until()

@@ -18,7 +18,7 @@ const (
 )
 
 // afterFirstEvent are counters that have no series before their first event: the values of their labels are not known.
-var afterFirstEvent = []string{"outbox_publish_faults_total", "ringfence_dialer_sip_refusals_total"}
+var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
 // listed holds what the stack tells against the list of metrics, in make observe, which starts all that tells any; RINGFENCE_METRICS=write writes the list anew.
 func (p *prometheus) listed(t *testing.T) {
@@ -76,7 +76,7 @@ func (p *prometheus) standing(t *testing.T) {
 		for _, a := range rules.Alerts(groups) {
 			for _, counter := range grows.FindAllStringSubmatch(a.Expr, -1) {
 				q := query{"alert", a.Alert, counter[1]}
-				if !strings.HasPrefix(q.expr, "calls_ended_total") && (whole() || !overSIP(q)) {
+				if !strings.HasPrefix(q.expr, "ringfence_calls_ended_total") && (whole() || !overSIP(q)) {
 					missing = append(missing, q)
 				}
 			}

@@ -111,7 +111,7 @@ func thin(t *testing.T, registry *prometheus.Registry) float64 {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == "kafka_topic_under_replicated_partitions" {
+		if family.GetName() == "ringfence_kafka_under_replicated_partitions" {
 			return family.GetMetric()[0].GetGauge().GetValue()
 		}
 	}

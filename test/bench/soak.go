@@ -138,7 +138,7 @@ func (h *WebhookStack) tellSoak(ctx context.Context, all [3]*endpoint, first, la
 }
 
 // claimSeconds is the dispatcher's own histogram of its claims.
-const claimSeconds = "webhook_claim_seconds"
+const claimSeconds = "ringfence_webhooks_claim_duration_seconds"
 
 // claims reads the histogram at the dispatcher's private port.
 func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {

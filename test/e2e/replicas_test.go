@@ -21,7 +21,7 @@ const (
 	// fairShare is what the lesser of two replicas must have done of what is dealt by partitions or claims; of requests, which are dealt by connections, it must
 	// have answered some. ofSo is the number of deeds below which a share says nothing.
 	fairShare, ofSo = 0.1, 60
-	requested, read = "http_request_duration_seconds_count", "inbox_records_total"
+	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
 	// sharers ask at once, each for so many calls; held are the calls that are under way as a replica is killed.
 	sharers, sharedEach, held = 16, 12, 24
 )
@@ -30,7 +30,7 @@ const (
 func deeds() map[string][]string {
 	return map[string][]string{
 		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
-		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_attempts_total", read},
+		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"ringfence_webhooks_attempts_total", read},
 	}
 }
 
@@ -151,7 +151,7 @@ func joined(t *testing.T, s *kit.Stack, name string) bool {
 		t.Fatal(err)
 	}
 	for _, address := range addresses {
-		has, _, err := counted(address, "kafka_consumer_oldest_seconds")
+		has, _, err := counted(address, "ringfence_kafka_consumer_oldest_record_seconds")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,7 @@ func refusedBy(t *testing.T) map[int]int {
 	if got := json.Unmarshal(data, &state); got != nil {
 		t.Fatalf("json.Unmarshal(data, &state) = %v, want nil", got)
 	}
-	counted := regexp.MustCompile(`(?m)^http_request_duration_seconds_count\{.*status="429".*\} (\d+)$`)
+	counted := regexp.MustCompile(`(?m)^ringfence_http_request_duration_seconds_count\{.*status="429".*\} (\d+)$`)
 	refused := map[int]int{}
 	for replica := 1; replica <= 2; replica++ {
 		private := &client{base: fmt.Sprintf("http://127.0.0.1:%d", state.Ports[fmt.Sprintf("gateway private %d", replica)]), http: http.DefaultClient}

@@ -17,7 +17,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	began := time.Now()
 	events := happenings(t, c.ID, 4)
-	disabled, warned := w.metrics(t, "webhook_subscriptions_disabled_total"), w.metrics(t, "webhook_subscriptions_warned_total")
+	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
 	// The first uses up its attempts: five failures in a row, one exhausted, which is less than half of the rule.
 	w.publish(t, events[0])
@@ -38,7 +38,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	// The sixth failure meets half of it.
 	w.publish(t, events[1])
 	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
-	if n := w.metrics(t, "webhook_subscriptions_warned_total"); n <= warned {
+	if n := w.metrics(t, "ringfence_webhooks_subscriptions_warned_total"); n <= warned {
 		t.Errorf("metrics: n = %v, want more than %v", n, warned)
 	} else if !strings.Contains(w.Tail(1<<20), c.id) {
 		t.Errorf("metrics: w.Tail(1<<20) = %q, want it to contain %q", w.Tail(1<<20), c.id)
@@ -64,8 +64,8 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	if s.ConsecutiveFailures < ruleFailures {
 		t.Errorf("s.ConsecutiveFailures = %v, want at least %v", s.ConsecutiveFailures, ruleFailures)
 	}
-	if n := w.metrics(t, "webhook_subscriptions_disabled_total"); n <= disabled {
-		t.Errorf("webhook_subscriptions_disabled_total = %v, want more than %v", n, disabled)
+	if n := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"); n <= disabled {
+		t.Errorf("ringfence_webhooks_subscriptions_disabled_total = %v, want more than %v", n, disabled)
 	}
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 

@@ -245,7 +245,7 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 		t.Errorf("heap in use: heap = %v, want at most %v; heap/(1<<20) = %.1f", heap, 150<<20, heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, told)
-	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "webhook_inflight") == 0 })
+	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "ringfence_webhooks_requests_in_flight") == 0 })
 }
 
 func (a attacked) judge(t *testing.T) {

@@ -174,7 +174,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	w := stack(t)
 	until(t, "both replicas have partitions", func() bool { // one of them may just have been killed
 		for replica := 1; replica <= replicas; replica++ {
-			if _, err := w.metric(t.Context(), replica, "kafka_consumer_oldest_seconds"); err != nil {
+			if _, err := w.metric(t.Context(), replica, "ringfence_kafka_consumer_oldest_record_seconds"); err != nil {
 				return false
 			}
 		}
@@ -185,7 +185,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	done := func() (each []float64) {
 		for replica := 1; replica <= replicas; replica++ {
-			n, err := w.metric(t.Context(), replica, "webhook_attempt_seconds_count")
+			n, err := w.metric(t.Context(), replica, "ringfence_webhooks_attempt_duration_seconds_count")
 			if err != nil {
 				t.Fatal(err)
 			}

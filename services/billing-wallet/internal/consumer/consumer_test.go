@@ -299,7 +299,7 @@ func (s *service) late(kind string) float64 {
 	}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			if family.GetName() == "billing_wallet_late_settlements_total" && metric.GetLabel()[0].GetValue() == kind {
+			if family.GetName() == "ringfence_billing_late_settlements_total" && metric.GetLabel()[0].GetValue() == kind {
 				return metric.GetCounter().GetValue()
 			}
 		}

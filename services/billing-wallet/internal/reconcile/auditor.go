@@ -35,10 +35,10 @@ func NewAuditor(st *store.Store, every time.Duration, metrics prometheus.Registe
 	return &Auditor{
 		store: st, every: every,
 		differences: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_book_differences", Help: "Differences that the last looks at all wallets' books have found: zero, or money does not add up.",
+			Name: "ringfence_billing_reconciliation_differences", Help: "Differences that the last looks at all wallets' books have found: zero, or money does not add up.",
 		}),
 		age: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_books_age_seconds", Help: "Time since the wallet longest not compared was; rises when reconciling stands still.",
+			Name: "ringfence_billing_reconciliation_age_seconds", Help: "Time since the wallet longest not compared was; rises when reconciling stands still.",
 		}),
 	}
 }

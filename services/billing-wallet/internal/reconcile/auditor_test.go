@@ -51,10 +51,10 @@ func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 			if err := replica.Pass(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := gauge(t, metrics[i], "billing_wallet_book_differences"); got != want {
+			if got := gauge(t, metrics[i], "ringfence_billing_reconciliation_differences"); got != want {
 				t.Errorf("%s: replica %d counts %v differences, want %v", step, i, got, want)
 			}
-			if age := gauge(t, metrics[i], "billing_wallet_books_age_seconds"); age < 0 {
+			if age := gauge(t, metrics[i], "ringfence_billing_reconciliation_age_seconds"); age < 0 {
 				t.Errorf("%s: age = %v, want at least 0", step, age)
 			} else if age > 60 {
 				t.Errorf("%s: age = %v, want at most 60", step, age)
@@ -102,7 +102,7 @@ func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
 			}
 			for range 2 { // the second finds it claimed by the first
 				err := auditor.Pass(t.Context())
-				if age := gauge(t, metrics, "billing_wallet_books_age_seconds"); age < 3660 {
+				if age := gauge(t, metrics, "ringfence_billing_reconciliation_age_seconds"); age < 3660 {
 					t.Errorf("gauge: age = %v, want at least 3660; err = %v", age, err)
 				} else if age > 3720 {
 					t.Errorf("gauge: age = %v, want at most 3720; err = %v", age, err)

@@ -43,16 +43,16 @@ func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, met
 	return &Confirmer{
 		store: st, relay: relay, after: after,
 		asked: factory.NewCounter(prometheus.CounterOpts{
-			Name: "billing_wallet_unconfirmed_total", Help: "Times a hold without its request was asked about.",
+			Name: "ringfence_billing_confirmation_requests_total", Help: "Times a hold without its request was asked about.",
 		}),
 		open: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_open_holds", Help: "Holds that are neither captured nor released, counted up to 100000.",
+			Name: "ringfence_billing_open_holds", Help: "Holds that are neither captured nor released, counted up to 100000.",
 		}),
 		unconfirmed: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_unconfirmed_holds", Help: "Open holds whose request was not seen yet.",
+			Name: "ringfence_billing_unconfirmed_holds", Help: "Open holds whose request was not seen yet.",
 		}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_oldest_unconfirmed_seconds", Help: "How long the oldest hold waits for its request to be seen; 0 when none does.",
+			Name: "ringfence_billing_oldest_unconfirmed_hold_seconds", Help: "How long the oldest hold waits for its request to be seen; 0 when none does.",
 		}),
 	}
 }

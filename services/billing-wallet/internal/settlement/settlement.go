@@ -47,13 +47,13 @@ func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registe
 	s := &Settler{
 		store: st, relay: relay, soon: make(chan struct{}, 1),
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "billing_wallet_settlements_total", Help: "Holds settled, by result: captured, released.",
+			Name: "ringfence_billing_settlements_total", Help: "Holds settled, by result: captured, released.",
 		}, []string{"result"}),
 		late: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "billing_wallet_late_settlements_total", Help: "News of ended requests that changed nothing, by kind.",
+			Name: "ringfence_billing_late_settlements_total", Help: "News of ended requests that changed nothing, by kind.",
 		}, []string{"kind"}),
 		waited: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "billing_wallet_oldest_verdict_seconds", Help: "How long the oldest news of an ended request had waited for its settlement at the last look; rises while one cannot be settled.",
+			Name: "ringfence_billing_oldest_pending_settlement_seconds", Help: "How long the oldest news of an ended request had waited for its settlement at the last look; rises while one cannot be settled.",
 		}),
 	}
 	s.results.WithLabelValues("captured")

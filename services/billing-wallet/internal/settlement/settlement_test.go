@@ -94,7 +94,7 @@ func gauge(t *testing.T, metrics *prometheus.Registry) float64 {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == "billing_wallet_oldest_verdict_seconds" {
+		if family.GetName() == "ringfence_billing_oldest_pending_settlement_seconds" {
 			return family.GetMetric()[0].GetGauge().GetValue()
 		}
 	}

@@ -47,7 +47,7 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 	d := &HoldBatcher{
 		store: st,
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "billing_wallet_holds_total", Help: "Holds asked for, by result: held, repeated, refused, failed.",
+			Name: "ringfence_billing_holds_total", Help: "Holds asked for, by result: held, repeated, refused, failed.",
 		}, []string{"result"}),
 		open: make(map[uuid.UUID][]waitingHold),
 	}

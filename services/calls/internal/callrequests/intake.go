@@ -55,10 +55,10 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "calls_posts_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
+			Name: "ringfence_calls_create_requests_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),
 		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "calls_replays_mismatched_total",
+			Name: "ringfence_calls_mismatched_replays_total",
 			Help: "Replays of POST /v1/calls whose body differs from the body of the original request.",
 		}),
 	}

@@ -37,7 +37,7 @@ type RepublishJob struct {
 // written to the outbox.
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "calls_republished_total",
+		Name: "ringfence_calls_republished_requests_total",
 		Help: "Call requests published again because they had not ended long after they should have.",
 	})}
 	metrics.MustRegister(w.count)

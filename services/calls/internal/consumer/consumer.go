@@ -23,9 +23,9 @@ type Consumer struct {
 // New returns a consumer. wakeRelay is called after events were written to the outbox.
 func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
+		Name: "ringfence_calls_late_events_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "calls_ended_total",
+		Name: "ringfence_calls_ended_total",
 		Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang).",
 	}, []string{"direction", "status", "cause"})}
 	metrics.MustRegister(c.late, c.ended)

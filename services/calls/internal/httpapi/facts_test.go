@@ -366,7 +366,7 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 			late := tt.late(a)
 			topic := map[string]kafka.Topic{"charge": kafka.WalletEvents, "analysis": kafka.DialEvents}[tt.kind]
 			r.rollBack(topic, a.request.String(), late[0])
-			if got := r.metric("calls_late_news_total", tt.kind); got != 0 {
+			if got := r.metric("ringfence_calls_late_events_total", tt.kind); got != 0 {
 				t.Errorf("late %s in a transaction that was rolled back counted %v times, want 0", tt.kind, got)
 			}
 			a.tell(late...)
@@ -375,7 +375,7 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 			} else if got := len(r.events()); got != 1 {
 				t.Errorf("late news: length of r.events() = %d, want 1", got)
 			}
-			if got := r.metric("calls_late_news_total", tt.kind); got != 1 {
+			if got := r.metric("ringfence_calls_late_events_total", tt.kind); got != 1 {
 				t.Errorf("late %s counted %v times, want 1", tt.kind, got)
 			}
 		})

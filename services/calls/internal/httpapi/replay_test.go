@@ -35,11 +35,11 @@ func TestPlace_ReplayWithAnotherBodyIsCounted(t *testing.T) {
 	r := newRig(t)
 	r.want(http.StatusAccepted, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
 	r.want(http.StatusOK, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
-	if got := r.counter("calls_replays_mismatched_total"); got != 0 {
+	if got := r.counter("ringfence_calls_mismatched_replays_total"); got != 0 {
 		t.Errorf("mismatched replays after an equal body = %v, want 0", got)
 	}
 	r.want(http.StatusOK, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k", "to", number(7)))
-	if got := r.counter("calls_replays_mismatched_total"); got != 1 {
+	if got := r.counter("ringfence_calls_mismatched_replays_total"); got != 1 {
 		t.Errorf("mismatched replays after another number = %v, want 1", got)
 	}
 }

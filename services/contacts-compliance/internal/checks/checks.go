@@ -25,7 +25,7 @@ type Checks struct {
 // New makes a Gating.
 func New(st *store.Store, packs countryrules.Library, metrics prometheus.Registerer) *Checks {
 	g := &Checks{store: st, packs: packs, judged: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "contacts_decisions_total",
+		Name: "ringfence_contacts_decisions_total",
 		Help: "Decisions on record by when the gates were asked (precheck, dial), result (open, later, closed) and the rule that decided (none: every gate is open).",
 	}, []string{"stage", "result", "rule"})}
 	metrics.MustRegister(g.judged)

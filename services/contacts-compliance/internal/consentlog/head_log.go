@@ -56,10 +56,10 @@ func NewHeadLog(of *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig, m
 	w := &HeadLog{
 		archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), told: map[uuid.UUID]int64{},
 		shrunk: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "contacts_consent_chains_shrunk_total", Help: "Times that a chain of consent records was shorter than it had been: somebody changed it in the database.",
+			Name: "ringfence_contacts_consent_chain_rollbacks_total", Help: "Times that a chain of consent records was shorter than it had been: somebody changed it in the database.",
 		}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "contacts_consent_witness_faults_total", Help: "Times that the heads of the consent records could not be written to the log outside the database.",
+			Name: "ringfence_contacts_consent_head_log_errors_total", Help: "Times that the heads of the consent records could not be written to the log outside the database.",
 		}),
 	}
 	metrics.MustRegister(w.shrunk, w.faults)

@@ -27,7 +27,7 @@ type Worker struct {
 // New makes a worker; wake tells the outbox relay of a commit.
 func New(st *store.Store, wake func(), metrics prometheus.Registerer) *Worker {
 	w := &Worker{store: st, wake: wake, again: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "contacts_erasures_told_again_total", Help: "Erasures that were not carried out a quarter of an hour after they were last told of, and were told of again.",
+		Name: "ringfence_contacts_erasures_republished_total", Help: "Erasures that were not carried out a quarter of an hour after they were last told of, and were told of again.",
 	})}
 	metrics.MustRegister(w.again)
 	return w

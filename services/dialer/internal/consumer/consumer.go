@@ -28,7 +28,7 @@ type Consumer struct {
 // New returns a consumer.
 func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, wakes: wakes, overdue: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_dialer_overdue_orders_total",
+		Name: "ringfence_dialer_overdue_requests_total",
 		Help: "Orders that calls published again because they were overdue, by how they were found: " +
 			"waiting, lost (not in the queue), or over (ended, and calls has not received the end).",
 	}, []string{"found"})}

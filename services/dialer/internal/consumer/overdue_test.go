@@ -104,7 +104,7 @@ func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	}
 	counts := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() == "ringfence_dialer_overdue_orders_total" {
+		if family.GetName() == "ringfence_dialer_overdue_requests_total" {
 			for _, metric := range family.GetMetric() {
 				counts[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
 			}

@@ -71,7 +71,7 @@ func BenchmarkTalks(b *testing.B) {
 	after := late(b, metrics)
 	goroutines := runtime.NumGoroutine()
 	lost := counted(b, metrics, "ringfence_dialer_rtp_lost_packets_total")
-	unsent := counted(b, metrics, "ringfence_dialer_rtp_unsent_packets_total") + counted(b, metrics, "ringfence_dialer_rtp_skipped_frames_total")
+	unsent := counted(b, metrics, "ringfence_dialer_rtp_send_errors_total") + counted(b, metrics, "ringfence_dialer_rtp_skipped_frames_total")
 	var ending sync.WaitGroup
 	for _, one := range all {
 		ending.Go(func() { one.End() })

@@ -37,7 +37,7 @@ func NewQueueMetrics(
 	return &QueueMetrics{
 		pool: pool, limit: limit,
 		channels: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_channels", Help: "How many calls the trunks carry at once.",
+			Name: "ringfence_dialer_trunk_channels", Help: "How many calls the trunks carry at once.",
 		}),
 		queue: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_queue_requests", Help: "Requests in the dial queue by state: due, or ahead (scheduled); each counted up to 10000.",
@@ -53,7 +53,7 @@ func NewQueueMetrics(
 			Help: "Requests that are claimed or in a call. The limits of live calls count them.",
 		}),
 		untold: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_untold_opt_outs", Help: "Opt-outs heard in calls that contacts-compliance has not acknowledged; until then nobody at these numbers is dialled.",
+			Name: "ringfence_dialer_unreported_opt_outs", Help: "Opt-outs heard in calls that contacts-compliance has not acknowledged; until then nobody at these numbers is dialled.",
 		}),
 	}
 }
@@ -64,7 +64,7 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
-			slog.DebugContext(ctx, "the dial queue was not counted", "error", err) // postgres_up says so already
+			slog.DebugContext(ctx, "the dial queue was not counted", "error", err) // ringfence_postgres_up says so already
 		}
 		select {
 		case <-ctx.Done():

@@ -64,9 +64,9 @@ func described(name, help string, labels ...string) *prometheus.Desc {
 var (
 	packets = described("packets_total", "RTP packets, by direction.", "direction")
 	unheard = described("dropped_packets_total", "RTP packets that came and were not heard, by reason.", "reason")
-	lateDsc = described("send_late_seconds", "How much later than due RTP packets were sent.")
+	lateDsc = described("send_delay_seconds", "How much later than due RTP packets were sent.")
 	opened  = described("streams", "RTP streams that are open.")
-	resting = described("resting_ports", "RTP ports that stay bound after their call.")
+	resting = described("quarantined_ports", "RTP ports that stay bound after their call.")
 	worst   = described("jitter_seconds", "The largest jitter of arrivals among open streams (RFC 3550).")
 	skips   = described("skipped_frames_total", "Times of 20 ms that the pacing loop left out because it was too far behind.")
 
@@ -82,10 +82,10 @@ var (
 		{unheard, func(s *Stats) *uint64 { return &s.Late }, []string{"late"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Duplicates }, []string{"duplicate"}},
 		{described("lost_packets_total", "RTP packets of far ends that never came."), func(s *Stats) *uint64 { return &s.Lost }, nil},
-		{described("unsent_packets_total", "RTP packets that the system did not take."), func(s *Stats) *uint64 { return &s.Unsent }, nil},
-		{described("filled_frames_total", "Frames of 20 ms in which far ends were heard as silence, since nothing came."), func(s *Stats) *uint64 { return &s.Filled }, nil},
+		{described("send_errors_total", "RTP packets that the system did not take."), func(s *Stats) *uint64 { return &s.Unsent }, nil},
+		{described("silence_frames_total", "Frames of 20 ms in which far ends were heard as silence, since nothing came."), func(s *Stats) *uint64 { return &s.Filled }, nil},
 		{described("sent_events_total", "Telephone-event packets sent."), func(s *Stats) *uint64 { return &s.Events }, nil},
-		{described("heard_digits_total", "Digits heard."), func(s *Stats) *uint64 { return &s.Digits }, nil},
+		{described("received_digits_total", "Digits heard."), func(s *Stats) *uint64 { return &s.Digits }, nil},
 		{described("source_changes_total", "Times that another SSRC took a stream over."), func(s *Stats) *uint64 { return &s.Sources }, nil},
 		{described("restarts_total", "Times that a far end's timestamps began anew."), func(s *Stats) *uint64 { return &s.Restarts }, nil},
 		{described("timeouts_total", "Times that nothing came for too long."), func(s *Stats) *uint64 { return &s.Timeouts }, nil},

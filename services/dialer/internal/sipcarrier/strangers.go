@@ -45,7 +45,7 @@ type stranger struct {
 // NewStrangers returns an empty list.
 func NewStrangers() *Strangers {
 	s := &Strangers{counted: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_dialer_sip_strangers_total",
+		Name: "ringfence_dialer_sip_rejected_sources_total",
 		Help: "Inbound SIP calls and connections that were refused because of their address or number, by reason.",
 	}, []string{"reason"})}
 	for _, reason := range []replicas.Reason{replicas.UnknownSource, replicas.UnknownNumber, replicas.UnassignedNumber} {

@@ -142,7 +142,7 @@ func (d running) claims(t *testing.T) (n uint64) {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == "webhook_claim_seconds" {
+		if family.GetName() == "ringfence_webhooks_claim_duration_seconds" {
 			n += family.GetMetric()[0].GetHistogram().GetSampleCount()
 		}
 	}

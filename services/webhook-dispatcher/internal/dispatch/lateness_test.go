@@ -19,7 +19,7 @@ func (d running) lateness(t *testing.T, bound float64) (all, within uint64) {
 	}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			if family.GetName() != "webhook_terminal_to_delivered_seconds" {
+			if family.GetName() != "ringfence_webhooks_terminal_event_to_delivery_seconds" {
 				continue
 			}
 			all += metric.GetHistogram().GetSampleCount()

@@ -35,38 +35,38 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	fine := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "webhook_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
+			Name: "ringfence_webhooks_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "webhook_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
+			Name: "ringfence_webhooks_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
+			Name: "ringfence_webhooks_attempt_duration_seconds", Help: "Duration of one attempt.", Buckets: fine}),
 		terminal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "webhook_terminal_to_delivered_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try (first, or after a retry) and by what held it: its own endpoint, or no (at the first try, the promise). Replays are not counted.",
+			Name: "ringfence_webhooks_terminal_event_to_delivery_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try (first, or after a retry) and by what held it: its own endpoint, or no (at the first try, the promise). Replays are not counted.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}}, []string{"try", "held"}),
 		exhausted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "webhook_deliveries_failed_total", Help: "Deliveries given up on after their last attempt; they can be replayed."}),
+			Name: "ringfence_webhooks_deliveries_failed_total", Help: "Deliveries given up on after their last attempt; they can be replayed."}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "webhook_lag_seconds", Help: "From the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
+			Name: "ringfence_webhooks_claim_delay_seconds", Help: "From the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
 		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "webhook_claim_seconds", Help: "Duration of one claim.",
+			Name: "ringfence_webhooks_claim_duration_seconds", Help: "Duration of one claim.",
 			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}), // a claim that grows slowly is the first sign of a queue that is not vacuumed
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "webhook_inflight", Help: "Requests open now."}),
+			Name: "ringfence_webhooks_requests_in_flight", Help: "Requests open now."}),
 		rows: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "webhook_queue_rows",
+			Name: "ringfence_webhooks_queue_rows",
 			Help: "Due deliveries of active subscriptions. Counted up to 50,000.",
 		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "webhook_oldest_due_seconds",
+			Name: "ringfence_webhooks_oldest_due_seconds",
 			Help: "How long the longest-waiting due delivery of an active subscription has waited."}),
 		warned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "webhook_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
+			Name: "ringfence_webhooks_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
 		disabled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "webhook_subscriptions_disabled_total", Help: "Subscriptions set to failed."}),
+			Name: "ringfence_webhooks_subscriptions_disabled_total", Help: "Subscriptions set to failed."}),
 		interrupted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "webhook_interrupted_total", Help: "Last attempts lost with their process."}),
+			Name: "ringfence_webhooks_interrupted_attempts_total", Help: "Last attempts lost with their process."}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
+			Name: "ringfence_webhooks_superseded_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
 	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag,
 		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)

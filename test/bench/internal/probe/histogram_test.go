@@ -8,17 +8,17 @@ import (
 
 const text = `# HELP other_seconds_bucket nothing of ours
 other_seconds_bucket{le="1"} 7
-webhook_claim_seconds_bucket{le="0.001"} 10
-webhook_claim_seconds_bucket{le="0.005"} 90
-webhook_claim_seconds_bucket{le="0.01"} 100
-webhook_claim_seconds_bucket{le="+Inf"} %d
-webhook_claim_seconds_sum 0.5
-webhook_claim_seconds_count %d
+ringfence_webhooks_claim_duration_seconds_bucket{le="0.001"} 10
+ringfence_webhooks_claim_duration_seconds_bucket{le="0.005"} 90
+ringfence_webhooks_claim_duration_seconds_bucket{le="0.01"} 100
+ringfence_webhooks_claim_duration_seconds_bucket{le="+Inf"} %d
+ringfence_webhooks_claim_duration_seconds_sum 0.5
+ringfence_webhooks_claim_duration_seconds_count %d
 `
 
 func read(t *testing.T, count string) Histogram {
 	t.Helper()
-	got, err := Parse(strings.NewReader(strings.ReplaceAll(text, "%d", count)), "webhook_claim_seconds")
+	got, err := Parse(strings.NewReader(strings.ReplaceAll(text, "%d", count)), "ringfence_webhooks_claim_duration_seconds")
 	if err != nil {
 		t.Fatal(err)
 	}
