@@ -212,7 +212,7 @@ proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOL
 proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd proto && PATH="$(TOOLS):$$PATH" buf generate -o "$$fresh" && \
-	 for dir in eventv1 questionv1 settingsv1; do \
+	 for dir in billingv1 compliancev1 dialerv1 eventv1 settingsv1; do \
 	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
 	 done
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json types.gen.go client.gen.go; do \

@@ -20,8 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/test/bench/internal/probe"
 	"ringfence.dev/test/kit"
 )
@@ -43,8 +42,8 @@ type house struct {
 	GateSetup
 	*kit.Workspace
 	db       *pgx.Conn
-	preCheck questionv1connect.PreCheckServiceClient
-	gate     questionv1connect.GateServiceClient
+	preCheck compliancev1.PreCheckServiceClient
+	gate     compliancev1.DialCheckServiceClient
 }
 
 // Measure does all of it.
@@ -90,14 +89,14 @@ func (h *house) packed(ctx context.Context, clients int) error {
 }
 
 func (h *house) askPreChecked(ctx context.Context) error {
-	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&questionv1.PreCheckRequest{
+	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
 func (h *house) askGated(ctx context.Context) error {
-	_, err := h.gate.Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+	_, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
@@ -126,8 +125,8 @@ func (h *house) questioners() error {
 	}
 	calls, err := as("calls")
 	dialer, err2 := as("dialer")
-	h.preCheck = questionv1connect.NewPreCheckServiceClient(serviceauth.Client(), base, calls)
-	h.gate = questionv1connect.NewGateServiceClient(serviceauth.Client(), base, dialer)
+	h.preCheck = compliancev1.NewPreCheckServiceClient(serviceauth.Client(), base, calls)
+	h.gate = compliancev1.NewDialCheckServiceClient(serviceauth.Client(), base, dialer)
 	return errors.Join(err, err2)
 }
 
@@ -230,7 +229,7 @@ func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves 
 }
 
 func (h *house) askPreCheck(ctx context.Context) error {
-	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&questionv1.PreCheckRequest{
+	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
 	if err == nil && said.Msg.GetAllowed() == nil {
@@ -240,7 +239,7 @@ func (h *house) askPreCheck(ctx context.Context) error {
 }
 
 func (h *house) askGate(ctx context.Context) error {
-	said, err := h.gate.Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+	said, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
 	if err == nil && said.Msg.GetOpen() == nil {

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/test/kit"
 	"ringfence.dev/test/kit/sharedstack"
 )
@@ -80,7 +80,7 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte
 		if strings.HasSuffix(r.URL.Path, "/Check") {
-			answer, _ = proto.Marshal(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}})
+			answer, _ = proto.Marshal(&compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{}}})
 		}
 		w.Header().Set("Content-Type", "application/proto")
 		_, _ = w.Write(answer)

@@ -307,7 +307,7 @@ func TestRoutine_LeavesWhatAPersonLooksFor(t *testing.T) {
 	}{
 		{"a request that changes something, told by the gateway", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
 		{"the same, told by the service behind it", "calls", "22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
-		{"a question between two services", "billing-wallet", "22:21:38.546 INFO  request method=POST route=/ringfence.question.v1.HoldService/Hold status=200 ms=3.5", false},
+		{"a question between two services", "billing-wallet", "22:21:38.546 INFO  request method=POST route=/ringfence.billing.v1.HoldService/Hold status=200 ms=3.5", false},
 		{"a read", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=200 ms=2.6", false},
 		{"a read that was refused", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=401 ms=2.6", true},
 		{"a fault behind the gateway", "calls", "22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},

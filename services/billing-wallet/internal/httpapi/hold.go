@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/billingv1"
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
@@ -23,7 +23,7 @@ const longestCall = 24 * 60 * 60
 
 // Hold answers question 3. A request that has ended is CodeFailedPrecondition: its id holds nothing ever again. A
 // workspace without a wallet is CodeNotFound.
-func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRequest]) (*connect.Response[questionv1.HoldResponse], error) {
+func (a *API) Hold(ctx context.Context, asked *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	order, err := orderOf(asked.Msg)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
@@ -34,14 +34,14 @@ func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRe
 		return nil, holdFault(ctx, order, err)
 	}
 	var insufficient *holds.Insufficient
-	answer := &questionv1.HoldResponse{}
+	answer := &billingv1.HoldResponse{}
 	switch {
 	case errors.As(decision.Err, &insufficient):
-		answer.Result = &questionv1.HoldResponse_Insufficient{Insufficient: &questionv1.Insufficient{Message: insufficient.Error()}}
+		answer.Result = &billingv1.HoldResponse_Insufficient{Insufficient: &billingv1.Insufficient{Message: insufficient.Error()}}
 	case decision.Err != nil:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, decision.Err)
 	default:
-		answer.Result = &questionv1.HoldResponse_Held{Held: &questionv1.Held{
+		answer.Result = &billingv1.HoldResponse_Held{Held: &billingv1.Held{
 			AmountMicro: int64(decision.Hold.Amount), Currency: decision.Hold.Currency,
 			MaxCallSeconds: decision.Hold.MaxCallSeconds,
 		}}
@@ -49,7 +49,7 @@ func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRe
 	return connect.NewResponse(answer), nil
 }
 
-func orderOf(asked *questionv1.HoldRequest) (order holds.Order, err error) {
+func orderOf(asked *billingv1.HoldRequest) (order holds.Order, err error) {
 	if order.RequestID, err = uuid.Parse(asked.CallRequestId); err != nil {
 		return order, fmt.Errorf("call_request_id: %w", err)
 	}

@@ -18,8 +18,7 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/testkit"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/billingv1"
 	"ringfence.dev/services/billing-wallet/internal/httpapi"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
@@ -254,10 +253,10 @@ func TestRoutes_OnlyTheGatewayIsHeard(t *testing.T) {
 	}
 }
 
-func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) (*questionv1.HoldResponse, error) {
+func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) (*billingv1.HoldResponse, error) {
 	s.Helper()
-	client := questionv1connect.NewHoldServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[asker].Ask("billing-wallet")))
-	answer, err := client.Hold(s.Context(), connect.NewRequest(&questionv1.HoldRequest{
+	client := billingv1.NewHoldServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[asker].Ask("billing-wallet")))
+	answer, err := client.Hold(s.Context(), connect.NewRequest(&billingv1.HoldRequest{
 		CallRequestId: request.String(), WorkspaceId: workspace.String(), ToE164: "+15550100123", MaxCallSeconds: seconds,
 	}))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/settingsv1"
 )
 
 // Routes returns the routes of the service. Only the gateway may forward customers and operators and
@@ -37,9 +37,9 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *serviceauth.Keys) (http.Han
 		r.Put("/rates", httpserver.Handle(a.putRates))
 		r.Get("/rates", httpserver.Handle(a.rates))
 	})
-	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
+	path, questions := billingv1.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", questions)
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
+	path, setting := settingsv1.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
 		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil

@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/billing-wallet/internal/consumer"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
@@ -31,7 +30,7 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 		}
 	}
 	apply := func(as string, ev *eventv1.WorkspaceEvent) error {
-		client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, s.url,
+		client := settingsv1.NewSettingServiceClient(http.DefaultClient, s.url,
 			connect.WithInterceptors(s.keys[as].Ask("billing-wallet")))
 		_, err := client.ApplySetting(t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 			Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: ev},

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
@@ -44,7 +44,7 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	if req.Status != callstate.RequestQueued {
 		return callstate.Request{}, notCancelable(string(req.Status))
 	}
-	answer, err := d.peers.Withdraw(ctx, &questionv1.WithdrawRequest{CallRequestId: id.String(), WorkspaceId: workspaceID.String()})
+	answer, err := d.peers.Withdraw(ctx, &dialerv1.WithdrawRequest{CallRequestId: id.String(), WorkspaceId: workspaceID.String()})
 	if err != nil {
 		return callstate.Request{}, err
 	}

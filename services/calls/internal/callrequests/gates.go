@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
@@ -43,7 +44,7 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openap
 
 // preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.
 func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *callstate.Request) error {
-	question := &questionv1.PreCheckRequest{
+	question := &compliancev1.PreCheckRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
 		VariablesJson: order.Variables, ScheduleIfOutsideHours: req.ScheduleIfOutsideHours,
 	}
@@ -81,7 +82,7 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 // max_call_seconds changed. The request then keeps the value that the hold pays for. Otherwise the
 // call could last longer than the hold covers.
 func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
-	answer, err := in.peers.Hold(ctx, &questionv1.HoldRequest{
+	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/testkit"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 )
 
 const (
@@ -186,8 +186,8 @@ func TestErasure_WhatIsPlacedSinceIsKept(t *testing.T) {
 	}
 }
 
-func allowAfter(erasures int64) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	return func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
+	return func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 		answer, err := allow(q)
 		answer.GetAllowed().Erasures = erasures
 		return answer, err
@@ -199,7 +199,7 @@ func TestErasure_RacingThePlacing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *peers) {
-		p.preCheck = func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+		p.preCheck = func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 			answer, err := allow(q)
 			r.erase(newID(t), 1) // between the pre-check and the commit
 			return answer, err

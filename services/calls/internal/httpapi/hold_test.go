@@ -9,8 +9,8 @@ import (
 	"connectrpc.com/connect"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/billingv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 )
 
 // TestPlace_TakeOverKeepsTheHeldLength interrupts a POST between the hold and the commit, as the crash
@@ -24,7 +24,7 @@ func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
 	var mu sync.Mutex
 	interrupted := true
 	r.peers.set(func(p *peers) {
-		p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if _, ok := wallet[q.GetCallRequestId()]; !ok {
@@ -33,7 +33,7 @@ func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
 			if interrupted {
 				return nil, connect.NewError(connect.CodeUnknown, errors.New("the response is lost"))
 			}
-			return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Held{Held: &questionv1.Held{
+			return &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Held{Held: &billingv1.Held{
 				AmountMicro: 500_000, Currency: "USD", MaxCallSeconds: wallet[q.GetCallRequestId()],
 			}}}, nil
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/billingv1"
 )
 
 // slot is what a key of a workspace has come to.
@@ -53,7 +53,7 @@ func TestPlace_AKeyIsOneRequestWhateverHappens(t *testing.T) {
 				case "refused":
 					p.preCheck = refuse("recipient_dnd")
 				case "broken":
-					p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse]
+					p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse]
 				}
 			})
 			answers := make([]answer, clients)

@@ -7,19 +7,21 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/settingsv1"
 )
 
 // peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
 type peers struct {
 	mu        sync.Mutex
-	preCheck  func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error)
-	hold      func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error)
-	withdraw  func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
-	preChecks []*questionv1.PreCheckRequest
-	holds     []*questionv1.HoldRequest
+	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
+	hold      func(*billingv1.HoldRequest) (*billingv1.HoldResponse, error)
+	withdraw  func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error)
+	preChecks []*compliancev1.PreCheckRequest
+	holds     []*billingv1.HoldRequest
 	// applyAgent runs for each agent that the dialer receives; nil accepts it.
 	applyAgent func(context.Context, *eventv1.AgentEvent) error
 	agents     []*eventv1.AgentEvent
@@ -43,7 +45,7 @@ func (p *peers) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
+func (p *peers) PreCheck(_ context.Context, q *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
 	p.mu.Lock()
 	p.preChecks = append(p.preChecks, q.Msg)
 	say := p.preCheck
@@ -51,7 +53,7 @@ func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreChe
 	return respond(say(q.Msg))
 }
 
-func (p *peers) Hold(_ context.Context, q *connect.Request[questionv1.HoldRequest]) (*connect.Response[questionv1.HoldResponse], error) {
+func (p *peers) Hold(_ context.Context, q *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	p.mu.Lock()
 	p.holds = append(p.holds, q.Msg)
 	say := p.hold
@@ -59,7 +61,7 @@ func (p *peers) Hold(_ context.Context, q *connect.Request[questionv1.HoldReques
 	return respond(say(q.Msg))
 }
 
-func (p *peers) Withdraw(_ context.Context, q *connect.Request[questionv1.WithdrawRequest]) (*connect.Response[questionv1.WithdrawResponse], error) {
+func (p *peers) Withdraw(_ context.Context, q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	p.mu.Lock()
 	say := p.withdraw
 	p.mu.Unlock()
@@ -88,7 +90,7 @@ func respond[A any](answer *A, err error) (*connect.Response[A], error) {
 	return connect.NewResponse(answer), nil
 }
 
-func allow(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+func allow(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 	contact := q.GetContactId()
 	if contact == "" {
 		contact = uuid.NewSHA1(uuid.Nil, []byte(q.GetToE164())).String()
@@ -97,23 +99,23 @@ func allow(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) 
 	if len(variables) == 0 {
 		variables = []byte("{}")
 	}
-	return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
+	return &compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Allowed{Allowed: &compliancev1.Allowed{
 		ContactId: contact, VariablesJson: variables, ScheduledFor: q.GetScheduledFor(),
 	}}}, nil
 }
 
-func held(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
-	return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Held{Held: &questionv1.Held{AmountMicro: 500_000, Currency: "USD"}}}, nil
+func held(*billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
+	return &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Held{Held: &billingv1.Held{AmountMicro: 500_000, Currency: "USD"}}}, nil
 }
 
-func withdrawn(yes bool) func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-	return func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-		return &questionv1.WithdrawResponse{Withdrawn: yes}, nil
+func withdrawn(yes bool) func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
+	return func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
+		return &dialerv1.WithdrawResponse{Withdrawn: yes}, nil
 	}
 }
 
-func refuse(code string) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	return func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-		return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{Refused: &questionv1.Refused{Code: code, Message: "No."}}}, nil
+func refuse(code string) func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
+	return func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
+		return &compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Refused{Refused: &compliancev1.Refused{Code: code, Message: "No."}}}, nil
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 )
 
 func TestPlace_StoresAndOrdersOnce(t *testing.T) {
@@ -78,8 +79,8 @@ func TestPlace_RefusalLeavesNothing(t *testing.T) {
 		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{"+1", "+44"}}},
 	})
 	other := newID(t)
-	broke := func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
-		return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Insufficient{Insufficient: &questionv1.Insufficient{Message: "Top up."}}}, nil
+	broke := func(*billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
+		return &billingv1.HoldResponse{Result: &billingv1.HoldResponse_Insufficient{Insufficient: &billingv1.Insufficient{Message: "Top up."}}}, nil
 	}
 	tests := []struct {
 		name, code, field string
@@ -112,8 +113,8 @@ func TestPlace_RefusalLeavesNothing(t *testing.T) {
 		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(), set: func(p *peers) { p.preCheck = refuse("invalid_contact") }},
 		{name: "a gate beats the wallet", status: 422, code: "recipient_dnd", body: r.order(), set: func(p *peers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
 		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(), set: func(p *peers) { p.hold = broke }},
-		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.preCheck = down[questionv1.PreCheckRequest, questionv1.PreCheckResponse] }},
-		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse] }},
+		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] }},
+		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] }},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestPlace_WaiterTriesItselfAfterARefusal(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	r.peers.set(func(p *peers) {
-		p.preCheck = func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+		p.preCheck = func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 			first := false
 			once.Do(func() { first = true })
 			if !first {
@@ -313,7 +314,7 @@ func TestPlace_TakeOverAfterACrash(t *testing.T) {
 func TestPlace_FaultKeepsTheID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.peers.set(func(p *peers) { p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse] })
+	r.peers.set(func(p *peers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })
 	if a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k")); a.status != http.StatusServiceUnavailable {
 		t.Fatalf("answer = %d, want 503", a.status)
 	}
@@ -330,7 +331,7 @@ func TestPlace_LostClaimWritesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *peers) {
-		p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // taken over by another order meanwhile
 			return held(q)
 		}
@@ -349,7 +350,7 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	var first sync.Once
 	release := make(chan struct{})
 	r.peers.set(func(p *peers) {
-		p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			slow := false
 			first.Do(func() { slow = true })
 			if slow {

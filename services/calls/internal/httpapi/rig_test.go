@@ -29,9 +29,11 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/calls/internal/callrequests"
 	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/callstate"
@@ -104,10 +106,10 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).Answer("calls")
 	mux := http.NewServeMux()
-	mux.Handle(questionv1connect.NewPreCheckServiceHandler(r.peers, guard))
-	mux.Handle(questionv1connect.NewHoldServiceHandler(r.peers, guard))
-	mux.Handle(questionv1connect.NewWithdrawServiceHandler(r.peers, guard))
-	mux.Handle(settingsv1connect.NewSettingServiceHandler(r.peers, guard))
+	mux.Handle(compliancev1.NewPreCheckServiceHandler(r.peers, guard))
+	mux.Handle(billingv1.NewHoldServiceHandler(r.peers, guard))
+	mux.Handle(dialerv1.NewWithdrawServiceHandler(r.peers, guard))
+	mux.Handle(settingsv1.NewSettingServiceHandler(r.peers, guard))
 	server := httptest.NewServer(mux)
 	r.t.Cleanup(server.Close)
 	return server.URL

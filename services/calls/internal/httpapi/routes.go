@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/calls/internal/callrequests"
 	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
@@ -63,7 +63,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Han
 		r.Patch("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.changeAgent))
 		r.Delete("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.deleteAgent))
 	})
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
+	path, setting := settingsv1.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

@@ -18,12 +18,11 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // applyWorkspace calls ApplySetting as the gateway.
 func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.server.URL,
+	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.server.URL,
 		connect.WithInterceptors(r.gateway.Ask("calls")))
 	_, err := client.ApplySetting(r.t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},

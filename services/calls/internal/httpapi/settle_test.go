@@ -13,8 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/callrequests"
 )
 
@@ -29,13 +30,13 @@ func (a *account) letGo() *eventv1.DialEvent {
 
 func TestCancel_TruthTable(t *testing.T) {
 	t.Parallel()
-	silent := func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+	silent := func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 		return nil, connect.NewError(connect.CodeUnavailable, nil)
 	}
 	tests := []struct {
 		name       string
 		before     func(*rig, *account)
-		withdraw   func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
+		withdraw   func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error)
 		wantStatus int
 		wantCode   string
 		wantState  string
@@ -82,9 +83,9 @@ func TestCancel_FactOvertakesOurCommit(t *testing.T) {
 	r := newRig(t)
 	a := r.account(r.place())
 	r.peers.set(func(p *peers) {
-		p.withdraw = func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+		p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 			a.tell(a.letGo())
-			return &questionv1.WithdrawResponse{Withdrawn: true}, nil
+			return &dialerv1.WithdrawResponse{Withdrawn: true}, nil
 		}
 	})
 	if got := r.cancel(a.request); got.status != http.StatusOK {
@@ -107,13 +108,13 @@ func TestCancel_OneOfManyTakesItBack(t *testing.T) {
 		var letGo sync.Once
 		asked.Add(many)
 		r.peers.set(func(p *peers) {
-			p.withdraw = func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
 				asked.Wait() // all of them have seen it queued
 				if factFirst {
 					letGo.Do(func() { a.tell(a.letGo()) })
 				}
-				return &questionv1.WithdrawResponse{Withdrawn: true}, nil
+				return &dialerv1.WithdrawResponse{Withdrawn: true}, nil
 			}
 		})
 		var all sync.WaitGroup
@@ -202,7 +203,7 @@ func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
 			r := newRig(t)
 			var slow uuid.UUID
 			r.peers.set(func(p *peers) {
-				p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+				p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 					slow = uuid.MustParse(q.GetCallRequestId())
 					r.unconfirmed(slow)
 					return held(q)
@@ -233,7 +234,7 @@ func TestUnconfirmed_RacesThePOST(t *testing.T) {
 		var settling sync.WaitGroup
 		var id uuid.UUID
 		r.peers.set(func(p *peers) {
-			p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+			p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 				id = uuid.MustParse(q.GetCallRequestId())
 				settling.Go(func() { r.unconfirmed(id) })
 				return held(q)

@@ -15,11 +15,11 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/settings"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // patience is what a client that waits for its POST has left for one question.
@@ -37,10 +37,10 @@ type Clients struct {
 	// Patience bounds one question, its second try included: 2 s. It is set before the first is asked.
 	Patience time.Duration
 
-	contacts questionv1connect.PreCheckServiceClient
-	wallet   questionv1connect.HoldServiceClient
-	dialer   questionv1connect.WithdrawServiceClient
-	agents   settingsv1connect.SettingServiceClient
+	contacts compliancev1.PreCheckServiceClient
+	wallet   billingv1.HoldServiceClient
+	dialer   dialerv1.WithdrawServiceClient
+	agents   settingsv1.SettingServiceClient
 }
 
 // New makes the clients; nothing is dialled yet.
@@ -53,25 +53,25 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
 	return &Clients{
 		Patience: patience,
-		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
-		wallet:   questionv1connect.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
-		dialer:   questionv1connect.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
-		agents:   settingsv1connect.NewSettingServiceClient(client, cfg.DialerURL, as("dialer")),
+		contacts: compliancev1.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
+		wallet:   billingv1.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
+		dialer:   dialerv1.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
+		agents:   settingsv1.NewSettingServiceClient(client, cfg.DialerURL, as("dialer")),
 	}, nil
 }
 
 // PreCheck asks whether the number may be called, and who it is (question 2).
-func (p *Clients) PreCheck(ctx context.Context, q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+func (p *Clients) PreCheck(ctx context.Context, q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 	return ask(ctx, p.Patience, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
 }
 
 // Hold asks billing-wallet to hold the price of the longest call (question 3).
-func (p *Clients) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+func (p *Clients) Hold(ctx context.Context, q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 	return ask(ctx, p.Patience, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
 }
 
 // Withdraw asks the dialer to let the request go (question 4).
-func (p *Clients) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+func (p *Clients) Withdraw(ctx context.Context, q *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
 }
 

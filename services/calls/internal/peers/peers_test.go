@@ -13,7 +13,9 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/billingv1"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/dialerv1"
 )
 
 func peersAt(t *testing.T, peer http.HandlerFunc) *Clients {
@@ -32,7 +34,7 @@ func peersAt(t *testing.T, peer http.HandlerFunc) *Clients {
 }
 
 func letGo(w http.ResponseWriter) {
-	body, _ := proto.Marshal(&questionv1.WithdrawResponse{Withdrawn: true})
+	body, _ := proto.Marshal(&dialerv1.WithdrawResponse{Withdrawn: true})
 	w.Header().Set("Content-Type", "application/proto")
 	_, _ = w.Write(body)
 }
@@ -49,7 +51,7 @@ func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
 		}
 		letGo(w)
 	})
-	answer, err := peers.Withdraw(t.Context(), &questionv1.WithdrawRequest{})
+	answer, err := peers.Withdraw(t.Context(), &dialerv1.WithdrawRequest{})
 	if err != nil {
 		t.Fatalf("answer: %v", err)
 	}
@@ -67,7 +69,7 @@ func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
 	t.Cleanup(func() { close(ended) }) // before the server waits for its handlers
 	peers.Patience = 50 * time.Millisecond
-	_, err := peers.Hold(t.Context(), &questionv1.HoldRequest{})
+	_, err := peers.Hold(t.Context(), &billingv1.HoldRequest{})
 	var refusal *apierr.Error
 	if !errors.As(err, &refusal) {
 		t.Fatalf("err = %v, want a %T", err, refusal)
@@ -83,7 +85,7 @@ func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
 func TestAsk_RefusedTokenIsOurFault(t *testing.T) {
 	t.Parallel()
 	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	_, err := peers.PreCheck(t.Context(), &questionv1.PreCheckRequest{})
+	_, err := peers.PreCheck(t.Context(), &compliancev1.PreCheckRequest{})
 	var refusal *apierr.Error
 	if err == nil {
 		t.Error("err: PreCheck = nil, want an error")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
@@ -21,14 +21,14 @@ func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
 	first, second := uuid.Must(uuid.NewV7()).String(), uuid.Must(uuid.NewV7()).String()
 	place := func(request, number string) {
 		t.Helper()
-		_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: number}))
+		_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: number}))
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	place(first, "+15005550001")
 	r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`)
-	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
+	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
 		t.Fatal(err)
 	}
 	place(second, "+15005550002")

@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/kafkatest"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
 	"ringfence.dev/services/contacts-compliance/internal/erasure"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -33,7 +33,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
 	r.want(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
 	request := uuid.Must(uuid.NewV7()).String()
-	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	} else if left != 0 {
 		t.Errorf("left = %v, want 0", left)
 	}
-	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
+	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
 	if err != nil {
 		t.Errorf("the gate of what was queued: Check: %v", err)
 	} else if answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
@@ -288,9 +288,9 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)
-	ask := func(request string) *questionv1.Allowed {
+	ask := func(request string) *compliancev1.Allowed {
 		t.Helper()
-		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 			CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)}))
 		if err != nil {
 			t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/contacts-compliance/internal/checks"
 	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -48,14 +48,14 @@ func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), k
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) { r.Use(keys.RequireCaller); api.customerRoutes(r) })
 	router.Group(func(r chi.Router) { r.Use(keys.RequireOperator); api.operatorRoutes(r) })
-	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("calls"))
+	path, handler := compliancev1.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
+	path, handler = compliancev1.NewDialCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(spans),
+	path, handler = settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(spans),
 		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = settingsv1connect.NewPolicyServiceHandler(api, connect.WithInterceptors(spans),
+	path, handler = settingsv1.NewPolicyServiceHandler(api, connect.WithInterceptors(spans),
 		keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil

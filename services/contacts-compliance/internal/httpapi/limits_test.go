@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 // letters are n characters of two bytes each: lengths are counted in characters (contract.md §6).
@@ -106,8 +106,8 @@ func TestLimits_OfVariables(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)
-	ask := func(number, variables string) *questionv1.PreCheckResponse {
-		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+	ask := func(number, variables string) *compliancev1.PreCheckResponse {
+		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number, VariablesJson: []byte(variables)}))
 		if err != nil {
 			t.Fatalf("PreCheck with %d bytes of variables: %v", len(variables), err)

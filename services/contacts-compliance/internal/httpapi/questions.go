@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/services/contacts-compliance/internal/checks"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
@@ -24,7 +24,7 @@ import (
 )
 
 // PreCheck answers question 2.
-func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
+func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
 	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
@@ -48,20 +48,20 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreChe
 	if err != nil {
 		return nil, answerless(ctx, err)
 	}
-	return connect.NewResponse(&questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
+	return connect.NewResponse(&compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Allowed{Allowed: &compliancev1.Allowed{
 		ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(), ScheduledFor: timestamppb.New(allowed.ScheduledFor),
 		Erasures: allowed.Erasures,
 	}}}), nil
 }
 
-func refused(code, message string) *connect.Response[questionv1.PreCheckResponse] {
-	return connect.NewResponse(&questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{
-		Refused: &questionv1.Refused{Code: code, Message: message},
+func refused(code, message string) *connect.Response[compliancev1.PreCheckResponse] {
+	return connect.NewResponse(&compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Refused{
+		Refused: &compliancev1.Refused{Code: code, Message: message},
 	}})
 }
 
 // Check answers question 5: may it still be called, now?
-func (a *API) Check(ctx context.Context, r *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
 	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
@@ -70,20 +70,20 @@ func (a *API) Check(ctx context.Context, r *connect.Request[questionv1.CheckRequ
 	if err != nil {
 		return nil, answerless(ctx, err)
 	}
-	answer := &questionv1.CheckResponse{}
+	answer := &compliancev1.CheckResponse{}
 	switch checked.Result {
 	case gate.Open:
-		answer.Result = &questionv1.CheckResponse_Open{Open: &questionv1.Open{TimeZone: checked.TimeZone}}
+		answer.Result = &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: checked.TimeZone}}
 	case gate.Deferred:
-		answer.Result = &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(checked.At)}}
+		answer.Result = &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(checked.At)}}
 	case gate.Denied:
-		answer.Result = &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: checked.Code, Message: checked.Message}}
+		answer.Result = &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: checked.Code, Message: checked.Message}}
 	}
 	return connect.NewResponse(answer), nil
 }
 
 // OptOut answers question 5: this person asked, in a call, not to be called again.
-func (a *API) OptOut(ctx context.Context, r *connect.Request[questionv1.OptOutRequest]) (*connect.Response[questionv1.OptOutResponse], error) {
+func (a *API) RecordOptOut(ctx context.Context, r *connect.Request[compliancev1.RecordOptOutRequest]) (*connect.Response[compliancev1.RecordOptOutResponse], error) {
 	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
@@ -108,10 +108,10 @@ func (a *API) OptOut(ctx context.Context, r *connect.Request[questionv1.OptOutRe
 	if _, err := a.store.Record(ctx, change, store.CreateUnknown); err != nil {
 		return nil, answerless(ctx, err)
 	}
-	return connect.NewResponse(&questionv1.OptOutResponse{}), nil
+	return connect.NewResponse(&compliancev1.RecordOptOutResponse{}), nil
 }
 
-func heardAt(m *questionv1.OptOutRequest) time.Time {
+func heardAt(m *compliancev1.RecordOptOutRequest) time.Time {
 	if m.GetHeardAt() == nil {
 		return time.Time{}
 	}
@@ -119,7 +119,7 @@ func heardAt(m *questionv1.OptOutRequest) time.Time {
 }
 
 // Recognise answers question 5: who is calling us?
-func (a *API) Recognise(ctx context.Context, r *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
+func (a *API) LookupCaller(ctx context.Context, r *connect.Request[compliancev1.LookupCallerRequest]) (*connect.Response[compliancev1.LookupCallerResponse], error) {
 	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (a *API) Recognise(ctx context.Context, r *connect.Request[questionv1.Recog
 	if err != nil {
 		return nil, answerless(ctx, err)
 	}
-	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}), nil
+	return connect.NewResponse(&compliancev1.LookupCallerResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}), nil
 }
 
 // question reads what a decision is about and marks the span with it.

@@ -9,16 +9,15 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/compliancev1"
 )
 
-func (r *rig) preCheck(as string) questionv1connect.PreCheckServiceClient {
-	return questionv1connect.NewPreCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+func (r *rig) preCheck(as string) compliancev1.PreCheckServiceClient {
+	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
-func (r *rig) gate(as string) questionv1connect.GateServiceClient {
-	return questionv1connect.NewGateServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+func (r *rig) gate(as string) compliancev1.DialCheckServiceClient {
+	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
 func (r *rig) aroundTheClock(t *testing.T) {
@@ -31,7 +30,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	r := start(t)
 	r.aroundTheClock(t)
 	ctx, workspace, number := t.Context(), r.workspace.String(), "+15005550096"
-	ask := &questionv1.PreCheckRequest{
+	ask := &compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number,
 		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(time.Now().Add(time.Hour).Truncate(time.Millisecond)),
 	}
@@ -50,7 +49,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	}
 	check := func(code string) {
 		t.Helper()
-		got, err := r.gate("dialer").Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+		got, err := r.gate("dialer").Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 			CallRequestId: ask.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
 		}))
 		if err != nil {
@@ -64,17 +63,17 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 		}
 	}
 	check("")
-	who, err := r.gate("dialer").Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: workspace, PhoneE164: number}))
+	who, err := r.gate("dialer").LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: workspace, PhoneE164: number}))
 	if err != nil {
 		t.Errorf("Recognise: %v", err)
 	} else if who.Msg.GetContactId() != allowed.GetContactId() {
 		t.Errorf("Recognise: who.Msg.GetContactId() = %v, want %v", who.Msg.GetContactId(), allowed.GetContactId())
 	}
-	heard := &questionv1.OptOutRequest{
+	heard := &compliancev1.RecordOptOutRequest{
 		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(), Evidence: "never call me again",
 	}
 	for range 2 {
-		if _, err := r.gate("dialer").OptOut(ctx, connect.NewRequest(heard)); err != nil {
+		if _, err := r.gate("dialer").RecordOptOut(ctx, connect.NewRequest(heard)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +97,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	if evidence["call_id"] != heard.GetCallId() {
 		t.Errorf("record: call_id = %v, want %v", evidence["call_id"], heard.GetCallId())
 	}
-	again := &questionv1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
+	again := &compliancev1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
 	second, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(again))
 	if err != nil {
 		t.Errorf("PreCheck after the opt-out: %v", err)
@@ -111,7 +110,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 func TestRecognise_NeverCreatesAContact(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got, err := r.gate("dialer").Recognise(t.Context(), connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
+	got, err := r.gate("dialer").LookupCaller(t.Context(), connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
 	if err != nil {
 		t.Fatalf("Recognise: error = %v", err)
 	}
@@ -131,7 +130,7 @@ func TestCheck_SaysWhereThePersonIs(t *testing.T) {
 	r.aroundTheClock(t)
 	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
 	for number, want := range map[string]string{"+18005551234": "Asia/Tokyo", "+18005551235": "", "+14155552671": "America/Los_Angeles"} {
-		got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{
+		got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
 		}))
 		if err != nil {
@@ -152,7 +151,7 @@ func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	// Open for two minutes (one is too short for a dial), and that twelve hours away: closed now.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
-	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
+	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
 	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
 		t.Errorf("Check: %v", err)
 	} else if got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
@@ -180,7 +179,7 @@ func TestPreCheck_TheContactsZoneStandsAlone(t *testing.T) {
 	day := time.Now().UTC().AddDate(0, 0, 3).Truncate(24 * time.Hour)
 	code := func(hour int) string {
 		t.Helper()
-		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+18005551234",
 			ScheduledFor: timestamppb.New(day.Add(time.Duration(hour) * time.Hour)),
 		}))
@@ -204,13 +203,13 @@ func TestPreCheck_TheContactsZoneStandsAlone(t *testing.T) {
 func TestQuestions_OnlyTheirAskersMayAsk(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	pre := connect.NewRequest(&questionv1.PreCheckRequest{})
-	check := func() *connect.Request[questionv1.CheckRequest] {
-		return connect.NewRequest(&questionv1.CheckRequest{})
+	pre := connect.NewRequest(&compliancev1.PreCheckRequest{})
+	check := func() *connect.Request[compliancev1.CheckRequest] {
+		return connect.NewRequest(&compliancev1.CheckRequest{})
 	}
 	_, byDialer := r.preCheck("dialer").PreCheck(t.Context(), pre)
 	_, byCalls := r.gate("calls").Check(t.Context(), check())
-	_, byNobody := questionv1connect.NewGateServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
+	_, byNobody := compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
 	_, malformed := r.gate("dialer").Check(t.Context(), check())
 	for name, got := range map[string]struct {
 		err  error
@@ -229,12 +228,12 @@ func TestQuestions_TheDatabaseAwayIsUnavailable(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()
-	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
+	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
 	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("Check = %v, want unavailable", err)
 	}
-	optOut := &questionv1.OptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001", CallId: uuid.NewString()}
-	if _, err := r.gate("dialer").OptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
+	optOut := &compliancev1.RecordOptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001", CallId: uuid.NewString()}
+	if _, err := r.gate("dialer").RecordOptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("OptOut = %v, want unavailable", err)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/contacts-compliance/internal/consumer"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
@@ -34,7 +33,7 @@ func (r *rig) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *even
 
 // apply calls ApplySetting as the service.
 func (r *rig) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.url,
+	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].Ask(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
@@ -208,7 +207,7 @@ func TestApplySetting_RefusesOtherCallersAndOtherMessages(t *testing.T) {
 func TestCheckPolicy(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	client := settingsv1connect.NewPolicyServiceClient(http.DefaultClient, r.url,
+	client := settingsv1.NewPolicyServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers["gateway"].Ask(service)))
 	const looser = `{"packs":["us"],"window":{"start":"07:00","end":"22:00"}%s}`
 	tests := []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/testkit"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 // The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
@@ -17,7 +17,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	r := start(t)
 	r.aroundTheClock(t)
 	id := r.create(t, `{"phone_e164":"+15005550001","name":"Ada"}`)
-	_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+	_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001",
 	}))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 // crashPoints lists every point that the code names, but for those that only SIP trunks come by (failover_test.go).
@@ -307,7 +307,7 @@ func TestPause_AFenceThatOthersEndedIsNotDialled(t *testing.T) {
 	goOn := func() { once.Do(func() { close(hold) }) }
 	t.Cleanup(goOn)
 	var fenced, again atomic.Bool
-	r.gate.answer = func(*questionv1.CheckRequest, int) (*questionv1.CheckResponse, error) {
+	r.gate.answer = func(*compliancev1.CheckRequest, int) (*compliancev1.CheckResponse, error) {
 		if fenced.Load() {
 			again.Store(true)
 			<-hold

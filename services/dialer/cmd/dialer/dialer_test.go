@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 )
 
 const (
@@ -204,7 +204,7 @@ func TestDial_Gates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	var told atomic.Pointer[time.Time] // when the one that waits is to be called, 3 s from when that is said
-	r.gate.answer = func(req *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+	r.gate.answer = func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		switch req.GetToE164() {
 		case "+14155550011":
 			return closed("recipient_dnd"), nil
@@ -212,7 +212,7 @@ func TestDial_Gates(t *testing.T) {
 			if times == 1 {
 				later := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
 				told.Store(&later)
-				return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(later)}}}, nil
+				return &compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(later)}}}, nil
 			}
 		}
 		return open(), nil
@@ -293,7 +293,7 @@ func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
 	var fenced atomic.Bool
-	r.gate.answer = func(*questionv1.CheckRequest, int) (*questionv1.CheckResponse, error) {
+	r.gate.answer = func(*compliancev1.CheckRequest, int) (*compliancev1.CheckResponse, error) {
 		if fenced.Load() {
 			return closed("recipient_dnd"), nil
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 // TestFence_CommitThatWasNotAnswered cuts the database connection in the instant in which the fence commits: the process does not
@@ -179,7 +179,7 @@ func (c *cutter) serve(in net.Conn) {
 func TestDial_UnavailableGateIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	r.gate.answer = func(_ *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+	r.gate.answer = func(_ *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error) {
 		if times <= 2 {
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
 		}

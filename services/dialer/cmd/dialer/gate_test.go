@@ -7,24 +7,24 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/compliancev1"
 )
 
 // gate stands for contacts-compliance.
 type gate struct {
 	mu      sync.Mutex
-	answer  func(req *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error)
+	answer  func(req *compliancev1.CheckRequest, times int) (*compliancev1.CheckResponse, error)
 	checks  map[string]int
 	optOut  func(times int) error
-	optOuts []*questionv1.OptOutRequest
+	optOuts []*compliancev1.RecordOptOutRequest
 }
 
-func open() *questionv1.CheckResponse {
-	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}}
+func open() *compliancev1.CheckResponse {
+	return &compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{}}}
 }
 
-func closed(code string) *questionv1.CheckResponse {
-	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: code, Message: "Do not."}}}
+func closed(code string) *compliancev1.CheckResponse {
+	return &compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: code, Message: "Do not."}}}
 }
 
 func (g *gate) asked(id uuid.UUID) int {
@@ -33,7 +33,7 @@ func (g *gate) asked(id uuid.UUID) int {
 	return g.checks[id.String()]
 }
 
-func (g *gate) Check(_ context.Context, req *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+func (g *gate) Check(_ context.Context, req *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
 	g.mu.Lock()
 	if g.checks == nil {
 		g.checks = map[string]int{}
@@ -51,7 +51,7 @@ func (g *gate) Check(_ context.Context, req *connect.Request[questionv1.CheckReq
 	return connect.NewResponse(answer), nil
 }
 
-func (g *gate) OptOut(_ context.Context, req *connect.Request[questionv1.OptOutRequest]) (*connect.Response[questionv1.OptOutResponse], error) {
+func (g *gate) RecordOptOut(_ context.Context, req *connect.Request[compliancev1.RecordOptOutRequest]) (*connect.Response[compliancev1.RecordOptOutResponse], error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.optOuts = append(g.optOuts, req.Msg)
@@ -60,7 +60,7 @@ func (g *gate) OptOut(_ context.Context, req *connect.Request[questionv1.OptOutR
 			return nil, err
 		}
 	}
-	return connect.NewResponse(&questionv1.OptOutResponse{}), nil
+	return connect.NewResponse(&compliancev1.RecordOptOutResponse{}), nil
 }
 
 func (g *gate) heard(number string) (times int) {
@@ -76,6 +76,6 @@ func (g *gate) heard(number string) (times int) {
 
 var known = uuid.Must(uuid.NewV7())
 
-func (g *gate) Recognise(context.Context, *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
-	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.String(), TimeZone: "Asia/Tokyo"}), nil
+func (g *gate) LookupCaller(context.Context, *connect.Request[compliancev1.LookupCallerRequest]) (*connect.Response[compliancev1.LookupCallerResponse], error) {
+	return connect.NewResponse(&compliancev1.LookupCallerResponse{ContactId: known.String(), TimeZone: "Asia/Tokyo"}), nil
 }

@@ -33,9 +33,9 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/proto/dialerv1"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
@@ -116,7 +116,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	}
 	r.bus = bus
 	t.Cleanup(r.bus.Close)
-	_, handler := questionv1connect.NewGateServiceHandler(r.gate)
+	_, handler := compliancev1.NewDialCheckServiceHandler(r.gate)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	r.gateURL = server.URL
@@ -304,10 +304,10 @@ func (r *rig) carrier(method, path, body string, into any) {
 
 // withdraw asks question 4 as calls does.
 func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
-	client := questionv1connect.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.Ask(name)))
+	client := dialerv1.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.Ask(name)))
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	resp, err := client.Withdraw(ctx, connect.NewRequest(&questionv1.WithdrawRequest{
+	resp, err := client.Withdraw(ctx, connect.NewRequest(&dialerv1.WithdrawRequest{
 		CallRequestId: id.String(), WorkspaceId: r.workspace.String(),
 	}))
 	if err != nil {

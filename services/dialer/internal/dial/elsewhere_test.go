@@ -26,8 +26,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
@@ -94,7 +93,7 @@ const zone = "Asia/Tokyo"
 
 // door is the gate of contacts-compliance, which is open or closed.
 type door struct {
-	questionv1connect.UnimplementedGateServiceHandler
+	compliancev1.UnimplementedDialCheckServiceHandler
 	mu     sync.Mutex
 	closed bool
 	// asked is when it was asked first.
@@ -103,7 +102,7 @@ type door struct {
 	questions int
 }
 
-func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+func (g *door) Check(context.Context, *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.questions++
@@ -111,9 +110,9 @@ func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest])
 		g.asked = time.Now()
 	}
 	if g.closed {
-		return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: "recipient_dnd", Message: "Do not."}}}), nil
+		return connect.NewResponse(&compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: "recipient_dnd", Message: "Do not."}}}), nil
 	}
-	return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{TimeZone: zone}}}), nil
+	return connect.NewResponse(&compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: zone}}}), nil
 }
 
 // desk is a database with one request, and a gate.
@@ -214,7 +213,7 @@ func (d *desk) start(
 ) {
 	t := d.t
 	t.Helper()
-	_, handler := questionv1connect.NewGateServiceHandler(d.gate)
+	_, handler := compliancev1.NewDialCheckServiceHandler(d.gate)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	seed := make([]byte, 32)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/recordingstore"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1/questionv1connect"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/dialerv1"
+	"ringfence.dev/proto/settingsv1"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/trunks"
 )
@@ -83,9 +83,9 @@ func New(
 		r.Use(keys.RequireCaller)
 		r.Get("/*", httpserver.Handle(api.readRecording))
 	})
-	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
+	path, answers := dialerv1.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)
-	path, setting := settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
+	path, setting := settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
 		keys.Answer(serviceauth.Gateway, "calls"))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/libs/testkit/kafkatest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -52,7 +51,7 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 	case *eventv1.AgentEvent:
 		request.Setting = &settingsv1.ApplySettingRequest_Agent{Agent: setting}
 	}
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, url,
+	client := settingsv1.NewSettingServiceClient(http.DefaultClient, url,
 		connect.WithInterceptors(o.gateway.Ask("dialer")))
 	_, err := client.ApplySetting(t.Context(), connect.NewRequest(request))
 	return err

@@ -10,11 +10,11 @@ import (
 
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/dialerv1"
 )
 
 // Withdraw answers question 4. Withdraw and fence are guarded updates of one row: whoever commits first has it.
-func (a *API) Withdraw(ctx context.Context, req *connect.Request[questionv1.WithdrawRequest]) (*connect.Response[questionv1.WithdrawResponse], error) {
+func (a *API) Withdraw(ctx context.Context, req *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	id, err := uuid.Parse(req.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("call_request_id: %w", err))
@@ -31,5 +31,5 @@ func (a *API) Withdraw(ctx context.Context, req *connect.Request[questionv1.With
 	}
 	failpoint.Inject("dialer: in withdraw, after commit")
 	a.relay.Wake()
-	return connect.NewResponse(&questionv1.WithdrawResponse{Withdrawn: withdrawn}), nil
+	return connect.NewResponse(&dialerv1.WithdrawResponse{Withdrawn: withdrawn}), nil
 }

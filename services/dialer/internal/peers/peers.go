@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/serviceauth"
-	"ringfence.dev/proto/questionv1"
-	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/compliancev1"
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
@@ -29,7 +28,7 @@ const (
 
 // Contacts asks contacts-compliance.
 type Contacts struct {
-	client questionv1connect.GateServiceClient
+	client compliancev1.DialCheckServiceClient
 }
 
 // New reaches contacts-compliance at its base URL, with tokens of keys.
@@ -38,7 +37,7 @@ func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	client := questionv1connect.NewGateServiceClient(serviceauth.Client(), base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
+	client := compliancev1.NewDialCheckServiceClient(serviceauth.Client(), base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
 	return &Contacts{client: client}, nil
 }
 
@@ -69,7 +68,7 @@ func (a Answer) Since(at time.Time) Answer {
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
-	question := &questionv1.CheckRequest{
+	question := &compliancev1.CheckRequest{
 		CallRequestId: r.CallRequestID.String(), WorkspaceId: r.WorkspaceID.String(), ToE164: string(r.To),
 		ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
 	}
@@ -82,13 +81,13 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 		return Answer{}, fmt.Errorf("ask the gate about request %s: %w", r.CallRequestID, err)
 	}
 	switch result := said.Msg.GetResult().(type) {
-	case *questionv1.CheckResponse_Open:
+	case *compliancev1.CheckResponse_Open:
 		answer.TimeZone = result.Open.GetTimeZone()
 		return answer, nil
-	case *questionv1.CheckResponse_Closed:
+	case *compliancev1.CheckResponse_Closed:
 		answer.Refused = &dialqueue.Refusal{Code: result.Closed.GetCode(), Detail: result.Closed.GetMessage()}
 		return answer, nil
-	case *questionv1.CheckResponse_Later:
+	case *compliancev1.CheckResponse_Later:
 		answer.Until = result.Later.GetScheduledFor().AsTime()
 		return answer, nil
 	}
@@ -99,7 +98,7 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
 	ctx, cancel := context.WithTimeout(ctx, reportPatience)
 	defer cancel()
-	_, err := c.client.OptOut(ctx, connect.NewRequest(&questionv1.OptOutRequest{
+	_, err := c.client.RecordOptOut(ctx, connect.NewRequest(&compliancev1.RecordOptOutRequest{
 		WorkspaceId: o.WorkspaceID.String(), PhoneE164: o.PhoneE164, CallId: o.CallID.String(),
 		HeardAt: timestamppb.New(o.HeardAt), Evidence: o.Evidence,
 	}))
@@ -119,7 +118,7 @@ type Caller struct {
 func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (Caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, recognisePatience)
 	defer cancel()
-	said, err := c.client.Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{
+	said, err := c.client.LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{
 		WorkspaceId: workspaceID.String(), PhoneE164: number,
 	}))
 	if err != nil {

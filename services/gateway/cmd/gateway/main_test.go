@@ -24,7 +24,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 const token = "a-token-of-ada-0001"
@@ -43,7 +42,7 @@ func freeAddr(t *testing.T) string {
 // is published, and SIGTERM's context ends it cleanly.
 func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle(settingsv1connect.NewSettingServiceHandler(owners{}))
+	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	owner := httptest.NewServer(mux)
 	defer owner.Close()

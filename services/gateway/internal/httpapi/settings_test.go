@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
 )
@@ -36,8 +35,8 @@ type settingOwner struct {
 
 func (o *settingOwner) handler(keys *serviceauth.Keys, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(settingsv1connect.NewSettingServiceHandler(o, keys.Answer(serviceauth.Gateway)))
-	mux.Handle(settingsv1connect.NewPolicyServiceHandler(o, keys.Answer(serviceauth.Gateway)))
+	mux.Handle(settingsv1.NewSettingServiceHandler(o, keys.Answer(serviceauth.Gateway)))
+	mux.Handle(settingsv1.NewPolicyServiceHandler(o, keys.Answer(serviceauth.Gateway)))
 	mux.Handle("/", rest)
 	return mux
 }

@@ -12,24 +12,23 @@ import (
 	"ringfence.dev/libs/settings"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // settingClients are the services that act on settings of workspaces.
 type settingClients struct {
-	owners   map[string]settingsv1connect.SettingServiceClient
-	policies settingsv1connect.PolicyServiceClient
+	owners   map[string]settingsv1.SettingServiceClient
+	policies settingsv1.PolicyServiceClient
 }
 
 func newSettingClients(keys *serviceauth.Keys, urls map[string]string) settingClients {
 	client := serviceauth.Client()
 	as := func(service string) connect.ClientOption { return connect.WithInterceptors(keys.Ask(service)) }
 	c := settingClients{
-		owners:   map[string]settingsv1connect.SettingServiceClient{},
-		policies: settingsv1connect.NewPolicyServiceClient(client, urls[Contacts], as(Contacts)),
+		owners:   map[string]settingsv1.SettingServiceClient{},
+		policies: settingsv1.NewPolicyServiceClient(client, urls[Contacts], as(Contacts)),
 	}
 	for service, url := range urls {
-		c.owners[service] = settingsv1connect.NewSettingServiceClient(client, url, as(service))
+		c.owners[service] = settingsv1.NewSettingServiceClient(client, url, as(service))
 	}
 	return c
 }

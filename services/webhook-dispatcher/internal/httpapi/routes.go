@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/serviceauth"
 	"ringfence.dev/libs/telemetry"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/proto/settingsv1"
 )
 
 // Routes returns the handler of all routes. The customer and operator routes require a caller token
@@ -36,7 +36,7 @@ func (a *API) Routes(keys *serviceauth.Keys, tel *telemetry.Telemetry) http.Hand
 		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))
 		r.Post("/{id}/deliveries/{delivery_id}/replay", httpserver.Handle(a.replayOne))
 	})
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
+	path, setting := settingsv1.NewSettingServiceHandler(a, keys.Answer(serviceauth.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router
 }

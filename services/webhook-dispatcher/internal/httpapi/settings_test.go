@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/settingsv1"
-	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
@@ -42,7 +41,7 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	h := newHouse(t)
 	server := httptest.NewServer(h.handler)
 	t.Cleanup(server.Close)
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, server.URL,
+	client := settingsv1.NewSettingServiceClient(http.DefaultClient, server.URL,
 		connect.WithInterceptors(h.gateway.Ask("webhook-dispatcher")))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: ringfence/question/v1/hold.proto
+// source: ringfence/billing/v1/hold.proto
 
-package questionv1
+package billingv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -33,7 +33,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[0]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +45,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[0]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +58,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_hold_proto_rawDescGZIP(), []int{0}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *HoldRequest) GetCallRequestId() string {
@@ -102,7 +102,7 @@ type HoldResponse struct {
 
 func (x *HoldResponse) Reset() {
 	*x = HoldResponse{}
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[1]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +114,7 @@ func (x *HoldResponse) String() string {
 func (*HoldResponse) ProtoMessage() {}
 
 func (x *HoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[1]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +127,7 @@ func (x *HoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
 func (*HoldResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_hold_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *HoldResponse) GetResult() isHoldResponse_Result {
@@ -184,7 +184,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[2]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +196,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[2]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +209,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_hold_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Held) GetAmountMicro() int64 {
@@ -242,7 +242,7 @@ type Insufficient struct {
 
 func (x *Insufficient) Reset() {
 	*x = Insufficient{}
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[3]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +254,7 @@ func (x *Insufficient) String() string {
 func (*Insufficient) ProtoMessage() {}
 
 func (x *Insufficient) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_hold_proto_msgTypes[3]
+	mi := &file_ringfence_billing_v1_hold_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +267,7 @@ func (x *Insufficient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Insufficient.ProtoReflect.Descriptor instead.
 func (*Insufficient) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_hold_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_billing_v1_hold_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Insufficient) GetMessage() string {
@@ -277,53 +277,53 @@ func (x *Insufficient) GetMessage() string {
 	return ""
 }
 
-var File_ringfence_question_v1_hold_proto protoreflect.FileDescriptor
+var File_ringfence_billing_v1_hold_proto protoreflect.FileDescriptor
 
-const file_ringfence_question_v1_hold_proto_rawDesc = "" +
+const file_ringfence_billing_v1_hold_proto_rawDesc = "" +
 	"\n" +
-	" ringfence/question/v1/hold.proto\x12\x15ringfence.question.v1\"\x9b\x01\n" +
+	"\x1fringfence/billing/v1/hold.proto\x12\x14ringfence.billing.v1\"\x9b\x01\n" +
 	"\vHoldRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
 	"\ato_e164\x18\x03 \x01(\tR\x06toE164\x12(\n" +
-	"\x10max_call_seconds\x18\x04 \x01(\x05R\x0emaxCallSeconds\"\x96\x01\n" +
-	"\fHoldResponse\x121\n" +
-	"\x04held\x18\x01 \x01(\v2\x1b.ringfence.question.v1.HeldH\x00R\x04held\x12I\n" +
-	"\finsufficient\x18\x02 \x01(\v2#.ringfence.question.v1.InsufficientH\x00R\finsufficientB\b\n" +
+	"\x10max_call_seconds\x18\x04 \x01(\x05R\x0emaxCallSeconds\"\x94\x01\n" +
+	"\fHoldResponse\x120\n" +
+	"\x04held\x18\x01 \x01(\v2\x1a.ringfence.billing.v1.HeldH\x00R\x04held\x12H\n" +
+	"\finsufficient\x18\x02 \x01(\v2\".ringfence.billing.v1.InsufficientH\x00R\finsufficientB\b\n" +
 	"\x06result\"o\n" +
 	"\x04Held\x12!\n" +
 	"\famount_micro\x18\x01 \x01(\x03R\vamountMicro\x12\x1a\n" +
 	"\bcurrency\x18\x02 \x01(\tR\bcurrency\x12(\n" +
 	"\x10max_call_seconds\x18\x03 \x01(\x05R\x0emaxCallSeconds\"(\n" +
 	"\fInsufficient\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage2`\n" +
-	"\vHoldService\x12Q\n" +
-	"\x04Hold\x12\".ringfence.question.v1.HoldRequest\x1a#.ringfence.question.v1.HoldResponse\"\x00B+Z)ringfence.dev/proto/questionv1;questionv1b\x06proto3"
+	"\amessage\x18\x01 \x01(\tR\amessage2^\n" +
+	"\vHoldService\x12O\n" +
+	"\x04Hold\x12!.ringfence.billing.v1.HoldRequest\x1a\".ringfence.billing.v1.HoldResponse\"\x00B)Z'ringfence.dev/proto/billingv1;billingv1b\x06proto3"
 
 var (
-	file_ringfence_question_v1_hold_proto_rawDescOnce sync.Once
-	file_ringfence_question_v1_hold_proto_rawDescData []byte
+	file_ringfence_billing_v1_hold_proto_rawDescOnce sync.Once
+	file_ringfence_billing_v1_hold_proto_rawDescData []byte
 )
 
-func file_ringfence_question_v1_hold_proto_rawDescGZIP() []byte {
-	file_ringfence_question_v1_hold_proto_rawDescOnce.Do(func() {
-		file_ringfence_question_v1_hold_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_hold_proto_rawDesc), len(file_ringfence_question_v1_hold_proto_rawDesc)))
+func file_ringfence_billing_v1_hold_proto_rawDescGZIP() []byte {
+	file_ringfence_billing_v1_hold_proto_rawDescOnce.Do(func() {
+		file_ringfence_billing_v1_hold_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_billing_v1_hold_proto_rawDesc), len(file_ringfence_billing_v1_hold_proto_rawDesc)))
 	})
-	return file_ringfence_question_v1_hold_proto_rawDescData
+	return file_ringfence_billing_v1_hold_proto_rawDescData
 }
 
-var file_ringfence_question_v1_hold_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
-var file_ringfence_question_v1_hold_proto_goTypes = []any{
-	(*HoldRequest)(nil),  // 0: ringfence.question.v1.HoldRequest
-	(*HoldResponse)(nil), // 1: ringfence.question.v1.HoldResponse
-	(*Held)(nil),         // 2: ringfence.question.v1.Held
-	(*Insufficient)(nil), // 3: ringfence.question.v1.Insufficient
+var file_ringfence_billing_v1_hold_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_billing_v1_hold_proto_goTypes = []any{
+	(*HoldRequest)(nil),  // 0: ringfence.billing.v1.HoldRequest
+	(*HoldResponse)(nil), // 1: ringfence.billing.v1.HoldResponse
+	(*Held)(nil),         // 2: ringfence.billing.v1.Held
+	(*Insufficient)(nil), // 3: ringfence.billing.v1.Insufficient
 }
-var file_ringfence_question_v1_hold_proto_depIdxs = []int32{
-	2, // 0: ringfence.question.v1.HoldResponse.held:type_name -> ringfence.question.v1.Held
-	3, // 1: ringfence.question.v1.HoldResponse.insufficient:type_name -> ringfence.question.v1.Insufficient
-	0, // 2: ringfence.question.v1.HoldService.Hold:input_type -> ringfence.question.v1.HoldRequest
-	1, // 3: ringfence.question.v1.HoldService.Hold:output_type -> ringfence.question.v1.HoldResponse
+var file_ringfence_billing_v1_hold_proto_depIdxs = []int32{
+	2, // 0: ringfence.billing.v1.HoldResponse.held:type_name -> ringfence.billing.v1.Held
+	3, // 1: ringfence.billing.v1.HoldResponse.insufficient:type_name -> ringfence.billing.v1.Insufficient
+	0, // 2: ringfence.billing.v1.HoldService.Hold:input_type -> ringfence.billing.v1.HoldRequest
+	1, // 3: ringfence.billing.v1.HoldService.Hold:output_type -> ringfence.billing.v1.HoldResponse
 	3, // [3:4] is the sub-list for method output_type
 	2, // [2:3] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -331,12 +331,12 @@ var file_ringfence_question_v1_hold_proto_depIdxs = []int32{
 	0, // [0:2] is the sub-list for field type_name
 }
 
-func init() { file_ringfence_question_v1_hold_proto_init() }
-func file_ringfence_question_v1_hold_proto_init() {
-	if File_ringfence_question_v1_hold_proto != nil {
+func init() { file_ringfence_billing_v1_hold_proto_init() }
+func file_ringfence_billing_v1_hold_proto_init() {
+	if File_ringfence_billing_v1_hold_proto != nil {
 		return
 	}
-	file_ringfence_question_v1_hold_proto_msgTypes[1].OneofWrappers = []any{
+	file_ringfence_billing_v1_hold_proto_msgTypes[1].OneofWrappers = []any{
 		(*HoldResponse_Held)(nil),
 		(*HoldResponse_Insufficient)(nil),
 	}
@@ -344,17 +344,17 @@ func file_ringfence_question_v1_hold_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_hold_proto_rawDesc), len(file_ringfence_question_v1_hold_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_billing_v1_hold_proto_rawDesc), len(file_ringfence_billing_v1_hold_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_ringfence_question_v1_hold_proto_goTypes,
-		DependencyIndexes: file_ringfence_question_v1_hold_proto_depIdxs,
-		MessageInfos:      file_ringfence_question_v1_hold_proto_msgTypes,
+		GoTypes:           file_ringfence_billing_v1_hold_proto_goTypes,
+		DependencyIndexes: file_ringfence_billing_v1_hold_proto_depIdxs,
+		MessageInfos:      file_ringfence_billing_v1_hold_proto_msgTypes,
 	}.Build()
-	File_ringfence_question_v1_hold_proto = out.File
-	file_ringfence_question_v1_hold_proto_goTypes = nil
-	file_ringfence_question_v1_hold_proto_depIdxs = nil
+	File_ringfence_billing_v1_hold_proto = out.File
+	file_ringfence_billing_v1_hold_proto_goTypes = nil
+	file_ringfence_billing_v1_hold_proto_depIdxs = nil
 }

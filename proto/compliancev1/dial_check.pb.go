@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: ringfence/question/v1/gate.proto
+// source: ringfence/compliance/v1/dial_check.proto
 
-package questionv1
+package compliancev1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -35,7 +35,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[0]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +47,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[0]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +60,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{0}
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *CheckRequest) GetCallRequestId() string {
@@ -112,7 +112,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -124,7 +124,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -137,7 +137,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *CheckResponse) GetResult() isCheckResponse_Result {
@@ -207,7 +207,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +219,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +232,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Open) GetTimeZone() string {
@@ -254,7 +254,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +266,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +279,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Closed) GetCode() string {
@@ -306,7 +306,7 @@ type Later struct {
 
 func (x *Later) Reset() {
 	*x = Later{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[4]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +318,7 @@ func (x *Later) String() string {
 func (*Later) ProtoMessage() {}
 
 func (x *Later) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[4]
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +331,7 @@ func (x *Later) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Later.ProtoReflect.Descriptor instead.
 func (*Later) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{4}
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Later) GetScheduledFor() *timestamppb.Timestamp {
@@ -341,7 +341,7 @@ func (x *Later) GetScheduledFor() *timestamppb.Timestamp {
 	return nil
 }
 
-type OptOutRequest struct {
+type RecordOptOutRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	PhoneE164   string                 `protobuf:"bytes,2,opt,name=phone_e164,json=phoneE164,proto3" json:"phone_e164,omitempty"`
@@ -353,21 +353,21 @@ type OptOutRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *OptOutRequest) Reset() {
-	*x = OptOutRequest{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[5]
+func (x *RecordOptOutRequest) Reset() {
+	*x = RecordOptOutRequest{}
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *OptOutRequest) String() string {
+func (x *RecordOptOutRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*OptOutRequest) ProtoMessage() {}
+func (*RecordOptOutRequest) ProtoMessage() {}
 
-func (x *OptOutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[5]
+func (x *RecordOptOutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,67 +378,67 @@ func (x *OptOutRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use OptOutRequest.ProtoReflect.Descriptor instead.
-func (*OptOutRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{5}
+// Deprecated: Use RecordOptOutRequest.ProtoReflect.Descriptor instead.
+func (*RecordOptOutRequest) Descriptor() ([]byte, []int) {
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *OptOutRequest) GetWorkspaceId() string {
+func (x *RecordOptOutRequest) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
 	}
 	return ""
 }
 
-func (x *OptOutRequest) GetPhoneE164() string {
+func (x *RecordOptOutRequest) GetPhoneE164() string {
 	if x != nil {
 		return x.PhoneE164
 	}
 	return ""
 }
 
-func (x *OptOutRequest) GetCallId() string {
+func (x *RecordOptOutRequest) GetCallId() string {
 	if x != nil {
 		return x.CallId
 	}
 	return ""
 }
 
-func (x *OptOutRequest) GetHeardAt() *timestamppb.Timestamp {
+func (x *RecordOptOutRequest) GetHeardAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.HeardAt
 	}
 	return nil
 }
 
-func (x *OptOutRequest) GetEvidence() string {
+func (x *RecordOptOutRequest) GetEvidence() string {
 	if x != nil {
 		return x.Evidence
 	}
 	return ""
 }
 
-type OptOutResponse struct {
+type RecordOptOutResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *OptOutResponse) Reset() {
-	*x = OptOutResponse{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[6]
+func (x *RecordOptOutResponse) Reset() {
+	*x = RecordOptOutResponse{}
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *OptOutResponse) String() string {
+func (x *RecordOptOutResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*OptOutResponse) ProtoMessage() {}
+func (*RecordOptOutResponse) ProtoMessage() {}
 
-func (x *OptOutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[6]
+func (x *RecordOptOutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,12 +449,12 @@ func (x *OptOutResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use OptOutResponse.ProtoReflect.Descriptor instead.
-func (*OptOutResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{6}
+// Deprecated: Use RecordOptOutResponse.ProtoReflect.Descriptor instead.
+func (*RecordOptOutResponse) Descriptor() ([]byte, []int) {
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{6}
 }
 
-type RecogniseRequest struct {
+type LookupCallerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	PhoneE164     string                 `protobuf:"bytes,2,opt,name=phone_e164,json=phoneE164,proto3" json:"phone_e164,omitempty"`
@@ -462,21 +462,21 @@ type RecogniseRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RecogniseRequest) Reset() {
-	*x = RecogniseRequest{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[7]
+func (x *LookupCallerRequest) Reset() {
+	*x = LookupCallerRequest{}
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RecogniseRequest) String() string {
+func (x *LookupCallerRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RecogniseRequest) ProtoMessage() {}
+func (*LookupCallerRequest) ProtoMessage() {}
 
-func (x *RecogniseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[7]
+func (x *LookupCallerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,26 +487,26 @@ func (x *RecogniseRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RecogniseRequest.ProtoReflect.Descriptor instead.
-func (*RecogniseRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{7}
+// Deprecated: Use LookupCallerRequest.ProtoReflect.Descriptor instead.
+func (*LookupCallerRequest) Descriptor() ([]byte, []int) {
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *RecogniseRequest) GetWorkspaceId() string {
+func (x *LookupCallerRequest) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
 	}
 	return ""
 }
 
-func (x *RecogniseRequest) GetPhoneE164() string {
+func (x *LookupCallerRequest) GetPhoneE164() string {
 	if x != nil {
 		return x.PhoneE164
 	}
 	return ""
 }
 
-type RecogniseResponse struct {
+type LookupCallerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: nobody we know.
 	ContactId string `protobuf:"bytes,1,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
@@ -516,21 +516,21 @@ type RecogniseResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RecogniseResponse) Reset() {
-	*x = RecogniseResponse{}
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[8]
+func (x *LookupCallerResponse) Reset() {
+	*x = LookupCallerResponse{}
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RecogniseResponse) String() string {
+func (x *LookupCallerResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RecogniseResponse) ProtoMessage() {}
+func (*LookupCallerResponse) ProtoMessage() {}
 
-func (x *RecogniseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_gate_proto_msgTypes[8]
+func (x *LookupCallerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_compliance_v1_dial_check_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,41 +541,41 @@ func (x *RecogniseResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RecogniseResponse.ProtoReflect.Descriptor instead.
-func (*RecogniseResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{8}
+// Deprecated: Use LookupCallerResponse.ProtoReflect.Descriptor instead.
+func (*LookupCallerResponse) Descriptor() ([]byte, []int) {
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *RecogniseResponse) GetContactId() string {
+func (x *LookupCallerResponse) GetContactId() string {
 	if x != nil {
 		return x.ContactId
 	}
 	return ""
 }
 
-func (x *RecogniseResponse) GetTimeZone() string {
+func (x *LookupCallerResponse) GetTimeZone() string {
 	if x != nil {
 		return x.TimeZone
 	}
 	return ""
 }
 
-var File_ringfence_question_v1_gate_proto protoreflect.FileDescriptor
+var File_ringfence_compliance_v1_dial_check_proto protoreflect.FileDescriptor
 
-const file_ringfence_question_v1_gate_proto_rawDesc = "" +
+const file_ringfence_compliance_v1_dial_check_proto_rawDesc = "" +
 	"\n" +
-	" ringfence/question/v1/gate.proto\x12\x15ringfence.question.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x01\n" +
+	"(ringfence/compliance/v1/dial_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x01\n" +
 	"\fCheckRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
 	"\ato_e164\x18\x03 \x01(\tR\x06toE164\x12\x1d\n" +
 	"\n" +
 	"contact_id\x18\x04 \x01(\tR\tcontactId\x129\n" +
-	"\x19schedule_if_outside_hours\x18\x05 \x01(\bR\x16scheduleIfOutsideHours\"\xbb\x01\n" +
-	"\rCheckResponse\x121\n" +
-	"\x04open\x18\x01 \x01(\v2\x1b.ringfence.question.v1.OpenH\x00R\x04open\x127\n" +
-	"\x06closed\x18\x02 \x01(\v2\x1d.ringfence.question.v1.ClosedH\x00R\x06closed\x124\n" +
-	"\x05later\x18\x03 \x01(\v2\x1c.ringfence.question.v1.LaterH\x00R\x05laterB\b\n" +
+	"\x19schedule_if_outside_hours\x18\x05 \x01(\bR\x16scheduleIfOutsideHours\"\xc1\x01\n" +
+	"\rCheckResponse\x123\n" +
+	"\x04open\x18\x01 \x01(\v2\x1d.ringfence.compliance.v1.OpenH\x00R\x04open\x129\n" +
+	"\x06closed\x18\x02 \x01(\v2\x1f.ringfence.compliance.v1.ClosedH\x00R\x06closed\x126\n" +
+	"\x05later\x18\x03 \x01(\v2\x1e.ringfence.compliance.v1.LaterH\x00R\x05laterB\b\n" +
 	"\x06result\"#\n" +
 	"\x04Open\x12\x1b\n" +
 	"\ttime_zone\x18\x01 \x01(\tR\btimeZone\"6\n" +
@@ -583,65 +583,65 @@ const file_ringfence_question_v1_gate_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"H\n" +
 	"\x05Later\x12?\n" +
-	"\rscheduled_for\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\"\xbd\x01\n" +
-	"\rOptOutRequest\x12!\n" +
+	"\rscheduled_for\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\"\xc3\x01\n" +
+	"\x13RecordOptOutRequest\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x1d\n" +
 	"\n" +
 	"phone_e164\x18\x02 \x01(\tR\tphoneE164\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\tR\x06callId\x125\n" +
 	"\bheard_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aheardAt\x12\x1a\n" +
-	"\bevidence\x18\x05 \x01(\tR\bevidence\"\x10\n" +
-	"\x0eOptOutResponse\"T\n" +
-	"\x10RecogniseRequest\x12!\n" +
+	"\bevidence\x18\x05 \x01(\tR\bevidence\"\x16\n" +
+	"\x14RecordOptOutResponse\"W\n" +
+	"\x13LookupCallerRequest\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x1d\n" +
 	"\n" +
-	"phone_e164\x18\x02 \x01(\tR\tphoneE164\"O\n" +
-	"\x11RecogniseResponse\x12\x1d\n" +
+	"phone_e164\x18\x02 \x01(\tR\tphoneE164\"R\n" +
+	"\x14LookupCallerResponse\x12\x1d\n" +
 	"\n" +
 	"contact_id\x18\x01 \x01(\tR\tcontactId\x12\x1b\n" +
-	"\ttime_zone\x18\x02 \x01(\tR\btimeZone2\x9e\x02\n" +
-	"\vGateService\x12T\n" +
-	"\x05Check\x12#.ringfence.question.v1.CheckRequest\x1a$.ringfence.question.v1.CheckResponse\"\x00\x12W\n" +
-	"\x06OptOut\x12$.ringfence.question.v1.OptOutRequest\x1a%.ringfence.question.v1.OptOutResponse\"\x00\x12`\n" +
-	"\tRecognise\x12'.ringfence.question.v1.RecogniseRequest\x1a(.ringfence.question.v1.RecogniseResponse\"\x00B+Z)ringfence.dev/proto/questionv1;questionv1b\x06proto3"
+	"\ttime_zone\x18\x02 \x01(\tR\btimeZone2\xca\x02\n" +
+	"\x10DialCheckService\x12X\n" +
+	"\x05Check\x12%.ringfence.compliance.v1.CheckRequest\x1a&.ringfence.compliance.v1.CheckResponse\"\x00\x12m\n" +
+	"\fRecordOptOut\x12,.ringfence.compliance.v1.RecordOptOutRequest\x1a-.ringfence.compliance.v1.RecordOptOutResponse\"\x00\x12m\n" +
+	"\fLookupCaller\x12,.ringfence.compliance.v1.LookupCallerRequest\x1a-.ringfence.compliance.v1.LookupCallerResponse\"\x00B/Z-ringfence.dev/proto/compliancev1;compliancev1b\x06proto3"
 
 var (
-	file_ringfence_question_v1_gate_proto_rawDescOnce sync.Once
-	file_ringfence_question_v1_gate_proto_rawDescData []byte
+	file_ringfence_compliance_v1_dial_check_proto_rawDescOnce sync.Once
+	file_ringfence_compliance_v1_dial_check_proto_rawDescData []byte
 )
 
-func file_ringfence_question_v1_gate_proto_rawDescGZIP() []byte {
-	file_ringfence_question_v1_gate_proto_rawDescOnce.Do(func() {
-		file_ringfence_question_v1_gate_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_gate_proto_rawDesc), len(file_ringfence_question_v1_gate_proto_rawDesc)))
+func file_ringfence_compliance_v1_dial_check_proto_rawDescGZIP() []byte {
+	file_ringfence_compliance_v1_dial_check_proto_rawDescOnce.Do(func() {
+		file_ringfence_compliance_v1_dial_check_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_compliance_v1_dial_check_proto_rawDesc), len(file_ringfence_compliance_v1_dial_check_proto_rawDesc)))
 	})
-	return file_ringfence_question_v1_gate_proto_rawDescData
+	return file_ringfence_compliance_v1_dial_check_proto_rawDescData
 }
 
-var file_ringfence_question_v1_gate_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
-var file_ringfence_question_v1_gate_proto_goTypes = []any{
-	(*CheckRequest)(nil),          // 0: ringfence.question.v1.CheckRequest
-	(*CheckResponse)(nil),         // 1: ringfence.question.v1.CheckResponse
-	(*Open)(nil),                  // 2: ringfence.question.v1.Open
-	(*Closed)(nil),                // 3: ringfence.question.v1.Closed
-	(*Later)(nil),                 // 4: ringfence.question.v1.Later
-	(*OptOutRequest)(nil),         // 5: ringfence.question.v1.OptOutRequest
-	(*OptOutResponse)(nil),        // 6: ringfence.question.v1.OptOutResponse
-	(*RecogniseRequest)(nil),      // 7: ringfence.question.v1.RecogniseRequest
-	(*RecogniseResponse)(nil),     // 8: ringfence.question.v1.RecogniseResponse
+var file_ringfence_compliance_v1_dial_check_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_ringfence_compliance_v1_dial_check_proto_goTypes = []any{
+	(*CheckRequest)(nil),          // 0: ringfence.compliance.v1.CheckRequest
+	(*CheckResponse)(nil),         // 1: ringfence.compliance.v1.CheckResponse
+	(*Open)(nil),                  // 2: ringfence.compliance.v1.Open
+	(*Closed)(nil),                // 3: ringfence.compliance.v1.Closed
+	(*Later)(nil),                 // 4: ringfence.compliance.v1.Later
+	(*RecordOptOutRequest)(nil),   // 5: ringfence.compliance.v1.RecordOptOutRequest
+	(*RecordOptOutResponse)(nil),  // 6: ringfence.compliance.v1.RecordOptOutResponse
+	(*LookupCallerRequest)(nil),   // 7: ringfence.compliance.v1.LookupCallerRequest
+	(*LookupCallerResponse)(nil),  // 8: ringfence.compliance.v1.LookupCallerResponse
 	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
-var file_ringfence_question_v1_gate_proto_depIdxs = []int32{
-	2, // 0: ringfence.question.v1.CheckResponse.open:type_name -> ringfence.question.v1.Open
-	3, // 1: ringfence.question.v1.CheckResponse.closed:type_name -> ringfence.question.v1.Closed
-	4, // 2: ringfence.question.v1.CheckResponse.later:type_name -> ringfence.question.v1.Later
-	9, // 3: ringfence.question.v1.Later.scheduled_for:type_name -> google.protobuf.Timestamp
-	9, // 4: ringfence.question.v1.OptOutRequest.heard_at:type_name -> google.protobuf.Timestamp
-	0, // 5: ringfence.question.v1.GateService.Check:input_type -> ringfence.question.v1.CheckRequest
-	5, // 6: ringfence.question.v1.GateService.OptOut:input_type -> ringfence.question.v1.OptOutRequest
-	7, // 7: ringfence.question.v1.GateService.Recognise:input_type -> ringfence.question.v1.RecogniseRequest
-	1, // 8: ringfence.question.v1.GateService.Check:output_type -> ringfence.question.v1.CheckResponse
-	6, // 9: ringfence.question.v1.GateService.OptOut:output_type -> ringfence.question.v1.OptOutResponse
-	8, // 10: ringfence.question.v1.GateService.Recognise:output_type -> ringfence.question.v1.RecogniseResponse
+var file_ringfence_compliance_v1_dial_check_proto_depIdxs = []int32{
+	2, // 0: ringfence.compliance.v1.CheckResponse.open:type_name -> ringfence.compliance.v1.Open
+	3, // 1: ringfence.compliance.v1.CheckResponse.closed:type_name -> ringfence.compliance.v1.Closed
+	4, // 2: ringfence.compliance.v1.CheckResponse.later:type_name -> ringfence.compliance.v1.Later
+	9, // 3: ringfence.compliance.v1.Later.scheduled_for:type_name -> google.protobuf.Timestamp
+	9, // 4: ringfence.compliance.v1.RecordOptOutRequest.heard_at:type_name -> google.protobuf.Timestamp
+	0, // 5: ringfence.compliance.v1.DialCheckService.Check:input_type -> ringfence.compliance.v1.CheckRequest
+	5, // 6: ringfence.compliance.v1.DialCheckService.RecordOptOut:input_type -> ringfence.compliance.v1.RecordOptOutRequest
+	7, // 7: ringfence.compliance.v1.DialCheckService.LookupCaller:input_type -> ringfence.compliance.v1.LookupCallerRequest
+	1, // 8: ringfence.compliance.v1.DialCheckService.Check:output_type -> ringfence.compliance.v1.CheckResponse
+	6, // 9: ringfence.compliance.v1.DialCheckService.RecordOptOut:output_type -> ringfence.compliance.v1.RecordOptOutResponse
+	8, // 10: ringfence.compliance.v1.DialCheckService.LookupCaller:output_type -> ringfence.compliance.v1.LookupCallerResponse
 	8, // [8:11] is the sub-list for method output_type
 	5, // [5:8] is the sub-list for method input_type
 	5, // [5:5] is the sub-list for extension type_name
@@ -649,12 +649,12 @@ var file_ringfence_question_v1_gate_proto_depIdxs = []int32{
 	0, // [0:5] is the sub-list for field type_name
 }
 
-func init() { file_ringfence_question_v1_gate_proto_init() }
-func file_ringfence_question_v1_gate_proto_init() {
-	if File_ringfence_question_v1_gate_proto != nil {
+func init() { file_ringfence_compliance_v1_dial_check_proto_init() }
+func file_ringfence_compliance_v1_dial_check_proto_init() {
+	if File_ringfence_compliance_v1_dial_check_proto != nil {
 		return
 	}
-	file_ringfence_question_v1_gate_proto_msgTypes[1].OneofWrappers = []any{
+	file_ringfence_compliance_v1_dial_check_proto_msgTypes[1].OneofWrappers = []any{
 		(*CheckResponse_Open)(nil),
 		(*CheckResponse_Closed)(nil),
 		(*CheckResponse_Later)(nil),
@@ -663,17 +663,17 @@ func file_ringfence_question_v1_gate_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_gate_proto_rawDesc), len(file_ringfence_question_v1_gate_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_compliance_v1_dial_check_proto_rawDesc), len(file_ringfence_compliance_v1_dial_check_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_ringfence_question_v1_gate_proto_goTypes,
-		DependencyIndexes: file_ringfence_question_v1_gate_proto_depIdxs,
-		MessageInfos:      file_ringfence_question_v1_gate_proto_msgTypes,
+		GoTypes:           file_ringfence_compliance_v1_dial_check_proto_goTypes,
+		DependencyIndexes: file_ringfence_compliance_v1_dial_check_proto_depIdxs,
+		MessageInfos:      file_ringfence_compliance_v1_dial_check_proto_msgTypes,
 	}.Build()
-	File_ringfence_question_v1_gate_proto = out.File
-	file_ringfence_question_v1_gate_proto_goTypes = nil
-	file_ringfence_question_v1_gate_proto_depIdxs = nil
+	File_ringfence_compliance_v1_dial_check_proto = out.File
+	file_ringfence_compliance_v1_dial_check_proto_goTypes = nil
+	file_ringfence_compliance_v1_dial_check_proto_depIdxs = nil
 }

@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: ringfence/question/v1/withdraw.proto
+// source: ringfence/dialer/v1/withdraw.proto
 
-package questionv1
+package dialerv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -31,7 +31,7 @@ type WithdrawRequest struct {
 
 func (x *WithdrawRequest) Reset() {
 	*x = WithdrawRequest{}
-	mi := &file_ringfence_question_v1_withdraw_proto_msgTypes[0]
+	mi := &file_ringfence_dialer_v1_withdraw_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +43,7 @@ func (x *WithdrawRequest) String() string {
 func (*WithdrawRequest) ProtoMessage() {}
 
 func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_withdraw_proto_msgTypes[0]
+	mi := &file_ringfence_dialer_v1_withdraw_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +56,7 @@ func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_withdraw_proto_rawDescGZIP(), []int{0}
+	return file_ringfence_dialer_v1_withdraw_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *WithdrawRequest) GetCallRequestId() string {
@@ -83,7 +83,7 @@ type WithdrawResponse struct {
 
 func (x *WithdrawResponse) Reset() {
 	*x = WithdrawResponse{}
-	mi := &file_ringfence_question_v1_withdraw_proto_msgTypes[1]
+	mi := &file_ringfence_dialer_v1_withdraw_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -95,7 +95,7 @@ func (x *WithdrawResponse) String() string {
 func (*WithdrawResponse) ProtoMessage() {}
 
 func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_withdraw_proto_msgTypes[1]
+	mi := &file_ringfence_dialer_v1_withdraw_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -108,7 +108,7 @@ func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawResponse.ProtoReflect.Descriptor instead.
 func (*WithdrawResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_withdraw_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_dialer_v1_withdraw_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *WithdrawResponse) GetWithdrawn() bool {
@@ -118,39 +118,39 @@ func (x *WithdrawResponse) GetWithdrawn() bool {
 	return false
 }
 
-var File_ringfence_question_v1_withdraw_proto protoreflect.FileDescriptor
+var File_ringfence_dialer_v1_withdraw_proto protoreflect.FileDescriptor
 
-const file_ringfence_question_v1_withdraw_proto_rawDesc = "" +
+const file_ringfence_dialer_v1_withdraw_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/question/v1/withdraw.proto\x12\x15ringfence.question.v1\"\\\n" +
+	"\"ringfence/dialer/v1/withdraw.proto\x12\x13ringfence.dialer.v1\"\\\n" +
 	"\x0fWithdrawRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\"0\n" +
 	"\x10WithdrawResponse\x12\x1c\n" +
-	"\twithdrawn\x18\x01 \x01(\bR\twithdrawn2p\n" +
-	"\x0fWithdrawService\x12]\n" +
-	"\bWithdraw\x12&.ringfence.question.v1.WithdrawRequest\x1a'.ringfence.question.v1.WithdrawResponse\"\x00B+Z)ringfence.dev/proto/questionv1;questionv1b\x06proto3"
+	"\twithdrawn\x18\x01 \x01(\bR\twithdrawn2l\n" +
+	"\x0fWithdrawService\x12Y\n" +
+	"\bWithdraw\x12$.ringfence.dialer.v1.WithdrawRequest\x1a%.ringfence.dialer.v1.WithdrawResponse\"\x00B'Z%ringfence.dev/proto/dialerv1;dialerv1b\x06proto3"
 
 var (
-	file_ringfence_question_v1_withdraw_proto_rawDescOnce sync.Once
-	file_ringfence_question_v1_withdraw_proto_rawDescData []byte
+	file_ringfence_dialer_v1_withdraw_proto_rawDescOnce sync.Once
+	file_ringfence_dialer_v1_withdraw_proto_rawDescData []byte
 )
 
-func file_ringfence_question_v1_withdraw_proto_rawDescGZIP() []byte {
-	file_ringfence_question_v1_withdraw_proto_rawDescOnce.Do(func() {
-		file_ringfence_question_v1_withdraw_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_withdraw_proto_rawDesc), len(file_ringfence_question_v1_withdraw_proto_rawDesc)))
+func file_ringfence_dialer_v1_withdraw_proto_rawDescGZIP() []byte {
+	file_ringfence_dialer_v1_withdraw_proto_rawDescOnce.Do(func() {
+		file_ringfence_dialer_v1_withdraw_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_dialer_v1_withdraw_proto_rawDesc), len(file_ringfence_dialer_v1_withdraw_proto_rawDesc)))
 	})
-	return file_ringfence_question_v1_withdraw_proto_rawDescData
+	return file_ringfence_dialer_v1_withdraw_proto_rawDescData
 }
 
-var file_ringfence_question_v1_withdraw_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
-var file_ringfence_question_v1_withdraw_proto_goTypes = []any{
-	(*WithdrawRequest)(nil),  // 0: ringfence.question.v1.WithdrawRequest
-	(*WithdrawResponse)(nil), // 1: ringfence.question.v1.WithdrawResponse
+var file_ringfence_dialer_v1_withdraw_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_ringfence_dialer_v1_withdraw_proto_goTypes = []any{
+	(*WithdrawRequest)(nil),  // 0: ringfence.dialer.v1.WithdrawRequest
+	(*WithdrawResponse)(nil), // 1: ringfence.dialer.v1.WithdrawResponse
 }
-var file_ringfence_question_v1_withdraw_proto_depIdxs = []int32{
-	0, // 0: ringfence.question.v1.WithdrawService.Withdraw:input_type -> ringfence.question.v1.WithdrawRequest
-	1, // 1: ringfence.question.v1.WithdrawService.Withdraw:output_type -> ringfence.question.v1.WithdrawResponse
+var file_ringfence_dialer_v1_withdraw_proto_depIdxs = []int32{
+	0, // 0: ringfence.dialer.v1.WithdrawService.Withdraw:input_type -> ringfence.dialer.v1.WithdrawRequest
+	1, // 1: ringfence.dialer.v1.WithdrawService.Withdraw:output_type -> ringfence.dialer.v1.WithdrawResponse
 	1, // [1:2] is the sub-list for method output_type
 	0, // [0:1] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
@@ -158,26 +158,26 @@ var file_ringfence_question_v1_withdraw_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for field type_name
 }
 
-func init() { file_ringfence_question_v1_withdraw_proto_init() }
-func file_ringfence_question_v1_withdraw_proto_init() {
-	if File_ringfence_question_v1_withdraw_proto != nil {
+func init() { file_ringfence_dialer_v1_withdraw_proto_init() }
+func file_ringfence_dialer_v1_withdraw_proto_init() {
+	if File_ringfence_dialer_v1_withdraw_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_withdraw_proto_rawDesc), len(file_ringfence_question_v1_withdraw_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_dialer_v1_withdraw_proto_rawDesc), len(file_ringfence_dialer_v1_withdraw_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_ringfence_question_v1_withdraw_proto_goTypes,
-		DependencyIndexes: file_ringfence_question_v1_withdraw_proto_depIdxs,
-		MessageInfos:      file_ringfence_question_v1_withdraw_proto_msgTypes,
+		GoTypes:           file_ringfence_dialer_v1_withdraw_proto_goTypes,
+		DependencyIndexes: file_ringfence_dialer_v1_withdraw_proto_depIdxs,
+		MessageInfos:      file_ringfence_dialer_v1_withdraw_proto_msgTypes,
 	}.Build()
-	File_ringfence_question_v1_withdraw_proto = out.File
-	file_ringfence_question_v1_withdraw_proto_goTypes = nil
-	file_ringfence_question_v1_withdraw_proto_depIdxs = nil
+	File_ringfence_dialer_v1_withdraw_proto = out.File
+	file_ringfence_dialer_v1_withdraw_proto_goTypes = nil
+	file_ringfence_dialer_v1_withdraw_proto_depIdxs = nil
 }

@@ -2,14 +2,13 @@
 //
 // Source: ringfence/settings/v1/settings.proto
 
-package settingsv1connect
+package settingsv1
 
 import (
 	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
-	"ringfence.dev/proto/settingsv1"
 	strings "strings"
 )
 
@@ -44,7 +43,7 @@ type SettingServiceClient interface {
 	// responds after the commit: the requested version or a newer one is then stored, and the
 	// receiver's next decision obeys it. It is idempotent. The same message arrives later as an
 	// event and then changes nothing.
-	ApplySetting(context.Context, *connect.Request[settingsv1.ApplySettingRequest]) (*connect.Response[settingsv1.ApplySettingResponse], error)
+	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 
 // NewSettingServiceClient constructs a client for the ringfence.settings.v1.SettingService service.
@@ -56,9 +55,9 @@ type SettingServiceClient interface {
 // http://api.acme.com or https://acme.com/grpc).
 func NewSettingServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) SettingServiceClient {
 	baseURL = strings.TrimRight(baseURL, "/")
-	settingServiceMethods := settingsv1.File_ringfence_settings_v1_settings_proto.Services().ByName("SettingService").Methods()
+	settingServiceMethods := File_ringfence_settings_v1_settings_proto.Services().ByName("SettingService").Methods()
 	return &settingServiceClient{
-		applySetting: connect.NewClient[settingsv1.ApplySettingRequest, settingsv1.ApplySettingResponse](
+		applySetting: connect.NewClient[ApplySettingRequest, ApplySettingResponse](
 			httpClient,
 			baseURL+SettingServiceApplySettingProcedure,
 			connect.WithSchema(settingServiceMethods.ByName("ApplySetting")),
@@ -69,11 +68,11 @@ func NewSettingServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // settingServiceClient implements SettingServiceClient.
 type settingServiceClient struct {
-	applySetting *connect.Client[settingsv1.ApplySettingRequest, settingsv1.ApplySettingResponse]
+	applySetting *connect.Client[ApplySettingRequest, ApplySettingResponse]
 }
 
 // ApplySetting calls ringfence.settings.v1.SettingService.ApplySetting.
-func (c *settingServiceClient) ApplySetting(ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest]) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+func (c *settingServiceClient) ApplySetting(ctx context.Context, req *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error) {
 	return c.applySetting.CallUnary(ctx, req)
 }
 
@@ -83,7 +82,7 @@ type SettingServiceHandler interface {
 	// responds after the commit: the requested version or a newer one is then stored, and the
 	// receiver's next decision obeys it. It is idempotent. The same message arrives later as an
 	// event and then changes nothing.
-	ApplySetting(context.Context, *connect.Request[settingsv1.ApplySettingRequest]) (*connect.Response[settingsv1.ApplySettingResponse], error)
+	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 
 // NewSettingServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -92,7 +91,7 @@ type SettingServiceHandler interface {
 // By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
 // and JSON codecs. They also support gzip compression.
 func NewSettingServiceHandler(svc SettingServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
-	settingServiceMethods := settingsv1.File_ringfence_settings_v1_settings_proto.Services().ByName("SettingService").Methods()
+	settingServiceMethods := File_ringfence_settings_v1_settings_proto.Services().ByName("SettingService").Methods()
 	settingServiceApplySettingHandler := connect.NewUnaryHandler(
 		SettingServiceApplySettingProcedure,
 		svc.ApplySetting,
@@ -112,6 +111,6 @@ func NewSettingServiceHandler(svc SettingServiceHandler, opts ...connect.Handler
 // UnimplementedSettingServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedSettingServiceHandler struct{}
 
-func (UnimplementedSettingServiceHandler) ApplySetting(context.Context, *connect.Request[settingsv1.ApplySettingRequest]) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+func (UnimplementedSettingServiceHandler) ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringfence.settings.v1.SettingService.ApplySetting is not implemented"))
 }

@@ -2,14 +2,13 @@
 //
 // Source: ringfence/settings/v1/policy.proto
 
-package settingsv1connect
+package settingsv1
 
 import (
 	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
-	"ringfence.dev/proto/settingsv1"
 	strings "strings"
 )
 
@@ -42,7 +41,7 @@ const (
 type PolicyServiceClient interface {
 	// CheckPolicy validates a calling policy and stores nothing. The gateway calls it before it
 	// commits a workspace.
-	CheckPolicy(context.Context, *connect.Request[settingsv1.CheckPolicyRequest]) (*connect.Response[settingsv1.CheckPolicyResponse], error)
+	CheckPolicy(context.Context, *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error)
 }
 
 // NewPolicyServiceClient constructs a client for the ringfence.settings.v1.PolicyService service.
@@ -54,9 +53,9 @@ type PolicyServiceClient interface {
 // http://api.acme.com or https://acme.com/grpc).
 func NewPolicyServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) PolicyServiceClient {
 	baseURL = strings.TrimRight(baseURL, "/")
-	policyServiceMethods := settingsv1.File_ringfence_settings_v1_policy_proto.Services().ByName("PolicyService").Methods()
+	policyServiceMethods := File_ringfence_settings_v1_policy_proto.Services().ByName("PolicyService").Methods()
 	return &policyServiceClient{
-		checkPolicy: connect.NewClient[settingsv1.CheckPolicyRequest, settingsv1.CheckPolicyResponse](
+		checkPolicy: connect.NewClient[CheckPolicyRequest, CheckPolicyResponse](
 			httpClient,
 			baseURL+PolicyServiceCheckPolicyProcedure,
 			connect.WithSchema(policyServiceMethods.ByName("CheckPolicy")),
@@ -67,11 +66,11 @@ func NewPolicyServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // policyServiceClient implements PolicyServiceClient.
 type policyServiceClient struct {
-	checkPolicy *connect.Client[settingsv1.CheckPolicyRequest, settingsv1.CheckPolicyResponse]
+	checkPolicy *connect.Client[CheckPolicyRequest, CheckPolicyResponse]
 }
 
 // CheckPolicy calls ringfence.settings.v1.PolicyService.CheckPolicy.
-func (c *policyServiceClient) CheckPolicy(ctx context.Context, req *connect.Request[settingsv1.CheckPolicyRequest]) (*connect.Response[settingsv1.CheckPolicyResponse], error) {
+func (c *policyServiceClient) CheckPolicy(ctx context.Context, req *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error) {
 	return c.checkPolicy.CallUnary(ctx, req)
 }
 
@@ -79,7 +78,7 @@ func (c *policyServiceClient) CheckPolicy(ctx context.Context, req *connect.Requ
 type PolicyServiceHandler interface {
 	// CheckPolicy validates a calling policy and stores nothing. The gateway calls it before it
 	// commits a workspace.
-	CheckPolicy(context.Context, *connect.Request[settingsv1.CheckPolicyRequest]) (*connect.Response[settingsv1.CheckPolicyResponse], error)
+	CheckPolicy(context.Context, *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error)
 }
 
 // NewPolicyServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -88,7 +87,7 @@ type PolicyServiceHandler interface {
 // By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
 // and JSON codecs. They also support gzip compression.
 func NewPolicyServiceHandler(svc PolicyServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
-	policyServiceMethods := settingsv1.File_ringfence_settings_v1_policy_proto.Services().ByName("PolicyService").Methods()
+	policyServiceMethods := File_ringfence_settings_v1_policy_proto.Services().ByName("PolicyService").Methods()
 	policyServiceCheckPolicyHandler := connect.NewUnaryHandler(
 		PolicyServiceCheckPolicyProcedure,
 		svc.CheckPolicy,
@@ -108,6 +107,6 @@ func NewPolicyServiceHandler(svc PolicyServiceHandler, opts ...connect.HandlerOp
 // UnimplementedPolicyServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedPolicyServiceHandler struct{}
 
-func (UnimplementedPolicyServiceHandler) CheckPolicy(context.Context, *connect.Request[settingsv1.CheckPolicyRequest]) (*connect.Response[settingsv1.CheckPolicyResponse], error) {
+func (UnimplementedPolicyServiceHandler) CheckPolicy(context.Context, *connect.Request[CheckPolicyRequest]) (*connect.Response[CheckPolicyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringfence.settings.v1.PolicyService.CheckPolicy is not implemented"))
 }

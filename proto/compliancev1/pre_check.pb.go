@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: ringfence/question/v1/pre_check.proto
+// source: ringfence/compliance/v1/pre_check.proto
 
-package questionv1
+package compliancev1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -40,7 +40,7 @@ type PreCheckRequest struct {
 
 func (x *PreCheckRequest) Reset() {
 	*x = PreCheckRequest{}
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[0]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -52,7 +52,7 @@ func (x *PreCheckRequest) String() string {
 func (*PreCheckRequest) ProtoMessage() {}
 
 func (x *PreCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[0]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -65,7 +65,7 @@ func (x *PreCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreCheckRequest.ProtoReflect.Descriptor instead.
 func (*PreCheckRequest) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_pre_check_proto_rawDescGZIP(), []int{0}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PreCheckRequest) GetCallRequestId() string {
@@ -130,7 +130,7 @@ type PreCheckResponse struct {
 
 func (x *PreCheckResponse) Reset() {
 	*x = PreCheckResponse{}
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -142,7 +142,7 @@ func (x *PreCheckResponse) String() string {
 func (*PreCheckResponse) ProtoMessage() {}
 
 func (x *PreCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[1]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -155,7 +155,7 @@ func (x *PreCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreCheckResponse.ProtoReflect.Descriptor instead.
 func (*PreCheckResponse) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_pre_check_proto_rawDescGZIP(), []int{1}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *PreCheckResponse) GetResult() isPreCheckResponse_Result {
@@ -213,7 +213,7 @@ type Allowed struct {
 
 func (x *Allowed) Reset() {
 	*x = Allowed{}
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +225,7 @@ func (x *Allowed) String() string {
 func (*Allowed) ProtoMessage() {}
 
 func (x *Allowed) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[2]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +238,7 @@ func (x *Allowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowed.ProtoReflect.Descriptor instead.
 func (*Allowed) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_pre_check_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Allowed) GetContactId() string {
@@ -281,7 +281,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +293,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_question_v1_pre_check_proto_msgTypes[3]
+	mi := &file_ringfence_compliance_v1_pre_check_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +306,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_ringfence_question_v1_pre_check_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Refused) GetCode() string {
@@ -323,11 +323,11 @@ func (x *Refused) GetMessage() string {
 	return ""
 }
 
-var File_ringfence_question_v1_pre_check_proto protoreflect.FileDescriptor
+var File_ringfence_compliance_v1_pre_check_proto protoreflect.FileDescriptor
 
-const file_ringfence_question_v1_pre_check_proto_rawDesc = "" +
+const file_ringfence_compliance_v1_pre_check_proto_rawDesc = "" +
 	"\n" +
-	"%ringfence/question/v1/pre_check.proto\x12\x15ringfence.question.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x02\n" +
+	"'ringfence/compliance/v1/pre_check.proto\x12\x17ringfence.compliance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x02\n" +
 	"\x0fPreCheckRequest\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x17\n" +
@@ -336,10 +336,10 @@ const file_ringfence_question_v1_pre_check_proto_rawDesc = "" +
 	"contact_id\x18\x04 \x01(\tR\tcontactId\x12%\n" +
 	"\x0evariables_json\x18\x05 \x01(\fR\rvariablesJson\x12?\n" +
 	"\rscheduled_for\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\x129\n" +
-	"\x19schedule_if_outside_hours\x18\a \x01(\bR\x16scheduleIfOutsideHours\"\x94\x01\n" +
-	"\x10PreCheckResponse\x12:\n" +
-	"\aallowed\x18\x01 \x01(\v2\x1e.ringfence.question.v1.AllowedH\x00R\aallowed\x12:\n" +
-	"\arefused\x18\x02 \x01(\v2\x1e.ringfence.question.v1.RefusedH\x00R\arefusedB\b\n" +
+	"\x19schedule_if_outside_hours\x18\a \x01(\bR\x16scheduleIfOutsideHours\"\x98\x01\n" +
+	"\x10PreCheckResponse\x12<\n" +
+	"\aallowed\x18\x01 \x01(\v2 .ringfence.compliance.v1.AllowedH\x00R\aallowed\x12<\n" +
+	"\arefused\x18\x02 \x01(\v2 .ringfence.compliance.v1.RefusedH\x00R\arefusedB\b\n" +
 	"\x06result\"\xac\x01\n" +
 	"\aAllowed\x12\x1d\n" +
 	"\n" +
@@ -349,37 +349,37 @@ const file_ringfence_question_v1_pre_check_proto_rawDesc = "" +
 	"\berasures\x18\x04 \x01(\x03R\berasures\"7\n" +
 	"\aRefused\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage2p\n" +
-	"\x0fPreCheckService\x12]\n" +
-	"\bPreCheck\x12&.ringfence.question.v1.PreCheckRequest\x1a'.ringfence.question.v1.PreCheckResponse\"\x00B+Z)ringfence.dev/proto/questionv1;questionv1b\x06proto3"
+	"\amessage\x18\x02 \x01(\tR\amessage2t\n" +
+	"\x0fPreCheckService\x12a\n" +
+	"\bPreCheck\x12(.ringfence.compliance.v1.PreCheckRequest\x1a).ringfence.compliance.v1.PreCheckResponse\"\x00B/Z-ringfence.dev/proto/compliancev1;compliancev1b\x06proto3"
 
 var (
-	file_ringfence_question_v1_pre_check_proto_rawDescOnce sync.Once
-	file_ringfence_question_v1_pre_check_proto_rawDescData []byte
+	file_ringfence_compliance_v1_pre_check_proto_rawDescOnce sync.Once
+	file_ringfence_compliance_v1_pre_check_proto_rawDescData []byte
 )
 
-func file_ringfence_question_v1_pre_check_proto_rawDescGZIP() []byte {
-	file_ringfence_question_v1_pre_check_proto_rawDescOnce.Do(func() {
-		file_ringfence_question_v1_pre_check_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_pre_check_proto_rawDesc), len(file_ringfence_question_v1_pre_check_proto_rawDesc)))
+func file_ringfence_compliance_v1_pre_check_proto_rawDescGZIP() []byte {
+	file_ringfence_compliance_v1_pre_check_proto_rawDescOnce.Do(func() {
+		file_ringfence_compliance_v1_pre_check_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ringfence_compliance_v1_pre_check_proto_rawDesc), len(file_ringfence_compliance_v1_pre_check_proto_rawDesc)))
 	})
-	return file_ringfence_question_v1_pre_check_proto_rawDescData
+	return file_ringfence_compliance_v1_pre_check_proto_rawDescData
 }
 
-var file_ringfence_question_v1_pre_check_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
-var file_ringfence_question_v1_pre_check_proto_goTypes = []any{
-	(*PreCheckRequest)(nil),       // 0: ringfence.question.v1.PreCheckRequest
-	(*PreCheckResponse)(nil),      // 1: ringfence.question.v1.PreCheckResponse
-	(*Allowed)(nil),               // 2: ringfence.question.v1.Allowed
-	(*Refused)(nil),               // 3: ringfence.question.v1.Refused
+var file_ringfence_compliance_v1_pre_check_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_compliance_v1_pre_check_proto_goTypes = []any{
+	(*PreCheckRequest)(nil),       // 0: ringfence.compliance.v1.PreCheckRequest
+	(*PreCheckResponse)(nil),      // 1: ringfence.compliance.v1.PreCheckResponse
+	(*Allowed)(nil),               // 2: ringfence.compliance.v1.Allowed
+	(*Refused)(nil),               // 3: ringfence.compliance.v1.Refused
 	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
-var file_ringfence_question_v1_pre_check_proto_depIdxs = []int32{
-	4, // 0: ringfence.question.v1.PreCheckRequest.scheduled_for:type_name -> google.protobuf.Timestamp
-	2, // 1: ringfence.question.v1.PreCheckResponse.allowed:type_name -> ringfence.question.v1.Allowed
-	3, // 2: ringfence.question.v1.PreCheckResponse.refused:type_name -> ringfence.question.v1.Refused
-	4, // 3: ringfence.question.v1.Allowed.scheduled_for:type_name -> google.protobuf.Timestamp
-	0, // 4: ringfence.question.v1.PreCheckService.PreCheck:input_type -> ringfence.question.v1.PreCheckRequest
-	1, // 5: ringfence.question.v1.PreCheckService.PreCheck:output_type -> ringfence.question.v1.PreCheckResponse
+var file_ringfence_compliance_v1_pre_check_proto_depIdxs = []int32{
+	4, // 0: ringfence.compliance.v1.PreCheckRequest.scheduled_for:type_name -> google.protobuf.Timestamp
+	2, // 1: ringfence.compliance.v1.PreCheckResponse.allowed:type_name -> ringfence.compliance.v1.Allowed
+	3, // 2: ringfence.compliance.v1.PreCheckResponse.refused:type_name -> ringfence.compliance.v1.Refused
+	4, // 3: ringfence.compliance.v1.Allowed.scheduled_for:type_name -> google.protobuf.Timestamp
+	0, // 4: ringfence.compliance.v1.PreCheckService.PreCheck:input_type -> ringfence.compliance.v1.PreCheckRequest
+	1, // 5: ringfence.compliance.v1.PreCheckService.PreCheck:output_type -> ringfence.compliance.v1.PreCheckResponse
 	5, // [5:6] is the sub-list for method output_type
 	4, // [4:5] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
@@ -387,12 +387,12 @@ var file_ringfence_question_v1_pre_check_proto_depIdxs = []int32{
 	0, // [0:4] is the sub-list for field type_name
 }
 
-func init() { file_ringfence_question_v1_pre_check_proto_init() }
-func file_ringfence_question_v1_pre_check_proto_init() {
-	if File_ringfence_question_v1_pre_check_proto != nil {
+func init() { file_ringfence_compliance_v1_pre_check_proto_init() }
+func file_ringfence_compliance_v1_pre_check_proto_init() {
+	if File_ringfence_compliance_v1_pre_check_proto != nil {
 		return
 	}
-	file_ringfence_question_v1_pre_check_proto_msgTypes[1].OneofWrappers = []any{
+	file_ringfence_compliance_v1_pre_check_proto_msgTypes[1].OneofWrappers = []any{
 		(*PreCheckResponse_Allowed)(nil),
 		(*PreCheckResponse_Refused)(nil),
 	}
@@ -400,17 +400,17 @@ func file_ringfence_question_v1_pre_check_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_question_v1_pre_check_proto_rawDesc), len(file_ringfence_question_v1_pre_check_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_compliance_v1_pre_check_proto_rawDesc), len(file_ringfence_compliance_v1_pre_check_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_ringfence_question_v1_pre_check_proto_goTypes,
-		DependencyIndexes: file_ringfence_question_v1_pre_check_proto_depIdxs,
-		MessageInfos:      file_ringfence_question_v1_pre_check_proto_msgTypes,
+		GoTypes:           file_ringfence_compliance_v1_pre_check_proto_goTypes,
+		DependencyIndexes: file_ringfence_compliance_v1_pre_check_proto_depIdxs,
+		MessageInfos:      file_ringfence_compliance_v1_pre_check_proto_msgTypes,
 	}.Build()
-	File_ringfence_question_v1_pre_check_proto = out.File
-	file_ringfence_question_v1_pre_check_proto_goTypes = nil
-	file_ringfence_question_v1_pre_check_proto_depIdxs = nil
+	File_ringfence_compliance_v1_pre_check_proto = out.File
+	file_ringfence_compliance_v1_pre_check_proto_goTypes = nil
+	file_ringfence_compliance_v1_pre_check_proto_depIdxs = nil
 }
