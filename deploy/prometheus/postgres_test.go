@@ -45,7 +45,7 @@ func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
 // made says whether a migration of a schema makes a table, or a function.
 func made(t *testing.T, schema, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/migrations/*.sql")
+	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestRecipe(t *testing.T) {
 // realCall returns the commands of README.md that add a trunk and place a call, with the address of Asterisk.
 func realCall(t *testing.T, asterisk string) string {
 	t.Helper()
-	const readme, host = "../../../README.md", "sip.example.net"
+	const readme, host = "../../README.md", "sip.example.net"
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		t.Fatal(err)

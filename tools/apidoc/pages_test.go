@@ -46,7 +46,7 @@ func readPage(t *testing.T, path string) string {
 // TestEventsPage_ShowsTheExamples compares each body in docs/reference/events.md with the example of its event.
 func TestEventsPage_ShowsTheExamples(t *testing.T) {
 	t.Parallel()
-	page := readPage(t, "../../../docs/reference/events.md")
+	page := readPage(t, "../../docs/reference/events.md")
 	shown := map[string]map[string]any{}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		var body map[string]any
@@ -68,7 +68,7 @@ func TestEventsPage_ShowsTheExamples(t *testing.T) {
 // TestErrorsPage_ListsEveryCode requires each error code of the API description in docs/reference/errors.md.
 func TestErrorsPage_ListsEveryCode(t *testing.T) {
 	t.Parallel()
-	page := readPage(t, "../../../docs/reference/errors.md")
+	page := readPage(t, "../../docs/reference/errors.md")
 	codes := regexp.MustCompile(`"error":\{"code":"([a-z_]+)"`).FindAllStringSubmatch(sortedJSON(t), -1)
 	if len(codes) < 20 {
 		t.Fatalf("error codes in the API description = %d, want at least 20", len(codes))

@@ -94,7 +94,7 @@ func skeleton(tree fs.FS) (violations []string) {
 		dir := path.Dir(module)
 		command := "cmd/" + path.Base(dir)
 		for _, name := range []string{
-			"README.md", command + "/main.go", command + "/config.go", "internal/store", "internal/httpapi", "migrations",
+			"README.md", command + "/main.go", command + "/config.go", "internal/store/migrations", "internal/httpapi",
 		} {
 			if _, err := fs.Stat(tree, path.Join(dir, name)); err != nil {
 				violations = append(violations, fmt.Sprintf("%s:1: %s is missing", dir, name))

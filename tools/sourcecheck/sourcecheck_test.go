@@ -89,7 +89,7 @@ func TestCheck_ServiceWithoutSkeleton(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"services/calls:1: cmd/calls/config.go is missing", "services/calls:1: migrations is missing"}
+	want := []string{"services/calls:1: cmd/calls/config.go is missing", "services/calls:1: internal/store/migrations is missing"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}

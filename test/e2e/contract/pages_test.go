@@ -50,11 +50,11 @@ func TestPages_CommandsRun(t *testing.T) {
 	}
 }
 
-// checkout returns a directory in which the paths of the pages exist: the home of the stack, the programs and deploy.
+// checkout returns a directory in which the paths of the pages exist: the home of the stack, the programs and the examples.
 func checkout(t *testing.T) string {
 	t.Helper()
 	w, dir := stack(t), t.TempDir()
-	for name, path := range map[string]string{".ringfence": w.Home, "bin": w.Bin, "deploy": "../.."} {
+	for name, path := range map[string]string{".ringfence": w.Home, "bin": w.Bin, "examples": "../../../examples"} {
 		target, err := filepath.Abs(path)
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/reconcile"
 	"ringfence.dev/services/billing-wallet/internal/settlement"
 	"ringfence.dev/services/billing-wallet/internal/store"
-	"ringfence.dev/services/billing-wallet/migrations"
 )
 
 func main() { app.Run(spec()) }
@@ -27,7 +26,7 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	var only uuid.UUID
 	return app.Spec[Config]{
-		Name: "billing-wallet", Migrations: migrations.FS, Check: Config.check, Start: start,
+		Name: "billing-wallet", Migrations: store.Migrations, Check: Config.check, Start: start,
 		Handlers: func(_ Config, rt *app.Runtime) (inbox.Handlers, error) {
 			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil // the serving replicas settle
 		},

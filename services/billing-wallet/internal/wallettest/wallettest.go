@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/store"
-	"ringfence.dev/services/billing-wallet/migrations"
 )
 
 // Schema is the schema under test.
@@ -24,7 +23,7 @@ const Schema = "billing_wallet"
 // Pool is a fresh database, as the running role.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: migrations.FS})
+	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: store.Migrations})
 }
 
 // ID is a fresh UUIDv7.

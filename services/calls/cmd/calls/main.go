@@ -14,14 +14,13 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: "calls", Migrations: migrations.FS, Start: start, Handlers: handlers,
+		Name: "calls", Migrations: store.Migrations, Start: start, Handlers: handlers,
 		Check: func(cfg Config) error { _, err := httpapi.NewRecordingLinks(cfg.Recordings); return err },
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 // callsPerStep is the limit of the store.
@@ -72,7 +71,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st := store.New(pool)
 	handlers := consumer.New(st, callstate.Waits{}, func() {}, prometheus.NewRegistry()).Handlers()
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}

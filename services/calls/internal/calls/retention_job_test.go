@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/calls/internal/calls"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 const day = 24 * time.Hour
@@ -50,7 +49,7 @@ func talked(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time,
 
 func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, now := store.New(pool), time.Now()
 	standard, brief := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, w := range []store.Workspace{{ID: standard, Version: 1}, {ID: brief, Version: 1, KeepCallsDays: 90, KeepTranscriptsDays: 7}} {

@@ -41,10 +41,9 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 	peerspkg "ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
-var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: migrations.FS}}
+var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
 // rig is the whole service but its main: real Postgres, peers over HTTP, callers signed by a gateway.
 type rig struct {

@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 // keep folds one state of a call that nobody knows yet, and its event; before it writes, it lets meanwhile happen.
@@ -38,7 +37,7 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 // also its event.
 func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	id, done := uuid.Must(uuid.NewV7()), false
 	err := keep(t, pool, id, callstate.Ringing, openapi.EventTypeCallRinging, func() error {
 		return keep(t, pool, id, callstate.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
@@ -69,7 +68,7 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 // The attempt of an event is stored, so that a late event of an older attempt changes nothing in a later transaction.
 func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, id := store.New(pool), uuid.Must(uuid.NewV7())
 	_, err := pool.Exec(t.Context(), `
 		INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, scheduled_for,

@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 // The volume of the plan tests: one workspace has nearly all rows, and the older ones; the rare values are its oldest.
@@ -51,7 +50,7 @@ FROM generate_series(1, @many::int) AS n,
 // seeded is a database with that volume.
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	args := pgx.NamedArgs{"small": small, "large": large, "rare": rare, "common": common, "many": many}
 	owner := pgtest.Owner(t, pool, "calls")
 	for _, sql := range []string{seedCalls, seedRequests} {

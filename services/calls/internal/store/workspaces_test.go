@@ -12,14 +12,13 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/calls/internal/store"
-	"ringfence.dev/services/calls/migrations"
 )
 
 // A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
 // delay the next change of its workspace.
 func TestKeepWorkspace_AStoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, stored := store.New(pool), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}
 	if err := st.ApplyWorkspace(t.Context(), stored); err != nil {
 		t.Fatalf("apply version 1: %v", err)

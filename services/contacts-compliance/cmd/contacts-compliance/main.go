@@ -23,14 +23,13 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: "contacts-compliance", Migrations: migrations.FS, Start: start, Handlers: handlers,
+		Name: "contacts-compliance", Migrations: store.Migrations, Start: start, Handlers: handlers,
 		Check: func(cfg Config) error { _, err := cfg.chains(); return err },
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{

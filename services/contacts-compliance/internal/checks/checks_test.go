@@ -26,7 +26,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // chains are keys for the consent records.
@@ -49,7 +48,7 @@ type house struct {
 // open is a workspace that may call around the clock.
 func open(t *testing.T) house {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	st := store.New(pool, chains(t))
 	packs, err := countryrules.Embedded()
 	if err != nil {

@@ -26,7 +26,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentlog"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 const schema = "contacts_compliance"
@@ -56,7 +55,7 @@ func keys(t *testing.T, secret string) *consentchain.Keys {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	r := &rig{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), log: filepath.Join(t.TempDir(), "heads.log")}
 	r.store, r.archive = store.New(pool, r.keys), store.NewArchive(pool, r.keys)
 	r.witness = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry())

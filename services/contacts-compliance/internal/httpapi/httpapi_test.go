@@ -28,7 +28,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // chains are keys for the consent records.
@@ -69,7 +68,7 @@ func peer(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 
 func start(t testing.TB) *rig {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	r := &rig{pool: pool, peers: map[string]*serviceauth.Keys{}, workspace: uuid.Must(uuid.NewV7())}
 	trusted := []string{}
 	for _, name := range []string{"gateway", "calls", "dialer"} {

@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/imports"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 const schema = "contacts_compliance"
@@ -47,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	st := store.New(pool, keys)
 	return &rig{T: t, pool: pool, keys: keys, store: st, importing: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
 }

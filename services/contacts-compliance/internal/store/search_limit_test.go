@@ -15,14 +15,13 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // A lock on the table blocks the search, so that it exceeds its time limit.
 func TestSearch_IsStoppedAfterItsTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
-		pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+		pg.Migrations{Name: "contacts_compliance", FS: Migrations})
 	owner := pgtest.Owner(t, pool, "contacts_compliance")
 	lock, err := owner.Begin(t.Context())
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 	"ringfence.dev/services/contacts-compliance/internal/countryrules"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
 // chains are keys for the consent records.
@@ -38,7 +37,7 @@ func chains(t testing.TB) *consentchain.Keys {
 
 func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	return store.New(pool, chains(t)), pool
 }
 

@@ -23,7 +23,6 @@ import (
 	"ringfence.dev/services/dialer/internal/modelretirement"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // name is the name of the service and of its schema.
@@ -33,7 +32,7 @@ func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: name, Migrations: migrations.FS, Heartbeats: true, Check: Config.check, Start: start,
+		Name: name, Migrations: store.Migrations, Heartbeats: true, Check: Config.check, Start: start,
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			st, err := openStore(cfg, rt.Pool)
 			return handlers(st, rt, func() {}), err

@@ -14,14 +14,13 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 const recoveryLease = 500 * time.Millisecond
 
 // TestHeart_AGapIsNotForgotten: whoever fenced a call before a gap must not take the next beat for a sign that the fence is still his.
 func TestHeart_AGapIsNotForgotten(t *testing.T) {
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	heart := calls.NewHeartbeat(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: recoveryLease}), recoveryLease)
 	if heart.Life() != 0 {
 		t.Error("alive before the first beat")

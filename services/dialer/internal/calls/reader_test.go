@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 const lease = time.Minute
@@ -66,7 +65,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{
 		t: t, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
 		feed: &feed{name: "a", known: map[uuid.UUID]carrier.CallStatus{}},
-		pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
+		pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
 	}
 	r.exec(`
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,

@@ -12,12 +12,11 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 func TestDelete_WhatWasSaidADayAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	now := time.Now()
 	for _, ended := range []any{nil, now.Add(-time.Hour), now.Add(-23 * time.Hour), now.Add(-25 * time.Hour)} {
 		id, status := uuid.Must(uuid.NewV7()), "completed"

@@ -15,13 +15,12 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // openPools opens a database, and a second pool of it for heartbeats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
-	work = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	work = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	beats, err := pgxpool.NewWithConfig(t.Context(), work.Config())
 	if err != nil {
 		t.Fatal(err)

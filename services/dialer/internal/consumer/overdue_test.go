@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // order asks for one call.
@@ -40,7 +39,7 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 // order that nobody calls overdue is no matter.
 func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	cfg, metrics := kafkatest.New(t), prometheus.NewRegistry()
 	bus, err := kafka.NewClient(cfg, "test", prometheus.NewRegistry())
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 	"ringfence.dev/services/dialer/internal/recordings"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // studio is a recorder whose every call is in the database, and is recorded if its agent can say so.
@@ -39,7 +38,7 @@ type studio struct {
 
 func newStudio(t *testing.T) *studio {
 	t.Helper()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	dir, err := recordings.NewDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

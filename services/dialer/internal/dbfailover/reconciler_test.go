@@ -29,7 +29,6 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // world is a database that may be another server's, and a Kafka.
@@ -45,7 +44,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, workspace: uuid.Must(uuid.NewV7()), cfg: kafkatest.New(t)}
-	w.pool = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	w.pool = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	w.store = store.New(w.pool, uuid.Must(uuid.NewV7()), store.Timing{
 		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour,
 		RingLimit: time.Minute, WatchdogGrace: time.Minute,

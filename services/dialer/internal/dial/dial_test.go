@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/simcarrier"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // asked counts what goes to the database.
@@ -44,7 +43,7 @@ func (*asked) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)  
 // With requests that are scheduled or held only, a dialer looks once a second and claims nothing.
 func TestRun_IdleLooksOnceASecond(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	for n := range 100 {
 		_, err := pool.Exec(t.Context(), `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, queued_at, due_at, look_at, held)
 			VALUES (gen_random_uuid(), gen_random_uuid(), 'queued', $1, gen_random_uuid(), now(), now() + interval '1 hour', now() + interval '1 hour', $2)`,

@@ -34,7 +34,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // trunks answer the originates of one request, one after the other.
@@ -156,7 +155,7 @@ func newDesk(t *testing.T) *desk {
 	now := time.Now()
 	d := &desk{
 		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer",
-			FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(), intents: &journal{},
+			FS: store.Migrations}), gate: &door{}, metrics: prometheus.NewRegistry(), intents: &journal{},
 		request: dialqueue.Request{
 			CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
 			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),

@@ -13,13 +13,13 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/migrations"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 // TestMeasure_TellsWhatWaitsAndWhatGoesOn looks at a queue with a request that is ten minutes late and one for tomorrow, and at one call.
 func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	id := uuid.Must(uuid.NewV7())
 	for _, due := range []string{"-10 minutes", "1 day"} {
 		if _, err := pool.Exec(t.Context(), `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds, queued_at, due_at, look_at)
@@ -38,7 +38,7 @@ func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
 	}
 	want := map[string]float64{
 		"queue_requests ahead": 1, "queue_requests due": 1, "live_calls inbound": 1, "live_calls outbound": 0,
-		"requests_in_use": 0, "channels": 30, "untold_opt_outs": 0,
+		"requests_in_use": 0, "trunk_channels": 30, "unreported_opt_outs": 0,
 	}
 	families, err := registry.Gather()
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // office is the service with one workspace that has one agent.
@@ -39,7 +38,7 @@ type office struct {
 
 func open(f testing.TB) office {
 	f.Helper()
-	pool := pgtest.New(f, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(f, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute, ClaimLease: time.Minute})
 	workspace, agent := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	if err := pgx.BeginFunc(f.Context(), pool, func(tx pgx.Tx) error {

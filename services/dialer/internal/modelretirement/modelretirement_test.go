@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 func TestWarn_NamesDueModels(t *testing.T) {
@@ -73,7 +72,7 @@ func TestWarn_NamesDueModels(t *testing.T) {
 
 func TestMonitor_PublishesModelsInUse(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	st := store.New(pool, uuid.New(), store.Timing{})
 	save := func(settings string, deleted bool) {
 		t.Helper()

@@ -25,7 +25,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/recordings"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // rig is a database, a storage, a spool, and the recorders that work with them.
@@ -42,7 +41,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	r := &rig{t: t, pool: pool, store: store.New(pool, uuid.New(), store.Timing{}), s3: testkit.New(), spool: t.TempDir(), workspace: uuid.New()}
 	t.Cleanup(r.s3.Close)
 	return r

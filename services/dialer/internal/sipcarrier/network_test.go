@@ -31,7 +31,6 @@ import (
 	"ringfence.dev/services/dialer/internal/sipcarrier"
 	"ringfence.dev/services/dialer/internal/store"
 	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 const (
@@ -321,7 +320,7 @@ func newExchange(t testing.TB) *exchange {
 	t.Helper()
 	x := &exchange{
 		t: t, talks: talks{}, channels: 1000, far: siptest.New(t, transport.Config{UDP: loopback}), rang: map[string]map[string]bool{},
-		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
+		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
 	}
 	x.applied.more = make(chan struct{})
 	const number = `INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)

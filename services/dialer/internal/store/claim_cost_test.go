@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // costSide is a queue in a database of its own, and the workspace whose single requests are claimed from it.
@@ -68,7 +67,7 @@ func BenchmarkClaim(b *testing.B) {
 // newCostSide fills a queue with requests of the given workspaces, due from tomorrow on through a month, as COPY writes them and autovacuum leaves them.
 func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSide, ids []uuid.UUID) {
 	b.Helper()
-	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
 	for n := range workspaces {
 		ids = append(ids, uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "workspace %d", n)))

@@ -13,13 +13,12 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/dialer/internal/siptrace"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // Each living process answers each request once. A process that does not answer is counted.
 func TestMessages_OfAllProcesses(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s := NewTraces(pool, time.Minute)
 	s.wait = 0
 	first, second, trunk := uuid.New(), uuid.New(), uuid.New()
@@ -86,7 +85,7 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 // its answers. It keeps a new request.
 func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s, owner := NewTraces(pool, time.Minute), uuid.New()
 	for _, age := range []string{"2 minutes", "0"} {
 		id := uuid.New()

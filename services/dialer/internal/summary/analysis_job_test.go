@@ -16,7 +16,6 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/summary"
-	"ringfence.dev/services/dialer/migrations"
 )
 
 // endpoint summarises as a test wants it, and remembers what it was asked.
@@ -79,7 +78,7 @@ func run(t *testing.T, pool *pgxpool.Pool, e *endpoint) {
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 }
 
 // One workspace's endpoint hangs, and another's calls are summarised all the same.

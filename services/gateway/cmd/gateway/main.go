@@ -16,14 +16,13 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/retention"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: "gateway", Migrations: migrations.FS, Start: start,
+		Name: "gateway", Migrations: store.Migrations, Start: start,
 		Check: func(cfg Config) error { _, err := cfg.parse(); return err },
 	}
 }

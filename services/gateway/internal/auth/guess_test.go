@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 	"ringfence.dev/services/gateway/internal/auth"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 const goodToken = "a-token-of-ada-0001"
@@ -25,7 +24,7 @@ const goodToken = "a-token-of-ada-0001"
 // newDoor returns a door over an empty database with one operator, ada.
 func newDoor(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
 	t.Helper()
-	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {

@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/gateway/internal/httpapi"
 	"ringfence.dev/services/gateway/internal/proxy"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 const operatorToken = "a-token-of-ada-0001"
@@ -63,7 +62,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, owners: map[string]*httptest.Server{}, settings: map[string]*settingOwner{}}
-	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	r.store = store.New(r.pool, nil)
 	gateway, err := serviceauth.New(serviceauth.Gateway, serviceauth.Config{SigningKey: seed()})
 	if err != nil {

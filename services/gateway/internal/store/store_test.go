@@ -7,12 +7,11 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 func TestSeedOperators_TheListIsTheTruth(t *testing.T) {
 	t.Parallel()
-	st := store.New(pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS}), nil)
+	st := store.New(pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations}), nil)
 	hash := func(b byte) []byte {
 		h := make([]byte, 32)
 		h[0] = b

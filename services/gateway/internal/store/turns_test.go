@@ -9,12 +9,11 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/gateway/internal/ratelimit"
 	"ringfence.dev/services/gateway/internal/store"
-	"ringfence.dev/services/gateway/migrations"
 )
 
 func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
 	const policy ratelimit.Policy = 2
 	if _, err := st.Allow(t.Context(), "k", policy); err != nil {

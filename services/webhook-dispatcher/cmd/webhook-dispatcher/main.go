@@ -18,14 +18,13 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 func main() { app.Run(spec()) }
 
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
-		Name: "webhook-dispatcher", Migrations: migrations.FS, Start: start,
+		Name: "webhook-dispatcher", Migrations: store.Migrations, Start: start,
 		Check: func(cfg Config) error { _, err := cfg.box(); return errors.Join(cfg.check(), err) },
 		Handlers: func(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 			box, err := cfg.box()

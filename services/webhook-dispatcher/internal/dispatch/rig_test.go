@@ -35,7 +35,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 const schema = "webhook_dispatcher"
@@ -54,7 +53,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
 	if err != nil {
 		t.Fatal(err)

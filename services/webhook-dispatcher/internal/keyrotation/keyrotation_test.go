@@ -27,7 +27,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/keyrotation"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 const schema = "webhook_dispatcher"
@@ -42,7 +41,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	return &house{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 

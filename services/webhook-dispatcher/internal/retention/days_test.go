@@ -18,7 +18,6 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 func around(from, to int) (names []string) {
@@ -274,7 +273,7 @@ func TestRotateDays_TheRunningRoleCanDoNoMore(t *testing.T) {
 
 func TestMigration_MovesWhatTheDefaultPartitionsHeld(t *testing.T) {
 	t.Parallel()
-	first, err := fs.ReadFile(migrations.FS, "0001_webhooks.sql")
+	first, err := fs.ReadFile(store.Migrations, "0001_webhooks.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 const (
@@ -45,7 +44,7 @@ type rig struct {
 }
 
 func tracks() []pg.Migrations {
-	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: migrations.FS}}
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: store.Migrations}}
 }
 
 func newRig(t testing.TB) *rig {

@@ -21,7 +21,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
-	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
 const schema = "webhook_dispatcher"
@@ -61,7 +60,7 @@ FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, @each::int) n`
 
 func crowded(t *testing.T, subs, each int, age string) *pgxpool.Pool {
 	t.Helper()
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	owner := pgtest.Owner(t, pool, schema)
 	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each, "age": age}); err != nil {
 		t.Fatal(err)

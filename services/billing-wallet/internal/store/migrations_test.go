@@ -1,4 +1,4 @@
-package migrations_test
+package store_test
 
 import (
 	"io/fs"
@@ -19,13 +19,12 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
-	"ringfence.dev/services/billing-wallet/migrations"
 )
 
 // TestMigrations_WhileHoldsAreMade brings the first release's schema up to date, twice, while credit is held and captured on it.
 func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 	t.Parallel()
-	first, err := fs.ReadFile(migrations.FS, "0001_ledger.sql")
+	first, err := fs.ReadFile(store.Migrations, "0001_ledger.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 	after(40)
 	owner := pgtest.Owner(t, pool, wallettest.Schema).Config().ConnString()
 	for range 2 {
-		if err := pg.Migrate(t.Context(), owner, wallettest.Schema, pg.Migrations{Name: wallettest.Schema, FS: migrations.FS}); err != nil {
+		if err := pg.Migrate(t.Context(), owner, wallettest.Schema, pg.Migrations{Name: wallettest.Schema, FS: store.Migrations}); err != nil {
 			t.Error(err)
 		}
 		after(40)
