@@ -134,9 +134,8 @@ func (c *Consumer) lowerFirstOffsets(ctx context.Context, client *kgo.Client, ad
 	if len(topics) == 0 {
 		return nil
 	}
-	var last time.Time
-	err = c.pool.QueryRow(ctx, selectLastApplied, pg.Args{"consumer": c.name}).Scan(&last)
-	if errors.Is(err, pgx.ErrNoRows) {
+	last, err := pg.Value[time.Time](ctx, c.pool, selectLastApplied, pg.Args{"consumer": c.name})
+	if errors.Is(err, pg.ErrNotFound) {
 		return nil
 	}
 	if err != nil {

@@ -83,35 +83,50 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// ErrNotFound is the error of One if there is no row. errors.Is finds pgx.ErrNoRows in it, too.
-var ErrNotFound error = notFound{}
-
-type notFound struct{}
-
-func (notFound) Error() string        { return "not found" }
-func (notFound) Is(target error) bool { return target == pgx.ErrNoRows } //nolint:errorlint // the sentinel itself
+// ErrNotFound is the error of One and Value if there is no row.
+var ErrNotFound = errors.New("not found")
 
 // One returns the only row of a statement; columns are matched to fields by name. It returns
 // ErrNotFound if there is no row, and pgx.ErrTooManyRows if there are several.
-func One[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) (row T, err error) {
-	rows, err := q.Query(ctx, sql, Args(args))
+func One[T any](ctx context.Context, q Querier, sql string, args map[string]any) (T, error) {
+	return one(ctx, q, sql, args, pgx.RowToStructByName[T])
+}
+
+// Value returns the only row of a statement that has one column. Its errors are those of One.
+func Value[T any](ctx context.Context, q Querier, sql string, args map[string]any) (T, error) {
+	return one(ctx, q, sql, args, pgx.RowTo[T])
+}
+
+// Many returns all rows of a statement; columns are matched to fields by name.
+func Many[T any](ctx context.Context, q Querier, sql string, args map[string]any) ([]T, error) {
+	return many(ctx, q, sql, args, pgx.RowToStructByName[T])
+}
+
+// Values returns all rows of a statement that has one column.
+func Values[T any](ctx context.Context, q Querier, sql string, args map[string]any) ([]T, error) {
+	return many(ctx, q, sql, args, pgx.RowTo[T])
+}
+
+func one[T any](
+	ctx context.Context, q Querier, sql string, args Args, scan pgx.RowToFunc[T],
+) (row T, err error) {
+	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
 		return row, err
 	}
-	row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	row, err = pgx.CollectExactlyOneRow(rows, scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, ErrNotFound
 	}
 	return row, err
 }
 
-// Many returns all rows of a statement; columns are matched to fields by name.
-func Many[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, Args(args))
+func many[T any](ctx context.Context, q Querier, sql string, args Args, scan pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	return pgx.CollectRows(rows, scan)
 }
 
 // uuidCodec carries uuid.UUID as its 16 bytes. pgx by itself meets the interfaces of database/sql first: each id is printed, refused

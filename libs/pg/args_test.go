@@ -66,24 +66,44 @@ func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
 	}
 }
 
-// TestOne_IsOneRowByItsColumnsNames, and Many are all of them in their order.
-func TestOne_IsOneRowByItsColumnsNames(t *testing.T) {
+// One and Value fail unless the statement has one row. Many and Values return all rows in their order.
+func TestRows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	type pair struct{ A, B int }
-	const upTo = "SELECT 10 * n AS b, n AS a FROM generate_series(1, @n::int) n ORDER BY n"
-	for n, want := range []error{0: pgx.ErrNoRows, 1: nil, 2: pgx.ErrTooManyRows} {
-		got, err := pg.One[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
+	const (
+		pairs  = "SELECT 10 * n AS b, n AS a FROM generate_series(1, @n::int) n ORDER BY n"
+		values = "SELECT n FROM generate_series(1, @n::int) n ORDER BY n"
+	)
+	for n, want := range []error{0: pg.ErrNotFound, 1: nil, 2: pgx.ErrTooManyRows} {
+		args := pg.Args{"n": n}
+		row, err := pg.One[pair](t.Context(), pool, pairs, args)
 		if !errors.Is(err, want) {
-			t.Errorf("error = %v, want %v; n = %d", err, want, n)
-		} else if err == nil && got != (pair{1, 10}) {
-			t.Errorf("got = %v, want %v; n = %d", got, pair{1, 10}, n)
+			t.Errorf("One of %d rows: error = %v, want %v", n, err, want)
 		}
-		all, err := pg.Many[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
-		if want := []pair{{1, 10}, {2, 20}}[:n]; err != nil {
-			t.Errorf("error = %v, want nil", err)
-		} else if !slices.Equal(all, want) {
-			t.Errorf("all = %v, want %v; n = %d", all, want, n)
+		if want := (pair{1, 10}); err == nil && row != want {
+			t.Errorf("One of %d rows = %v, want %v", n, row, want)
+		}
+		value, err := pg.Value[int](t.Context(), pool, values, args)
+		if !errors.Is(err, want) {
+			t.Errorf("Value of %d rows: error = %v, want %v", n, err, want)
+		}
+		if err == nil && value != 1 {
+			t.Errorf("Value of %d rows = %d, want 1", n, value)
+		}
+		rows, err := pg.Many[pair](t.Context(), pool, pairs, args)
+		if err != nil {
+			t.Errorf("Many of %d rows: error = %v, want nil", n, err)
+		}
+		if want := []pair{{1, 10}, {2, 20}}[:n]; !slices.Equal(rows, want) {
+			t.Errorf("Many of %d rows = %v, want %v", n, rows, want)
+		}
+		all, err := pg.Values[int](t.Context(), pool, values, args)
+		if err != nil {
+			t.Errorf("Values of %d rows: error = %v, want nil", n, err)
+		}
+		if want := []int{1, 2}[:n]; !slices.Equal(all, want) {
+			t.Errorf("Values of %d rows = %v, want %v", n, all, want)
 		}
 	}
 }

@@ -102,11 +102,7 @@ type OpenHolds struct {
 
 // OpenHolds counts over all workspaces.
 func (s *Store) OpenHolds(ctx context.Context) (OpenHolds, error) {
-	rows, err := s.pool.Query(ctx, openHolds)
-	if err != nil {
-		return OpenHolds{}, fmt.Errorf("count open holds: %w", err)
-	}
-	counted, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[OpenHolds])
+	counted, err := pg.One[OpenHolds](ctx, s.pool, openHolds, nil)
 	if err != nil {
 		return OpenHolds{}, fmt.Errorf("count open holds: %w", err)
 	}

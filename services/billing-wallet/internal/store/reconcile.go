@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
@@ -202,8 +203,8 @@ ORDER BY workspace_id LIMIT 1`
 
 // WorkspaceAfter is the next workspace, by id, that has a wallet, a transaction or a hold; the nil UUID after the last.
 func (s *Store) WorkspaceAfter(ctx context.Context, after uuid.UUID) (next uuid.UUID, err error) {
-	err = s.pool.QueryRow(ctx, workspaceAfter, pgx.NamedArgs{"after": after}).Scan(&next)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	next, err = pg.Value[uuid.UUID](ctx, s.pool, workspaceAfter, pgx.NamedArgs{"after": after})
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return next, fmt.Errorf("find the workspace after %s: %w", after, err)
 	}
 	return next, nil

@@ -26,11 +26,7 @@ RETURNING workspace_id`
 // ClaimReconciliations takes up to most wallets whose books nobody has set about comparing for every, those longest ago first. Until every has passed
 // again, no other replica gets them, compared or not.
 func (s *Store) ClaimReconciliations(ctx context.Context, every time.Duration, most int) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, claimReconciliations, pgx.NamedArgs{"every": every.Seconds(), "most": most})
-	if err != nil {
-		return nil, fmt.Errorf("claim reconciliations: %w", err)
-	}
-	claimed, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"every": every.Seconds(), "most": most})
 	if err != nil {
 		return nil, fmt.Errorf("claim reconciliations: %w", err)
 	}

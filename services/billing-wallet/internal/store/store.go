@@ -36,7 +36,7 @@ const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id =
 // Wallet reads a workspace's accounts; ErrNoWallet when it has none.
 func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Wallet, error) {
 	wallet, err := pg.One[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return wallet, ErrNoWallet
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ const lockWallet = walletOf + ` FOR NO KEY UPDATE`
 
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (ledger.Wallet, error) {
 	wallet, err := pg.One[ledger.Wallet](ctx, tx, lockWallet, pgx.NamedArgs{"workspace_id": workspaceID})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return wallet, ErrNoWallet
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Tr
 			replayed = true
 			return nil
 		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		if !errors.Is(err, pg.ErrNotFound) {
 			return fmt.Errorf("look up reference: %w", err)
 		}
 		posted, replayed = t, false
@@ -99,7 +99,7 @@ WHERE workspace_id = @workspace_id AND id = @id`
 // Transaction reads one; found is false when the workspace has none with this id.
 func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t ledger.Transaction, found bool, err error) {
 	t, err = pg.One[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return t, false, nil
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -43,10 +42,7 @@ WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AN
 
 // Recording is where a call's recording lies, when it may be shown; pg.ErrNotFound when there is none to show.
 func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
-	err = s.pool.QueryRow(ctx, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id}).Scan(&key)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", pg.ErrNotFound
-	}
+	key, err = pg.Value[string](ctx, s.pool, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id})
 	if err != nil {
 		return "", fmt.Errorf("read where the recording of call %s lies: %w", id, err)
 	}

@@ -97,9 +97,8 @@ RETURNING erasure_id`
 // due. Replicas can call it concurrently. A step that fails is repeated after a minute, behind the
 // steps of other jobs.
 func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
-	var id uuid.UUID
-	err = s.pool.QueryRow(ctx, claimErasureJob).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
+	id, err := pg.Value[uuid.UUID](ctx, s.pool, claimErasureJob, nil)
+	if errors.Is(err, pg.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
@@ -194,7 +193,7 @@ WHERE erasure_id = @erasure_id`
 // finished already, eraseStep does nothing.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	job, err := pg.One[erasureJob](ctx, tx, lockErasureJob, pgx.NamedArgs{"erasure_id": id})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return nil
 	}
 	if err != nil {

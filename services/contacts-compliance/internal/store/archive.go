@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
@@ -130,11 +131,7 @@ func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]consentchain.L
 }
 
 func marks(ctx context.Context, tx pgx.Tx, sql string) (map[uuid.UUID]*consentchain.Mark, error) {
-	rows, err := tx.Query(ctx, sql)
-	if err != nil {
-		return nil, fmt.Errorf("read heads and starts: %w", err)
-	}
-	places, err := pgx.CollectRows(rows, pgx.RowToStructByName[chainPlace])
+	places, err := pg.Many[chainPlace](ctx, tx, sql, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read heads and starts: %w", err)
 	}

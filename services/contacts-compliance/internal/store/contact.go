@@ -41,7 +41,7 @@ func (s *Store) Create(ctx context.Context, c contacts.Contact) (stored contacts
 	}
 	args["updated_at"] = c.CreatedAt()
 	stored, err = pg.One[contacts.Contact](ctx, s.pool, insertContact, args)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		stored, err = pg.One[contacts.Contact](ctx, s.pool, contactByNumber, args)
 		existed = true
 	}
@@ -103,9 +103,6 @@ RETURNING ` + contactColumns
 func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
-		if errors.Is(err, pgx.ErrNoRows) {
-			return pg.ErrNotFound
-		}
 		if err != nil {
 			return fmt.Errorf("lock contact %s: %w", id, err)
 		}

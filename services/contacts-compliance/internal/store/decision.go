@@ -189,9 +189,8 @@ func (s *Store) Place(ctx context.Context, d Decision, known Known, merged conta
 	if merge == MergeVariables || d.ContactID == nil {
 		sql = mergeContact + place
 	}
-	var found uuid.UUID
-	err = s.pool.QueryRow(ctx, sql, pg.Args(args)).Scan(&found)
-	if errors.Is(err, pgx.ErrNoRows) {
+	found, err := pg.Value[uuid.UUID](ctx, s.pool, sql, args)
+	if errors.Is(err, pg.ErrNotFound) {
 		return uuid.Nil, ErrMoved
 	}
 	if err != nil {

@@ -167,9 +167,8 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 	args := pgx.NamedArgs{
 		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref, "services": step.Services, "refs": step.Refs,
 	}
-	var done, left bool
-	err = tx.QueryRow(ctx, lockErasure, args).Scan(&done)
-	if errors.Is(err, pgx.ErrNoRows) {
+	done, err := pg.Value[bool](ctx, tx, lockErasure, args)
+	if errors.Is(err, pg.ErrNotFound) {
 		return false, ErrNoErasure
 	}
 	if err != nil {
@@ -187,7 +186,7 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 			return false, fmt.Errorf("note a step of erasure %s: %w", step.ErasureID, err)
 		}
 	}
-	if err := tx.QueryRow(ctx, stepsLeft, args).Scan(&left); err != nil || left {
+	if left, err := pg.Value[bool](ctx, tx, stepsLeft, args); err != nil || left {
 		return false, err
 	}
 	for _, deed := range []string{keepServices, forgetSteps, forgetLate, finishErasure} {

@@ -182,7 +182,7 @@ RETURNING ` + importColumns
 // ClaimImport takes the oldest import that nobody works on; ok is false when there is none. What was begun by a process that died goes on.
 func (s *Store) ClaimImport(ctx context.Context) (claimed Import, ok bool, err error) {
 	claimed, err = pg.One[Import](ctx, s.pool, claimImport, pgx.NamedArgs{"claim": uuid.New(), "till": importClaim})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return claimed, false, nil
 	}
 	if err != nil {
@@ -196,8 +196,8 @@ SELECT content FROM opt_out_import_parts WHERE import_id = @id AND part = @part`
 
 // Part is one piece of the file; ok is false behind the last.
 func (s *Store) Part(ctx context.Context, id uuid.UUID, part int) (content []byte, ok bool, err error) {
-	err = s.pool.QueryRow(ctx, partOf, pg.Args{"id": id, "part": part}).Scan(&content)
-	if errors.Is(err, pgx.ErrNoRows) {
+	content, err = pg.Value[[]byte](ctx, s.pool, partOf, pg.Args{"id": id, "part": part})
+	if errors.Is(err, pg.ErrNotFound) {
 		return nil, false, nil
 	}
 	if err != nil {
@@ -302,11 +302,11 @@ SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id AND phone_e1
 
 // NumbersAfter reads the list in its order.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
-	found, err := s.pool.Query(ctx, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
+	found, err := pg.Values[string](ctx, s.pool, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
 	if err != nil {
 		return nil, fmt.Errorf("read numbers of import %s: %w", id, err)
 	}
-	return pgx.CollectRows(found, pgx.RowTo[string])
+	return found, nil
 }
 
 const earlierImport = `
@@ -336,9 +336,8 @@ func (s *Store) SettleList(ctx context.Context, i *Import) error {
 		if err := i.hold(ctx, tx); err != nil {
 			return err
 		}
-		var earlier uuid.UUID
-		err := tx.QueryRow(ctx, earlierImport, args).Scan(&earlier)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		earlier, err := pg.Value[uuid.UUID](ctx, tx, earlierImport, args)
+		if err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return fmt.Errorf("look for the file of import %s: %w", i.ID, err)
 		}
 		var same bool

@@ -184,13 +184,12 @@ LIMIT 1000`
 // do so at once; again, it changes nothing.
 func (s *Store) BeginChains(ctx context.Context) (begun int, err error) {
 	for {
-		rows, err := s.pool.Query(ctx, waiting)
+		workspaces, err := pg.Values[uuid.UUID](ctx, s.pool, waiting, nil)
 		if err != nil {
 			return begun, fmt.Errorf("look for records without a chain: %w", err)
 		}
-		workspaces, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(workspaces) == 0 {
-			return begun, err
+		if len(workspaces) == 0 {
+			return begun, nil
 		}
 		for _, workspace := range workspaces {
 			err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

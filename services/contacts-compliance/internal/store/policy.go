@@ -36,7 +36,7 @@ func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (policy.Policy,
 
 func readPolicy(ctx context.Context, q querier, workspace uuid.UUID) (policy.Policy, int, error) {
 	row, err := pg.One[policyRow](ctx, q, currentPolicy, pgx.NamedArgs{"workspace_id": workspace})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pg.ErrNotFound) {
 		return policy.Default(), 0, nil
 	}
 	if err != nil {
@@ -166,11 +166,7 @@ func (s *Store) Dials(ctx context.Context, q Question, since time.Time, calls in
 func dials(ctx context.Context, from querier, q Question, since time.Time, calls int) ([]time.Time, error) {
 	args := q.args()
 	args["since"], args["calls"] = since, calls
-	rows, err := from.Query(ctx, recentDials, pg.Args(args))
-	if err != nil {
-		return nil, fmt.Errorf("count dials of request %s: %w", q.CallRequestID, err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	found, err := pg.Values[time.Time](ctx, from, recentDials, args)
 	if err != nil {
 		return nil, fmt.Errorf("count dials of request %s: %w", q.CallRequestID, err)
 	}

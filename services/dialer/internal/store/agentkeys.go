@@ -56,8 +56,9 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 	if err != nil {
 		return at, fmt.Errorf("seal key of agent %s: %w", agentID, err)
 	}
-	err = s.pool.QueryRow(ctx, putAgentKey, pg.Args{"workspace_id": workspaceID, "agent_id": agentID, "sealed": sealed}).Scan(&at)
-	if errors.Is(err, pgx.ErrNoRows) {
+	args := pg.Args{"workspace_id": workspaceID, "agent_id": agentID, "sealed": sealed}
+	at, err = pg.Value[time.Time](ctx, s.pool, putAgentKey, args)
+	if errors.Is(err, pg.ErrNotFound) {
 		return at, ErrAgentOfKey
 	}
 	if err != nil {

@@ -218,11 +218,7 @@ type Hangup struct {
 
 // DueHangups takes the calls whose carrier is to be asked now; it is asked again in 2 s unless they end, or an orphan is forgotten.
 func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
-	rows, err := s.pool.Query(ctx, dueHangups)
-	if err != nil {
-		return nil, fmt.Errorf("claim hang-ups: %w", err)
-	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[Hangup])
+	due, err := pg.Many[Hangup](ctx, s.pool, dueHangups, nil)
 	if err != nil {
 		return nil, fmt.Errorf("claim hang-ups: %w", err)
 	}
@@ -256,11 +252,7 @@ type Arrival struct {
 
 // DueAnswers takes the inbound calls that nobody has answered yet; they become this process's.
 func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
-	rows, err := s.pool.Query(ctx, dueAnswers, pg.Args{"instance": s.instance})
-	if err != nil {
-		return nil, fmt.Errorf("claim arrivals: %w", err)
-	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[Arrival])
+	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, pg.Args{"instance": s.instance})
 	if err != nil {
 		return nil, fmt.Errorf("claim arrivals: %w", err)
 	}
@@ -276,11 +268,7 @@ RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
 // DueReports takes the opt-outs that are to be reported now; each comes again every 3 s until it is acknowledged.
 func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
-	rows, err := s.pool.Query(ctx, dueReports)
-	if err != nil {
-		return nil, fmt.Errorf("claim opt-out reports: %w", err)
-	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[callstate.OptOut])
+	due, err := pg.Many[callstate.OptOut](ctx, s.pool, dueReports, nil)
 	if err != nil {
 		return nil, fmt.Errorf("claim opt-out reports: %w", err)
 	}

@@ -50,9 +50,8 @@ WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND va
 // its facts. Again: the same. A request that was never here is nothing to forget.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
 	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
-	var at time.Time
-	err := tx.QueryRow(ctx, blockErased, args).Scan(&at)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	at, err := pg.Value[time.Time](ctx, tx, blockErased, args)
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("block request %s of an erased person: %w", id, err)
 	}
 	var batch pgx.Batch
@@ -86,11 +85,7 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 
 // eraseRecordings has recordings go, each of which is a step of its own that is told when it has gone. What a call that goes on still records goes with its end.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
-	rows, err := tx.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("erase recordings: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("erase recordings: %w", err)
 	}
@@ -150,12 +145,8 @@ type erasureJob struct {
 // returns false if no erasure has a step to do now. Replicas can call it concurrently. A step that
 // fails is repeated after a minute, behind the steps of other erasures.
 func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
-	rows, err := s.pool.Query(ctx, claimErasure)
-	if err != nil {
-		return false, fmt.Errorf("claim erasure: %w", err)
-	}
-	job, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[erasureJob])
-	if errors.Is(err, pgx.ErrNoRows) {
+	job, err := pg.One[erasureJob](ctx, s.pool, claimErasure, nil)
+	if errors.Is(err, pg.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {

@@ -42,15 +42,11 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine b
 		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
 	}
 	for range 2 {
-		rows, err := s.pool.Query(ctx, readFeed, args)
-		if err != nil {
-			return Place{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
-		}
-		place, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Place])
+		place, err := pg.One[Place](ctx, s.pool, readFeed, args)
 		if err == nil {
 			return place, true, nil
 		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		if !errors.Is(err, pg.ErrNotFound) {
 			return Place{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
 		}
 		if _, err := s.pool.Exec(ctx, openFeed, args); err != nil {
@@ -182,11 +178,7 @@ const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <
 
 // LiveCalls returns the calls that the carrier has according to their rows.
 func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, liveCalls)
-	if err != nil {
-		return nil, fmt.Errorf("list live calls: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list live calls: %w", err)
 	}

@@ -124,11 +124,7 @@ WHERE NOT EXISTS (SELECT FROM fences f WHERE f.call_id = i.call_id)`
 
 // Unfenced returns the calls among ids that have no fence.
 func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, unfenced, pg.Args{"call_ids": ids})
-	if err != nil {
-		return nil, fmt.Errorf("look for %d fences: %w", len(ids), err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	found, err := pg.Values[uuid.UUID](ctx, s.pool, unfenced, pg.Args{"call_ids": ids})
 	if err != nil {
 		return nil, fmt.Errorf("look for %d fences: %w", len(ids), err)
 	}
@@ -250,9 +246,8 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		"claim_lease": s.timing.ClaimLease, "version": restoredVersion,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace,
 	}
-	var state dialqueue.State
-	err := tx.QueryRow(ctx, lockRequest, args).Scan(&state)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	state, err := pg.Value[dialqueue.State](ctx, tx, lockRequest, args)
+	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("lock request: %w", err)
 	}
 	if err == nil && state != dialqueue.Queued {
@@ -424,11 +419,7 @@ SELECT call_id FROM calls WHERE owner = @instance AND ended_at IS NULL AND statu
 
 // OwnFences returns the fenced calls of this process.
 func (s *Store) OwnFences(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, ownFences, pg.Args{"instance": s.instance})
-	if err != nil {
-		return nil, fmt.Errorf("list fenced calls: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, ownFences, pg.Args{"instance": s.instance})
 	if err != nil {
 		return nil, fmt.Errorf("list fenced calls: %w", err)
 	}

@@ -109,11 +109,7 @@ const lost = `SELECT call_id FROM sip_calls WHERE call_id = ANY (@calls) AND (ow
 
 // Lost returns those of the calls whose leg is not this owner's any more, or has ended.
 func (j *Legs) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := j.pool.Query(ctx, lost, pg.Args{"calls": calls, "owner": j.owner})
-	if err != nil {
-		return nil, fmt.Errorf("look for lost calls: %w", err)
-	}
-	gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	gone, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
 		return nil, fmt.Errorf("look for lost calls: %w", err)
 	}
@@ -121,7 +117,7 @@ func (j *Legs) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error)
 }
 
 func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Leg, error) {
-	found, err := pg.Many[Leg](ctx, pool, sql, pgx.NamedArgs(args))
+	found, err := pg.Many[Leg](ctx, pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}

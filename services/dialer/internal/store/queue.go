@@ -85,8 +85,8 @@ func (s *Store) EnqueueOverdue(
 		}
 	}
 	args := pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-dialqueue.Telling)}
-	ended, err := pg.One[endedRow](ctx, tx, selectEnd, pgx.NamedArgs(args))
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ended.Late {
+	ended, err := pg.One[endedRow](ctx, tx, selectEnd, args)
+	if errors.Is(err, pg.ErrNotFound) || err == nil && !ended.Late {
 		return dialqueue.Waiting, nil
 	}
 	if err != nil {
@@ -152,16 +152,15 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 // transaction. False: it was dialled or has ended. Again: the same answer.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
-	var at time.Time
-	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
+	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
 	if err == nil {
 		return true, outbox.Put(ctx, tx, outgoing(dialqueue.NewWithdrawn(id, workspaceID, at))...)
 	}
-	if !errors.Is(err, pgx.ErrNoRows) {
+	if !errors.Is(err, pg.ErrNotFound) {
 		return false, fmt.Errorf("withdraw request %s: %w", id, err)
 	}
-	err = tx.QueryRow(ctx, withdrawnBefore, args).Scan(&withdrawn)
-	if errors.Is(err, pgx.ErrNoRows) {
+	withdrawn, err = pg.Value[bool](ctx, tx, withdrawnBefore, args)
+	if errors.Is(err, pg.ErrNotFound) {
 		return false, nil // another workspace's
 	}
 	if err != nil {
@@ -301,11 +300,7 @@ func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 
 func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended int, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, which, args)
-		if err != nil {
-			return fmt.Errorf("expire requests: %w", err)
-		}
-		expired, err := pgx.CollectRows(rows, pgx.RowToStructByName[expiredRow])
+		expired, err := pg.Many[expiredRow](ctx, tx, which, args)
 		if err != nil {
 			return fmt.Errorf("expire requests: %w", err)
 		}

@@ -44,9 +44,9 @@ RETURNING call_id`
 
 // Begin writes down that a live call is being recorded into a file of the spool. ErrRefused.
 func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
-	var id uuid.UUID
-	err := s.pool.QueryRow(ctx, beginRecording, pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
+	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}
+	_, err := pg.Value[uuid.UUID](ctx, s.pool, beginRecording, args)
+	if errors.Is(err, pg.ErrNotFound) {
 		return ErrRefused
 	}
 	if err != nil {
@@ -80,11 +80,7 @@ func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID,
 }
 
 func (s *Recordings) ids(ctx context.Context, sql string, args pg.Args) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("list recordings of the spool: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list recordings of the spool: %w", err)
 	}
@@ -171,7 +167,7 @@ func (s *Recordings) DueLeavings(ctx context.Context, limit int) ([]Due, error) 
 }
 
 func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, error) {
-	due, err := pg.Many[Due](ctx, s.pool, sql, pgx.NamedArgs(args))
+	due, err := pg.Many[Due](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("claim recordings: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
@@ -61,15 +60,7 @@ WHERE reported_at > now() - @fresh::interval ORDER BY name, owner`
 
 // List returns the reports that are not older than ten seconds, by name.
 func (s *ReplicaReports) List(ctx context.Context) ([]replicas.Stored, error) {
-	rows, err := s.pool.Query(ctx, listReports, pg.Args{"fresh": fresh})
-	if err != nil {
-		return nil, fmt.Errorf("list reports: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (replicas.Stored, error) {
-		var one replicas.Stored
-		err := row.Scan(&one.Owner, &one.Name, &one.ReportedAt, &one.Report)
-		return one, err
-	})
+	found, err := pg.Many[replicas.Stored](ctx, s.pool, listReports, pg.Args{"fresh": fresh})
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}

@@ -122,11 +122,7 @@ WHERE NOT a.deleted AND m.model <> ''`
 // AgentModels returns the distinct models that the agents of all workspaces name for their
 // conversations and summaries. Deleted agents do not count.
 func (s *Store) AgentModels(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, agentModels)
-	if err != nil {
-		return nil, fmt.Errorf("read models of agents: %w", err)
-	}
-	models, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	models, err := pg.Values[string](ctx, s.pool, agentModels, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read models of agents: %w", err)
 	}
@@ -251,11 +247,8 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisR
 	if err != nil || len(workspaces) == 0 {
 		return nil, next, err
 	}
-	rows, err := s.pool.Query(ctx, takeAnalyses, pg.Args{"workspaces": workspaces, "room": left, "most": room.Most})
-	if err != nil {
-		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
-	}
-	if due, err = pgx.CollectRows(rows, pgx.RowToStructByName[Analysis]); err != nil {
+	args := pg.Args{"workspaces": workspaces, "room": left, "most": room.Most}
+	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
 	if len(due) == room.Most { // the turn is whose is behind the last that was come to
@@ -380,13 +373,12 @@ var (
 
 // AddNumber makes inbound calls to a number reach an agent of the workspace.
 func (s *Store) AddNumber(ctx context.Context, n dialqueue.Number) error {
-	var id uuid.UUID
-	err := s.pool.QueryRow(ctx, insertNumber, pg.Args{
+	_, err := pg.Value[uuid.UUID](ctx, s.pool, insertNumber, pg.Args{
 		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
-	}).Scan(&id)
+	})
 	var refused *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	case errors.Is(err, pg.ErrNotFound):
 		return ErrNoAgent
 	case errors.As(err, &refused) && refused.Code == "23505":
 		return ErrTaken

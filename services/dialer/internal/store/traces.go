@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
@@ -56,11 +55,7 @@ WHERE NOT EXISTS (SELECT 1 FROM sip_trace_answers a WHERE a.request_id = r.reque
 
 // Pending returns the requests that a process has not answered.
 func (s *Traces) Pending(ctx context.Context, owner uuid.UUID) ([]siptrace.Request, error) {
-	rows, err := s.pool.Query(ctx, pending, pg.Args{"owner": owner})
-	if err != nil {
-		return nil, fmt.Errorf("read SIP trace requests: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[siptrace.Request])
+	found, err := pg.Many[siptrace.Request](ctx, s.pool, pending, pg.Args{"owner": owner})
 	if err != nil {
 		return nil, fmt.Errorf("read SIP trace requests: %w", err)
 	}
@@ -124,11 +119,7 @@ func (s *Traces) Messages(
 }
 
 func (s *Traces) answered(ctx context.Context, id uuid.UUID) (all []siptrace.Message, missing int, err error) {
-	rows, err := s.pool.Query(ctx, answers, pg.Args{"request": id, "lease": s.lease})
-	if err != nil {
-		return nil, 0, fmt.Errorf("read SIP trace: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	found, err := pg.Values[[]byte](ctx, s.pool, answers, pg.Args{"request": id, "lease": s.lease})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read SIP trace: %w", err)
 	}

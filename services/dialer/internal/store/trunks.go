@@ -220,7 +220,7 @@ func (s *Trunks) one(ctx context.Context, from pg.Querier, sql string, id uuid.U
 }
 
 func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.Trunk, error) {
-	found, err := pg.Many[row](ctx, s.pool, sql, pgx.NamedArgs(args))
+	found, err := pg.Many[row](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list trunks: %w", err)
 	}

@@ -26,11 +26,7 @@ GROUP BY call_id ORDER BY min(seq) LIMIT 100`
 
 // UnreadCalls returns calls with events of the previous release that no replica will apply.
 func (j *Legs) UnreadCalls(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := j.pool.Query(ctx, unreadCalls)
-	if err != nil {
-		return nil, fmt.Errorf("read calls with unread events: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	ids, err := pg.Values[uuid.UUID](ctx, j.pool, unreadCalls, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read calls with unread events: %w", err)
 	}
