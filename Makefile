@@ -178,7 +178,7 @@ $(BIN)/ringfence-local: go
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakerealtime ./services/dialer/cmd/fakelive && \
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakemodel && \
 	   go build -v -o $(BIN)/ringfence-local ./cmd/ringfence-local && \
 	   go build -v -o $(BIN)/ringfence-bench ./test/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 

@@ -16,7 +16,7 @@ import (
 
 const (
 	// converser and model are the dialer's own benchmark of its conversations and its fake of a Realtime API, built as programs by `make bench`.
-	converser, model = "ringfence-talks", "fakerealtime"
+	converser, model = "ringfence-talks", "fakemodel"
 	// goalDelay is what the bridge may add from mouth to ear, at p50, in ms, with few calls.
 	goalDelay, few = 12, 20
 )

@@ -121,8 +121,8 @@ func (w *World) Postgres() (*kit.Postgres, error) {
 	return db, err
 }
 
-// Model starts fakerealtime, which speaks the protocol of the OpenAI Realtime API, and returns its URL. The script is a
-// list of objects with the fields of fakerealtime's -script; nil: the model only reads its greeting.
+// Model starts fakemodel, a fake of the OpenAI Realtime API, and returns its URL. The script is a
+// list of objects with the fields of fakemodel's -script. If it is nil, the model only greets.
 func (w *World) Model(script []map[string]any) (url string, err error) {
 	data, err := json.Marshal(script)
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *World) Model(script []map[string]any) (url string, err error) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(filepath.Join(w.Bin, "fakerealtime"), "-script", path)
+	cmd := exec.Command(filepath.Join(w.Bin, "fakemodel"), "-script", path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/dialer/internal/calls"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/dialqueue"
-	"ringfence.dev/services/dialer/internal/modelretirement"
 	"ringfence.dev/services/dialer/internal/replicas"
 	"ringfence.dev/services/dialer/internal/summary"
 )
@@ -85,8 +84,8 @@ func (c Config) check() error {
 }
 
 // models returns the models that the configuration names, by variable.
-func (c Config) models() []modelretirement.Configured {
-	return []modelretirement.Configured{
+func (c Config) models() []agent.ConfiguredModel {
+	return []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
 		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: c.Realtime.TranscriptionModel},
 		{Variable: "LIVE_MODEL", Model: c.Live.Model},

@@ -20,7 +20,6 @@ import (
 	"ringfence.dev/services/dialer/internal/dbfailover"
 	"ringfence.dev/services/dialer/internal/dial"
 	"ringfence.dev/services/dialer/internal/httpapi"
-	"ringfence.dev/services/dialer/internal/modelretirement"
 	"ringfence.dev/services/dialer/internal/peers"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -55,7 +54,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	if err != nil {
 		return nil, err
 	}
-	modelretirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
+	agent.WarnRetiringModels(ctx, slog.Default(), cfg.models(), time.Now())
 	st, err := openStore(cfg, pool)
 	if err != nil {
 		return nil, err
@@ -118,7 +117,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		{Name: "erasure", Run: calls.NewErasureJob(st).Run},
 		{Name: "replica report", Run: replicaJob.Run},
 		{Name: "measuring", Run: dial.NewQueueMetrics(pool, trunk.limit, tel.Metrics).Run},
-		{Name: "model retirement", Run: modelretirement.New(st, cfg.models(), tel.Metrics).Run},
+		{Name: "model retirement", Run: agent.NewRetirementMonitor(st.AgentModels, cfg.models(), tel.Metrics).Run},
 		{Name: "reporting", Run: reporter.Run},
 		{Name: "analysing", Run: analyser.Run},
 		{Name: "answering", Run: answerer.Run},

@@ -1,4 +1,4 @@
-package modelretirement
+package agent_test
 
 import (
 	"bytes"
@@ -16,12 +16,13 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestWarn_NamesDueModels(t *testing.T) {
+func TestWarnRetiringModels_LogsDueModels(t *testing.T) {
 	t.Parallel()
-	configured := []Configured{
+	configured := []agent.ConfiguredModel{
 		{Variable: "REALTIME_MODEL", Model: "gpt-realtime"},
 		{Variable: "SUMMARY_MODEL", Model: "gpt-6-luna"},
 		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: "whisper-1"},
@@ -45,7 +46,7 @@ func TestWarn_NamesDueModels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			Warn(t.Context(), slog.New(slog.NewJSONHandler(&out, nil)), configured, tt.now)
+			agent.WarnRetiringModels(t.Context(), slog.New(slog.NewJSONHandler(&out, nil)), configured, tt.now)
 			var got []string
 			for line := range bytes.Lines(out.Bytes()) {
 				var entry struct{ Level, Msg, Variable, Successor string }
@@ -70,7 +71,7 @@ func TestWarn_NamesDueModels(t *testing.T) {
 	}
 }
 
-func TestMonitor_PublishesModelsInUse(t *testing.T) {
+func TestRetirementMonitor_PublishesModelsInUse(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	st := store.New(pool, uuid.New(), store.Timing{})
@@ -90,7 +91,7 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 	save(`{"kind":"scripted"}`, false)
 
 	registry := prometheus.NewPedanticRegistry()
-	monitor := New(st, []Configured{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"},
+	monitor := agent.NewRetirementMonitor(st.AgentModels, []agent.ConfiguredModel{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"},
 		{Variable: "SUMMARY_MODEL", Model: "gpt-4.1"}}, registry)
 	if err := monitor.Update(t.Context()); err != nil {
 		t.Fatalf("Update: %v", err)

@@ -1,4 +1,4 @@
-package modelretirement
+package agent_test
 
 import (
 	"go/ast"
@@ -49,8 +49,8 @@ type sdkModel struct {
 
 var shutdownDate = regexp.MustCompile(`Announced shutdown date: (\d{4}-\d\d-\d\d)`)
 
-// sdkModels reads the model constants of an openai-go package. The constants say nothing about
-// retirement at run time, so their comments are read from the source in the module cache.
+// sdkModels reads the model constants of an openai-go package. Shutdown dates are only
+// in the comments of the constants, so it parses the source in the module cache.
 func sdkModels(t *testing.T, path string) []sdkModel {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, path)

@@ -1,5 +1,4 @@
-// Package modelretirement warns operators before OpenAI shuts down a model that the dialer uses.
-package modelretirement
+package agent
 
 import (
 	"context"
@@ -10,19 +9,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/aimodel"
-	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refreshInterval is the time between two looks at the models of the agents. Shutdowns are
-// announced in days.
-const refreshInterval = 5 * time.Minute
+// retirementInterval is the time between two reads of the agents' models.
+const retirementInterval = 5 * time.Minute
 
-// Configured is a model that the configuration names, for agents that name none.
-type Configured struct{ Variable, Model string }
+// ConfiguredModel is the default model of an environment variable. Agents without a model use it.
+type ConfiguredModel struct{ Variable, Model string }
 
-// Warn logs a warning for each configured model that OpenAI has shut down, or shuts down within
+// WarnRetiringModels logs a warning for each configured model that OpenAI has shut down, or shuts down within
 // aimodel.NoticePeriod of now.
-func Warn(ctx context.Context, log *slog.Logger, configured []Configured, now time.Time) {
+func WarnRetiringModels(ctx context.Context, log *slog.Logger, configured []ConfiguredModel, now time.Time) {
 	for _, c := range configured {
 		retirement, known := aimodel.RetirementOf(c.Model)
 		if !known || !retirement.Due(now) {
@@ -34,16 +31,20 @@ func Warn(ctx context.Context, log *slog.Logger, configured []Configured, now ti
 	}
 }
 
-// Monitor publishes when the models in use retire. Every replica publishes the same values.
-type Monitor struct {
-	store      *store.Store
-	configured []Configured
-	retires    *prometheus.GaugeVec
+// RetirementMonitor publishes a metric with the shutdown dates of the models in use. Every replica
+// publishes the same values.
+type RetirementMonitor struct {
+	agentModels func(context.Context) ([]string, error)
+	configured  []ConfiguredModel
+	retires     *prometheus.GaugeVec
 }
 
-// New registers the metric with metrics.
-func New(st *store.Store, configured []Configured, metrics prometheus.Registerer) *Monitor {
-	m := &Monitor{store: st, configured: configured, retires: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// NewRetirementMonitor registers the metric with metrics. The function agentModels returns the
+// models that agents name.
+func NewRetirementMonitor(
+	agentModels func(context.Context) ([]string, error), configured []ConfiguredModel, metrics prometheus.Registerer,
+) *RetirementMonitor {
+	m := &RetirementMonitor{agentModels: agentModels, configured: configured, retires: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ringfence_dialer_model_retires_timestamp_seconds",
 		Help: "When OpenAI shuts down a model in use. Models of the configuration without an announced shutdown are +Inf; " +
 			"those of agents are left out.",
@@ -53,12 +54,12 @@ func New(st *store.Store, configured []Configured, metrics prometheus.Registerer
 }
 
 // Run updates the metric until ctx ends.
-func (m *Monitor) Run(ctx context.Context) error {
-	ticker := time.NewTicker(refreshInterval)
+func (m *RetirementMonitor) Run(ctx context.Context) error {
+	ticker := time.NewTicker(retirementInterval)
 	defer ticker.Stop()
 	for {
 		if err := m.Update(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "models in use not read", "error", err)
+			slog.WarnContext(ctx, "read models in use failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -70,8 +71,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 
 // Update reads the models in use and sets the metric. If the database does not answer, the metric
 // keeps its values.
-func (m *Monitor) Update(ctx context.Context) error {
-	named, err := m.store.AgentModels(ctx)
+func (m *RetirementMonitor) Update(ctx context.Context) error {
+	named, err := m.agentModels(ctx)
 	if err != nil {
 		return err
 	}
