@@ -97,6 +97,8 @@ func (c Cause) code() (code, detail string) {
 		return CodeProviderRejected, accountRefused
 	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
 		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
+	case OriginatorCancel:
+		return CodeProviderUnavailable, "The service canceled the call before it was answered; ask for it again."
 	case AgentError:
 		return CodeAgentUnavailable, "The agent failed during the call, which is not charged; ask for the call again."
 	case Unspecified:

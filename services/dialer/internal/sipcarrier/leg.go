@@ -41,7 +41,9 @@ type leg struct {
 	said   chan error      // what the originate waits for; nil once it has been told, or has left
 	taken  bool
 	tried  bool // the trunk has sent a provisional response
-	over   bool
+	// answered: an outbound call was answered.
+	answered bool
+	over     bool
 	// hesitated is closed when the trunk has answered with nothing but 100 for a time and Originate
 	// waits for the next response; late is then true.
 	hesitated chan struct{}
@@ -93,6 +95,17 @@ func (l *leg) hangUp(cause callstate.Cause) {
 			l.carrier.warn("a call could not be hung up", l.callID, err)
 		}
 	}()
+}
+
+// stopCause returns the cause with which a process that stops hangs up. It cancels an outbound call that is not
+// answered. Every other call fails.
+func (l *leg) stopCause() callstate.Cause {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.record.Inbound || l.answered {
+		return callstate.NormalTemporaryFailure
+	}
+	return callstate.OriginatorCancel
 }
 
 // join gives the leg its dialog; who wanted it ended meanwhile is heard.
@@ -407,6 +420,9 @@ func (l *leg) observer() sip.Observer {
 			go l.ready()
 		},
 		Answered: func(at time.Time, answer []byte) error {
+			l.mu.Lock()
+			l.answered = true
+			l.mu.Unlock()
 			l.take(at)
 			l.tell(carrier.Answered, at)
 			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})

@@ -154,7 +154,8 @@ type process struct {
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
 	over  trunkspkg.Trunk
-	stop  func()
+	// stop kills the process without its usual end; end asks it to stop, as SIGTERM does.
+	stop, end func()
 }
 
 // Originate originates a call that has its row, as behind a fence.
@@ -288,6 +289,7 @@ func (x *exchange) beginOver(udp string, others func(good trunkspkg.Trunk) trunk
 		sipcarrier.Config{RingLimit: x.ringLimit, Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
+	p.end = cancel
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
 	x.t.Cleanup(p.stop)
 	return p

@@ -131,7 +131,7 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 			slog.Info("hanging up live calls", "calls", len(live))
 		}
 		for _, l := range live {
-			l.hangUp(callstate.NormalTemporaryFailure)
+			l.hangUp(l.stopCause())
 		}
 		for begun := time.Now(); c.Live() > 0 && time.Since(begun) < parting; {
 			select {

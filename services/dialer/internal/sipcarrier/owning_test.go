@@ -78,6 +78,56 @@ func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
 	}
 }
 
+// A process is stopped while its calls live, and DRAIN_LIMIT is zero. It cancels a call that rings. A call that was
+// answered fails.
+func TestRun_StopHangsUp(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		script func(*siptest.Call)
+		until  carrier.Kind
+		cause  callstate.Cause
+		status callstate.Status
+	}{
+		{
+			name: "ringing", until: carrier.Ringing, cause: callstate.OriginatorCancel, status: callstate.Canceled,
+			script: func(c *siptest.Call) {
+				c.Respond(180, "")
+				c.Canceled()
+			},
+		},
+		{
+			name: "answered", until: carrier.Answered, cause: callstate.NormalTemporaryFailure, status: callstate.Failed,
+			script: func(c *siptest.Call) {
+				c.Respond(180, "")
+				c.Answer(audio)
+				c.Hangup()
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			x.far.On("33", tt.script)
+			p := x.begin(loopback)
+			id := dial(t, p, "33", tt.until)
+			p.end()
+			if got := news(t, p, id, carrier.Ended).Cause; got != tt.cause {
+				t.Errorf("cause = %q, want %q", got, tt.cause)
+			}
+			var status callstate.Status
+			err := x.first.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", id).Scan(&status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status != tt.status {
+				t.Errorf("status = %q, want %q", status, tt.status)
+			}
+		})
+	}
+}
+
 // toldTalks are conversations whose callbacks the test calls.
 type toldTalks struct{ told chan sipcarrier.Told }
 
