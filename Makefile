@@ -23,7 +23,7 @@ PACKAGES ?= 4
 # `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/configuration
-IN_E2E     := test/e2e test/e2e/contract test/e2e/webhooks cmd/ringfence-local examples/receivers services/dialer/cmd/dialer
+IN_E2E     := test/e2e test/e2e/contract test/e2e/webhooks cmd/ringfence-local test/kit services/dialer/cmd/dialer
 IN_NIGHTLY := test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
@@ -52,7 +52,7 @@ ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRelay_LeaderThatIsStopped")
 
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
-PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestChange_MayTakeItsTime|TestClaim_ReadsNoMoreBesideManyScheduled|TestConsumer_DatabaseGoesAwayAndNothingIsLost
+PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestClaim_ReadsNoMoreBesideManyScheduled|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
 # Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
 POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestOrderErasure_OtherRecords|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites
@@ -67,44 +67,36 @@ openapi = mkdir -p $(1) && go run ./tools/apidoc served proto/openapi/openapi.ya
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade observe pooler \
-  fuzz docs diagrams demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
+  fuzz docs diagrams demo listen bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: build ## run everything on this machine until Ctrl-C
+##@ Run
+
+run: build ## run the whole service on this machine until Ctrl-C
 	@exec $(BIN)/ringfence-local up
 
-demo: build ## place one call against a running stack and show all of it
+demo: build ## place a call on the running stack and print each step
 	@exec $(BIN)/ringfence demo $(ARGS)
 
-listen: build ## receive the demo workspace's webhooks and verify them (against a running stack)
+listen: build ## receive and verify the webhooks of the demo workspace
 	@exec $(BIN)/ringfence listen $(ARGS)
 
-replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC=dial-events.v1
-	@exec $(BIN)/ringfence services replay $(SERVICE) $(TOPIC)
+##@ Test
 
-reseal: build ## bring webhook secrets under the first of SEALING_KEYS (against a running stack started with the same)
-	@exec $(BIN)/ringfence services reseal
-
-reconcile: build ## compare the books of every wallet of a running stack (ARGS='-w ID' for one)
-	@exec $(BIN)/ringfence services reconcile $(ARGS)
-
-ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
-	@exec $(BIN)/ringfence services verify
-
-test: $(BIN)/ringfence-local sound pgbouncer ## run the unit and store tests of every module on a real Postgres (TESTFLAGS adds flags)
+test: $(BIN)/ringfence-local sound pgbouncer ## run the unit and store tests on a real Postgres (TESTFLAGS adds flags)
 	@$(BIN)/ringfence-local with-postgres -- go test -p $(PACKAGES) $(TESTFLAGS) $(UNIT)
 
 test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
 
-test-e2e: build examples ## run the contract suite, the crash tests and the replica tests against the built programs, one package after the other
+test-e2e: build examples ## run contract, crash and replica tests against the built programs
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./test/e2e
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out test/e2e,$(IN_E2E)))
 
-test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
+test-nightly: build nightly-sip nightly-races nightly-chaos nightly-failover nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, failover, Kafka, alerts (NIGHTLY=short)
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/sip/...
@@ -128,61 +120,50 @@ nightly-chaos: build peers
 nightly-upgrade: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
-pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
+# Tests of stores, outbox and inbox through PgBouncer in transaction mode, with three server connections a test.
+pooler: build peers
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)$(if $(LARGE),,|$(POOLER_MANY_ROWS))' \
 	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(SERVICES),./services/$(s)/internal/store/...)
 
-kafka: kafka-fetch ## run Apache Kafka itself on this machine until Ctrl-C, for KAFKA_BROKERS (needs Java and Maven)
-	@exec $(BIN)/ringfence-kafka up
+# Runs the stack with a real Prometheus: every panel has data, and faults fire and resolve their alerts.
+observe: build peers
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./test/alerts/
 
-test-kafka: build examples peers kafka-fetch ## run everything that speaks Kafka against Apache Kafka: libs, services, and all that is driven end to end, chaos included
+# Tests of everything that uses Kafka, on Apache Kafka.
+test-kafka: build examples peers kafka-fetch
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- sh -ec '\
 	 go test -p 2 -timeout 40m -count=1 $(OFFKAFKA) $(SPEAKERS); go test -p 2 -timeout 40m -count=1 $(ONKAFKA)'
 
-fuzz: build ## run each fuzz target for FUZZTIME (10s) and stop at the first failure (FUZZ=FuzzName for one)
-	@$(BIN)/ringfence-local with-postgres -- sh -ec '\
-	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" cmd deploy examples libs services test tools | sed "s|/[^/]*:func | |" | while read -r package target; do \
-	   echo "$$target ./$$package"; go test -run "^$$" -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null; \
-	 done'
+# Rolls every service from the binaries of an older commit to these and back, under load: make upgrade FROM=<commit>.
+upgrade: build
+	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
+	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
+	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
+	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)
 
-bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
+# Builds the program of every image twice, in two folders with empty caches, and compares (ten minutes).
+reproducible: go
+	@go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
+
+bench: build ## measure throughput and latency as ratios to this machine's limits (ARGS='-only reads')
 	@$(MAKE) --no-print-directory kafka-fetch || true
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
 	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/conversation
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
-chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run
+chaos: build ## kill and cut processes at random under load, then check every guarantee (CHAOS_MINUTES)
 	@go build -o $(BIN)/ringfence-chaos ./test/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
-observe: build peers ## run the stack under a real Prometheus: every panel has data, and faults fire and resolve their alerts
-	@RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./test/alerts/
+fuzz: build ## run each fuzz target for FUZZTIME (10s) until the first failure (FUZZ=FuzzName)
+	@$(BIN)/ringfence-local with-postgres -- sh -ec '\
+	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" cmd deploy examples libs services test tools | sed "s|/[^/]*:func | |" | while read -r package target; do \
+	   echo "$$target ./$$package"; go test -run "^$$" -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null; \
+	 done'
 
-sbom: build $(TOOLS)/cyclonedx-gomod ## write the bill of materials of each program, in CycloneDX format, into bin/sbom/
-	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do \
-	   $(TOOLS)/cyclonedx-gomod bin -json -std -short-purls -noserial -notimestamp -output $(BIN)/sbom/$$program.cdx.json $(BIN)/$$program 2>/dev/null || exit 1; \
-	 done; ls $(BIN)/sbom
+##@ Check
 
-reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes)
-	@go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
-
-upgrade: build ## roll every service under load from the binaries of an older commit to these and back, 0 failed requests, 0 lost events: make upgrade FROM=9725e47
-	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
-	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
-	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
-	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)
-
-$(BIN)/ringfence-local: go
-	@go build -o $@ ./cmd/ringfence-local
-
-build: go ## build the services and programs into bin/
-	@mkdir -p $(BIN)
-	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakemodel && \
-	   go build -v -o $(BIN)/ringfence-local ./cmd/ringfence-local && \
-	   go build -v -o $(BIN)/ringfence-bench ./test/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
-
-lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, the linters, the API description, the source tree and the words of changed lines
+lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, linters, API description, package layout and wording
 	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r tools/spectral/ruleset.yaml proto/openapi/openapi.json
 	@unformatted=$$(find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
@@ -191,23 +172,9 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting,
 	@go run ./tools/wordlist -base $(LINT_BASE) -subjects-base $(LINT_BASE_SUBJECTS)
 	@go test ./tools/sourcecheck
 
-charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and check it with Kubernetes' schemas, kube-score and the goldens; check the Compose file and the images' programs
-	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') -skip '^TestImage_BuildsTheSameInTwoFolders$$' ./deploy/compose
-
-goldens: ## write the charts' schemas and goldens anew, to be looked at and committed
-	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
-	@git --no-pager diff --stat -- helm deploy/compose/testdata
-
-verify: build peers proto-current breaking tidy-current charts ## check generated code, API and event compatibility, charts, Compose file, dashboards and alert rules
+verify: build peers proto-current breaking tidy-current charts ## check generated code, compatibility of events and APIs, charts, dashboards and alerts
 	@RINGFENCE_BIN=$(BIN) go test $(addprefix ./,$(filter-out deploy/compose,$(IN_VERIFY)))
 	@echo "generated files are current; no event or public API changed incompatibly"
-
-configuration: build ## write docs/reference/configuration.md anew, from what the services say of their variables
-	@go run ./tools/configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
-
-proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate the Go of the .proto files and of the API description
-	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
-	@$(call openapi,proto/openapi)
 
 proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint
@@ -219,26 +186,67 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	   diff proto/openapi/$$file "$$fresh/$$file" >/dev/null || { echo "proto/openapi/$$file is not what openapi.yaml gives: run make proto and commit"; exit 1; }; \
 	 done
 
+# Compares events, internal APIs and the public API with the released ones (proto/base.binpb, proto/openapi/base.json).
+breaking: $(TOOLS)/buf $(TOOLS)/oasdiff
+	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
+	@$(TOOLS)/oasdiff breaking --fail-on WARN proto/openapi/base.json proto/openapi/openapi.json || { echo "the public API changed in a way that breaks its clients"; exit 1; }
+
 tidy-current: go
 	@for module in . $(patsubst %/go.mod,%,$(wildcard docs/go.mod libs/go.mod proto/go.mod services/*/go.mod)); do \
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
-breaking: $(TOOLS)/buf $(TOOLS)/oasdiff ## check events, questions and the public API against the released shapes (proto/base.binpb, proto/openapi/base.json)
-	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
-	@$(TOOLS)/oasdiff breaking --fail-on WARN proto/openapi/base.json proto/openapi/openapi.json || { echo "the public API changed in a way that breaks its clients"; exit 1; }
-
-docs: go ## write the documentation as a static site into bin/docs
-	@go run ./docs/build -o $(BIN)/docs
-
-diagrams: $(TOOLS)/d2 ## draw docs/images/*.svg from their .d2 sources
-	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout dagre --pad 10 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
+# Renders every chart and checks it with Kubernetes' schemas, kube-score and the golden files. Checks the Compose file and the images' programs.
+charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') -skip '^TestImage_BuildsTheSameInTwoFolders$$' ./deploy/compose
 
 fmt: go ## format the Go code
 	@find cmd deploy docs examples libs proto services test tools -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
 
-clean: ## remove what was built (never .ringfence, where the local stack keeps its data)
+##@ Build
+
+build: go ## build the programs into bin/
+	@mkdir -p $(BIN)
+	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./cmd/simcarrier ./cmd/ringfence ./services/dialer/cmd/fakemodel && \
+	   go build -v -o $(BIN)/ringfence-local ./cmd/ringfence-local && \
+	   go build -v -o $(BIN)/ringfence-bench ./test/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
+
+proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate Go code from the .proto files and the API description
+	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
+	@$(call openapi,proto/openapi)
+
+docs: go ## build the documentation as a static site into bin/docs
+	@go run ./docs/build -o $(BIN)/docs
+
+# Writes docs/reference/configuration.md from the variables of the services.
+configuration: build
+	@go run ./tools/configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
+
+# Draws docs/images/*.svg from the .d2 sources.
+diagrams: $(TOOLS)/d2
+	@for source in docs/images/*.d2; do $(TOOLS)/d2 --layout dagre --pad 10 "$$source" "$${source%.d2}.svg" || exit 1; done; chmod 644 docs/images/*.svg
+
+# Writes the schemas and golden files of the charts. Review the difference and commit it.
+goldens:
+	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
+	@git --no-pager diff --stat -- helm deploy/compose/testdata
+
+# Writes the bill of materials of each program (CycloneDX) into bin/sbom/.
+sbom: build $(TOOLS)/cyclonedx-gomod
+	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do \
+	   $(TOOLS)/cyclonedx-gomod bin -json -std -short-purls -noserial -notimestamp -output $(BIN)/sbom/$$program.cdx.json $(BIN)/$$program 2>/dev/null || exit 1; \
+	 done; ls $(BIN)/sbom
+
+# Runs Apache Kafka until Ctrl-C. It prints its address, for KAFKA_BROKERS.
+kafka: kafka-fetch
+	@exec $(BIN)/ringfence-kafka up
+
+clean: ## delete bin/ (never .ringfence, the data of the local stack)
 	@rm -rf $(BIN)
+
+$(BIN)/ringfence-local: go
+	@go build -o $@ ./cmd/ringfence-local
 
 # Tools are pinned, each in a module of its own, and built by the same go.
 $(TOOLS)/golangci-lint: tools/golangci/go.mod | go

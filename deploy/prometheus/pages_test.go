@@ -1,4 +1,4 @@
-package prometheus
+package prometheus_test
 
 import (
 	"os"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ringfence.dev/test/kit"
 )
 
 const runbooks = "../../docs/runbooks/"
@@ -17,7 +19,7 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 	t.Parallel()
 	var alerts []string
 	for _, groups := range loadRules(t) {
-		for _, a := range Alerts(groups) {
+		for _, a := range kit.Alerts(groups) {
 			alerts = append(alerts, a.Alert)
 		}
 	}

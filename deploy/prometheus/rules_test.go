@@ -1,4 +1,4 @@
-package prometheus
+package prometheus_test
 
 import (
 	"os"
@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"ringfence.dev/test/kit"
 )
 
 // loadRules reads the rule files.
-func loadRules(t *testing.T) map[string][]Group {
+func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	t.Helper()
-	files, err := Load("rules")
+	files, err := kit.LoadRules("rules")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestRules_EveryAlertIsTested(t *testing.T) {
 		for _, test := range file.Tests {
 			tested[test.Name] = true
 		}
-		for _, a := range Alerts(groups) {
+		for _, a := range kit.Alerts(groups) {
 			if want := a.Alert + " (" + a.Severity() + ")"; !tested[want] {
 				t.Errorf("trials/%s.yml has no test named %q", name, want)
 			}
@@ -153,7 +155,7 @@ func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
 	known := map[string]bool{}
 	symptoms := []string{"CallsExpired", "DialQueueStuck", "WebhookQueueStuck"}
 	for file, groups := range loadRules(t) {
-		for _, a := range Alerts(groups) {
+		for _, a := range kit.Alerts(groups) {
 			known[a.Alert] = file != "promises" && !slices.Contains(symptoms, a.Alert)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	rules "ringfence.dev/deploy/prometheus"
+	"ringfence.dev/test/kit"
 )
 
 // TestFaults_CoverEveryAlert checks that each alert is fired by exactly one fault, or is listed in
@@ -37,7 +37,7 @@ func TestFaults_CoverEveryAlert(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, groups := range loadRules(t) {
-		for _, a := range rules.Alerts(groups) {
+		for _, a := range kit.Alerts(groups) {
 			rule := named(a.Alert, a.Severity())
 			if known[rule] = true; tried[rule] != 1 {
 				t.Errorf("faults and the README list %s %d times, want once", rule, tried[rule])

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	rules "ringfence.dev/deploy/prometheus"
 	"ringfence.dev/test/kit"
 )
 
@@ -73,7 +72,7 @@ func (p *prometheus) standing(t *testing.T) {
 	t.Helper()
 	var missing []query
 	for _, groups := range loadRules(t) {
-		for _, a := range rules.Alerts(groups) {
+		for _, a := range kit.Alerts(groups) {
 			for _, counter := range grows.FindAllStringSubmatch(a.Expr, -1) {
 				q := query{"alert", a.Alert, counter[1]}
 				if !strings.HasPrefix(q.expr, "ringfence_calls_ended_total") && (whole() || !overSIP(q)) {

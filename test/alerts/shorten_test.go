@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	rules "ringfence.dev/deploy/prometheus"
+	"ringfence.dev/test/kit"
 )
 
 const (
@@ -22,9 +22,9 @@ const (
 )
 
 // loadRules reads the rule files.
-func loadRules(t *testing.T) map[string][]rules.Group {
+func loadRules(t *testing.T) map[string][]kit.RuleGroup {
 	t.Helper()
-	files, err := rules.Load("../../deploy/prometheus/rules")
+	files, err := kit.LoadRules("../../deploy/prometheus/rules")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func loadRules(t *testing.T) map[string][]rules.Group {
 // with the shorter durations.
 func shortRules(t *testing.T, dir string) {
 	t.Helper()
-	var days []rules.Group
+	var days []kit.RuleGroup
 	for name, groups := range loadRules(t) {
-		var hours []rules.Group
+		var hours []kit.RuleGroup
 		for _, group := range groups {
 			short, long := group, group
 			short.Rules, long.Rules = nil, nil
@@ -63,7 +63,7 @@ func shortRules(t *testing.T, dir string) {
 	keepRules(t, filepath.Join(dir, "rules-days.yml"), days)
 }
 
-func keepRules(t *testing.T, path string, groups []rules.Group) {
+func keepRules(t *testing.T, path string, groups []kit.RuleGroup) {
 	t.Helper()
 	text, err := yaml.Marshal(map[string]any{"groups": groups})
 	if err != nil {
@@ -82,7 +82,7 @@ var (
 
 // shorten divides every duration of a rule. A range keeps four seconds, which a rate needs with a
 // scrape each second.
-func shorten(rule rules.Rule, divisor int) rules.Rule {
+func shorten(rule kit.Rule, divisor int) kit.Rule {
 	divide := func(duration string, least time.Duration) string {
 		n, _ := strconv.Atoi(duration[:len(duration)-1])
 		units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
@@ -106,7 +106,7 @@ func shorten(rule rules.Rule, divisor int) rules.Rule {
 // TestShorten_DividesDurations covers each place of a rule that has a duration.
 func TestShorten_DividesDurations(t *testing.T) {
 	t.Parallel()
-	got := shorten(rules.Rule{
+	got := shorten(kit.Rule{
 		Expr: `max(age_seconds) > 3 * 3600 and rate(x_total[1h]) > rate(y_total[2m] offset 1h)`, For: "10m",
 	}, hourDivisor)
 	want := `max(age_seconds) > 3 * 3600 / 60 and rate(x_total[60000ms]) > rate(y_total[4000ms] offset 60000ms)`

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const repository = "../../.."
+const repository = "../.."
 
 var (
 	codeBlock = regexp.MustCompile("(?s)```.*?```")

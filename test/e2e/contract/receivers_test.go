@@ -23,18 +23,17 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/examples/receivers"
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/test/kit"
 )
 
 // TestReceivers_OfEveryLanguage runs each example of examples/receivers as its reader would, on real deliveries and on forged ones.
 func TestReceivers_OfEveryLanguage(t *testing.T) {
-	for _, language := range receivers.Languages() {
+	for _, language := range kit.ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {
 			hooks := stack(t).Hooks
-			example, err := receivers.Prepare(t.Context(), language, "../../../examples/receivers", t.TempDir())
-			if errors.Is(err, receivers.ErrMissing) && os.Getenv("CI") != "true" {
+			example, err := kit.PrepareReceiver(t.Context(), language, "../../../examples/receivers", t.TempDir())
+			if errors.Is(err, kit.ErrNoRuntime) && os.Getenv("CI") != "true" {
 				t.Skip(err)
 			}
 			if err != nil {

@@ -1,6 +1,4 @@
-// Package prometheus reads the rule files of this directory for the tests that check them. The YAML
-// files are the source.
-package prometheus
+package kit
 
 import (
 	"fmt"
@@ -11,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Group is a group of a rule file.
-type Group struct {
+// RuleGroup is a group of a Prometheus rule file.
+type RuleGroup struct {
 	Name  string `yaml:"name"`
 	Rules []Rule `yaml:"rules"`
 }
@@ -30,20 +28,20 @@ type Rule struct {
 // Severity is page or ticket.
 func (r Rule) Severity() string { return r.Labels["severity"] }
 
-// Load reads every rule file of dir and returns the groups of each, by the file's name without its
+// LoadRules reads every rule file of dir and returns the groups of each, by the file's name without its
 // extension.
-func Load(dir string) (map[string][]Group, error) {
+func LoadRules(dir string) (map[string][]RuleGroup, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yml"))
 	if err != nil {
 		return nil, fmt.Errorf("list rule files: %w", err)
 	}
-	files := map[string][]Group{}
+	files := map[string][]RuleGroup{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("read rules: %w", err)
 		}
-		var file struct{ Groups []Group }
+		var file struct{ Groups []RuleGroup }
 		if err := yaml.Unmarshal(text, &file); err != nil {
 			return nil, fmt.Errorf("parse %s: %w", path, err)
 		}
@@ -56,7 +54,7 @@ func Load(dir string) (map[string][]Group, error) {
 }
 
 // Alerts returns the alerting rules of the groups.
-func Alerts(groups []Group) []Rule {
+func Alerts(groups []RuleGroup) []Rule {
 	var alerts []Rule
 	for _, group := range groups {
 		for _, rule := range group.Rules {

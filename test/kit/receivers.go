@@ -1,0 +1,93 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// ErrNoRuntime is wrapped when this machine lacks the compiler or interpreter of a language.
+var ErrNoRuntime = errors.New("not on this machine")
+
+// ExampleReceiver is the example of a webhook receiver in one language, ready to run.
+type ExampleReceiver struct {
+	// Receive is the command that serves webhooks. Check is the command that tests the verify function with vectors.json.
+	// It is empty for Go, whose test is beside the function.
+	Receive, Check []string
+	// Dir is the working directory of both. Env is added to the environment.
+	Dir string
+	Env []string
+}
+
+// Command returns one of the commands with the example's directory and environment. env is added to the environment.
+func (e ExampleReceiver) Command(ctx context.Context, line []string, env ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Dir, cmd.Env = e.Dir, append(append(os.Environ(), e.Env...), env...)
+	return cmd
+}
+
+// ReceiverLanguages returns the folders of examples/receivers.
+func ReceiverLanguages() []string { return []string{"go", "typescript", "python"} }
+
+// PrepareReceiver builds the example of a language into the directory out. folder is examples/receivers. It returns an
+// error if the TypeScript example has a type error.
+func PrepareReceiver(ctx context.Context, language, folder, out string) (ExampleReceiver, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return ExampleReceiver{}, err
+	}
+	e := ExampleReceiver{Dir: filepath.Join(folder, language)}
+	switch language {
+	case "go":
+		program := filepath.Join(out, "receiver")
+		e.Receive = []string{program}
+		return e, runQuiet(e.Command(ctx, []string{"go", "build", "-o", program, "."}))
+	case "typescript":
+		tsc, err := typescriptCompiler(folder)
+		if err != nil {
+			return e, err
+		}
+		if err := runQuiet(e.Command(ctx, append(tsc, "--outDir", out))); err != nil {
+			return e, err
+		}
+		e.Env = []string{"VECTORS=" + filepath.Join(folder, "vectors.json")}
+		e.Receive, e.Check = []string{"node", "receiver.js"}, []string{"node", "--test", "verify.test.js"}
+		describes, err := os.ReadFile(filepath.Join(e.Dir, "package.json")) // declares ES modules
+		if err != nil {
+			return e, err
+		}
+		e.Dir = out
+		return e, os.WriteFile(filepath.Join(out, "package.json"), describes, 0o644)
+	default:
+		e.Env = []string{"PYTHONDONTWRITEBYTECODE=1"}
+		e.Receive, e.Check = []string{"python3", "receiver.py"}, []string{"python3", "-m", "unittest", "verify_test"}
+		if exec.Command("python3", "-c", "import sys; sys.exit(sys.version_info < (3, 8))").Run() != nil {
+			return e, fmt.Errorf("python3 of 3.8 or newer: %w", ErrNoRuntime)
+		}
+		return e, nil
+	}
+}
+
+// typescriptCompiler returns the command of the pinned tsc in bin/tools.
+func typescriptCompiler(folder string) ([]string, error) {
+	if exec.Command("node", "-e", "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)").Run() != nil {
+		return nil, fmt.Errorf("node of 20 or newer: %w", ErrNoRuntime)
+	}
+	modules := filepath.Join(folder, "..", "..", "bin", "tools", "typescript", "node_modules")
+	tsc := filepath.Join(modules, "typescript", "bin", "tsc")
+	if _, err := os.Stat(tsc); err != nil {
+		return nil, fmt.Errorf("%s, which make test-e2e installs with npm: %w", tsc, ErrNoRuntime)
+	}
+	return []string{"node", tsc, "-p", filepath.Join(folder, "typescript"), "--typeRoots", filepath.Join(modules, "@types")}, nil
+}
+
+// runQuiet runs a command and returns its output in the error.
+func runQuiet(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w:\n%s", cmd.Args, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package sourcecheck
+
+import (
+	"go/ast"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxPackages limits the packages with hand-written source, so that a newcomer can read the list of folders.
+const maxPackages = 130
+
+func TestLayout_FewPackages(t *testing.T) {
+	t.Parallel()
+	packages := map[string]bool{}
+	for _, s := range tree(t) {
+		if !s.test() {
+			packages[path.Dir(s.path)] = true
+		}
+	}
+	if got := len(packages); got > maxPackages {
+		t.Errorf("packages = %d, want at most %d:\n%s", got, maxPackages,
+			strings.Join(slices.Sorted(maps.Keys(packages)), "\n"))
+	}
+}
+
+// TestLayout_PackagesAreNouns fails for a package that is named by a verb, as in "dialing".
+func TestLayout_PackagesAreNouns(t *testing.T) {
+	t.Parallel()
+	for _, s := range tree(t) {
+		if name := path.Base(path.Dir(s.path)); strings.HasSuffix(name, "ing") {
+			t.Errorf("%s: package %s is named by a verb, want a noun of the domain", s.path, name)
+		}
+	}
+}
+
+var (
+	// pattern matches a variable of the Makefile or a flag that selects tests by their names.
+	pattern = regexp.MustCompile(`(?:_TESTS|PASTPOOLER|POOLER_MANY_ROWS) := (\S+)|-(?:run|skip) ['"]?([^\s'"$]+)`)
+	group   = regexp.MustCompile(`^(.*)\(([^)]*)\)(.*)$`)
+)
+
+// TestMakefile_PatternsSelectTests fails for a name in a -run or -skip pattern of the Makefile that matches no test,
+// because such a pattern runs nothing and passes.
+func TestMakefile_PatternsSelectTests(t *testing.T) {
+	t.Parallel()
+	var tests []string
+	for _, s := range tree(t) {
+		if s.test() {
+			for _, declaration := range s.file.Decls {
+				if f, ok := declaration.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Test") {
+					tests = append(tests, f.Name.Name)
+				}
+			}
+		}
+	}
+	makefile, err := os.ReadFile(path.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, found := range pattern.FindAllStringSubmatch(string(makefile), -1) {
+		for _, name := range alternatives(found[1] + found[2]) {
+			checked++
+			if !slices.ContainsFunc(tests, regexp.MustCompile(name).MatchString) {
+				t.Errorf("Makefile: %s matches no test", name)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("names = %d, want at least 20", checked)
+	}
+}
+
+// alternatives returns the patterns that a|b and x(a|b) consist of. The end of a pattern can be missing, where the
+// Makefile computes it.
+func alternatives(all string) []string {
+	if strings.Count(all, "(") > strings.Count(all, ")") {
+		all += ")"
+	}
+	if g := group.FindStringSubmatch(all); g != nil {
+		var names []string
+		for one := range strings.SplitSeq(g[2], "|") {
+			if one != "" {
+				names = append(names, g[1]+one+g[3])
+			}
+		}
+		return names
+	}
+	return strings.Split(all, "|")
+}
+
+func tree(t *testing.T) []source {
+	t.Helper()
+	sources, err := read(os.DirFS(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
