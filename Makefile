@@ -22,7 +22,7 @@ PACKAGES ?= 4
 
 # `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
 # or need programs of other projects.
-IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/configuration
+IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus tools/reference
 IN_E2E     := test/e2e test/e2e/contract test/e2e/webhooks cmd/ringfence-local test/kit services/dialer/cmd/dialer
 IN_NIGHTLY := test/chaos test/failover test/sip test/asterisk test/alerts test/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
@@ -61,8 +61,8 @@ POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsA
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
 # What is generated from proto/openapi/openapi.yaml, into the folder $(1).
-openapi = mkdir -p $(1) && go run ./tools/apidoc served proto/openapi/openapi.yaml > $(1)/openapi.json && \
-  go run ./tools/apidoc generator proto/openapi/openapi.yaml > $(1)/generator.tmp && \
+openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openapi.yaml > $(1)/openapi.json && \
+  go run ./tools/reference openapi-types proto/openapi/openapi.yaml > $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
@@ -221,7 +221,7 @@ docs: go ## build the documentation as a static site into bin/docs
 
 # Writes docs/reference/configuration.md from the variables of the services.
 configuration: build
-	@go run ./tools/configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
+	@go run ./tools/reference configuration $(BIN) > docs/reference/configuration.md.new && mv docs/reference/configuration.md.new docs/reference/configuration.md
 
 # Draws docs/images/*.svg from the .d2 sources.
 diagrams: $(TOOLS)/d2

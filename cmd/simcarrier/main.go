@@ -19,7 +19,6 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"ringfence.dev/cmd/simcarrier/internal/phonenetwork"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 )
@@ -88,7 +87,7 @@ func help() {
 	fmt.Print("\nWhat happens is decided by the number's last two digits, unless a fault is ordered for how the number begins:\n" +
 		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0: every call; to empty: every number\n" +
 		"  GET /faults, DELETE /faults                                       what is ordered and how often it struck; order is restored\n\nFaults:\n" +
-		phonenetwork.FaultHelp())
+		FaultHelp())
 }
 
 func run(ctx context.Context, cfg Config) error {
@@ -100,7 +99,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer tel.Close(ctx)
-	network, err := phonenetwork.New(cfg.Dir, cfg.TimeScale)
+	network, err := New(cfg.Dir, cfg.TimeScale)
 	if err != nil {
 		return err
 	}

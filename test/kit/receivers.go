@@ -81,7 +81,9 @@ func typescriptCompiler(folder string) ([]string, error) {
 	if _, err := os.Stat(tsc); err != nil {
 		return nil, fmt.Errorf("%s, which make test-e2e installs with npm: %w", tsc, ErrNoRuntime)
 	}
-	return []string{"node", tsc, "-p", filepath.Join(folder, "typescript"), "--typeRoots", filepath.Join(modules, "@types")}, nil
+	return []string{
+		"node", tsc, "-p", filepath.Join(folder, "typescript"), "--typeRoots", filepath.Join(modules, "@types"),
+	}, nil
 }
 
 // runQuiet runs a command and returns its output in the error.

@@ -113,7 +113,7 @@ func sealingKey(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// reseal is what `make reseal` does on the world's stack.
+// reseal runs `ringfence services reseal` on the stack.
 func (w *world) reseal(t *testing.T, keys string) (told string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "ringfence-local"), "service", "webhook-dispatcher", "reseal")

@@ -1,4 +1,4 @@
-package phonenetwork_test
+package main_test
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/cmd/simcarrier/internal/phonenetwork"
+	"ringfence.dev/cmd/simcarrier"
 )
 
 // local is an exchange whose handler is called directly, so that its waits run on the clock of synctest.
 type local struct {
 	*testing.T
-	*phonenetwork.Exchange
+	*main.Exchange
 }
 
 func newLocal(t *testing.T) local {
 	t.Helper()
-	x, err := phonenetwork.New(t.TempDir(), 0)
+	x, err := main.New(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,3 @@
-// Command configuration writes the reference of every variable that the services read, as the services themselves tell it in --help:
-//
-//	configuration BIN > docs/reference/configuration.md
 package main
 
 import (
@@ -8,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,41 +12,30 @@ import (
 	"strings"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "configuration: name the folder that holds the services' binaries")
-		os.Exit(2)
-	}
-	if err := write(os.Stdout, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "configuration:", err)
-		os.Exit(1)
-	}
-}
-
-// programs are what reads an environment, in the order of a call's way.
+// programs returns the services in the order in which a call passes through them.
 func programs() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// variable is a line of --help.
+// variable is one environment variable in the output of --help.
 type variable struct {
-	name, standard, help string
+	name, defaultValue, help string
 }
 
 //go:embed preface.md
 var preface string
 
-// write asks every program, and writes what all of them read alike first.
-func write(out io.Writer, bin string) error {
+// writeConfiguration writes the page. Variables that all services read in the same way are listed first, once.
+func writeConfiguration(out io.Writer, bin string) error {
 	reads := map[string][]variable{}
 	readers := map[variable]int{}
 	for _, program := range programs() {
-		said, err := exec.Command(filepath.Join(bin, program), "--help").Output()
+		output, err := exec.Command(filepath.Join(bin, program), "--help").Output()
 		if err != nil {
-			return fmt.Errorf("ask %s for its variables: %w", program, err)
+			return fmt.Errorf("run %s --help: %w", program, err)
 		}
-		if reads[program], err = parse(said); err != nil {
-			return fmt.Errorf("read what %s says of its variables: %w", program, err)
+		if reads[program], err = parse(output); err != nil {
+			return fmt.Errorf("parse the output of %s --help: %w", program, err)
 		}
 		for _, v := range reads[program] {
 			readers[v]++
@@ -71,24 +56,27 @@ func write(out io.Writer, bin string) error {
 func section(page *bytes.Buffer, title string, variables []variable) {
 	fmt.Fprintf(page, "\n## %s\n\n| variable | default | meaning |\n|---|---|---|\n", title)
 	for _, v := range variables {
-		fmt.Fprintf(page, "| `%s` | %s | %s |\n", v.name, strings.ReplaceAll(v.standard, "|", `\|`), strings.ReplaceAll(v.help, "|", `\|`))
+		fmt.Fprintf(page, "| `%s` | %s | %s |\n", v.name, escapeCell(v.defaultValue), escapeCell(v.help))
 	}
 }
 
-// line is one of the table: name, what holds unless it is set, and what it means, two spaces apart.
+// escapeCell escapes the separator of table cells.
+func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// line matches a line of the table: name, default and meaning, with two or more spaces between them.
 var line = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*)  +(\S.*?)(?:  +(\S.*))?$`)
 
 func parse(help []byte) (found []variable, err error) {
 	_, environment, ok := strings.Cut(string(help), "\nEnvironment\n")
 	if !ok {
-		return nil, fmt.Errorf("it has no table of the environment: %q", help)
+		return nil, fmt.Errorf("no section Environment in %q", help)
 	}
 	for text := range strings.Lines(environment) {
 		parts := line.FindStringSubmatch(strings.TrimRight(text, " \n"))
 		if parts == nil {
-			return nil, fmt.Errorf("%q is no variable", text)
+			return nil, fmt.Errorf("%q does not describe a variable", text)
 		}
-		found = append(found, variable{name: parts[1], standard: parts[2], help: parts[3]})
+		found = append(found, variable{name: parts[1], defaultValue: parts[2], help: parts[3]})
 	}
 	return found, nil
 }

@@ -1,4 +1,4 @@
-package phonenetwork_test
+package main_test
 
 import (
 	"bytes"

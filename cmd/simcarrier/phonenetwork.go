@@ -1,7 +1,8 @@
 // Package phonenetwork owns the simulated telephone network: who rings, who answers, what the person says and how a call
 // ends, by the number's last two digits (contract.md §8). Its journal is the one record of what really happened, from which
 // tests count dials. It knows nothing of the dialer but its originations, answers and hang-ups.
-package phonenetwork
+
+package main
 
 import (
 	"log/slog"

@@ -1,4 +1,4 @@
-package phonenetwork
+package main
 
 import (
 	"encoding/json"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestConfiguration_IsWhatTheBinariesSay(t *testing.T) {
+func TestWriteConfiguration_PageIsCurrent(t *testing.T) {
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {
 		if os.Getenv("CI") == "true" {
@@ -15,16 +15,16 @@ func TestConfiguration_IsWhatTheBinariesSay(t *testing.T) {
 		}
 		t.Skip("RINGFENCE_BIN is not set: run `make verify`, which builds the programs and sets it")
 	}
-	var now bytes.Buffer
-	if err := write(&now, bin); err != nil {
+	var current bytes.Buffer
+	if err := writeConfiguration(&current, bin); err != nil {
 		t.Fatal(err)
 	}
 	committed, err := os.ReadFile("../../docs/reference/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(committed, now.Bytes()) {
-		t.Error("docs/reference/configuration.md is not what the services say: run make configuration and commit it")
+	if !bytes.Equal(committed, current.Bytes()) {
+		t.Error("docs/reference/configuration.md differs from the output of --help: run make configuration and commit it")
 	}
 }
 
@@ -37,9 +37,9 @@ func TestParse_ReadsTheTable(t *testing.T) {
 	if !slices.Equal(found, want) {
 		t.Errorf("parse = %q, want %q", found, want)
 	}
-	for _, said := range []string{"no table", "x\nEnvironment\nnonsense\n"} {
-		if _, err := parse([]byte(said)); err == nil {
-			t.Errorf("%q was read", said)
+	for _, help := range []string{"no table", "x\nEnvironment\nnonsense\n"} {
+		if _, err := parse([]byte(help)); err == nil {
+			t.Errorf("parse(%q) succeeded, want an error", help)
 		}
 	}
 }

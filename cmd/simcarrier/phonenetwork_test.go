@@ -1,4 +1,4 @@
-package phonenetwork_test
+package main_test
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/cmd/simcarrier/internal/phonenetwork"
+	"ringfence.dev/cmd/simcarrier"
 	"ringfence.dev/test/kit"
 )
 
@@ -28,7 +28,7 @@ type network struct {
 
 func start(t *testing.T, dir string, scale float64) (n network, stop func()) {
 	t.Helper()
-	x, err := phonenetwork.New(dir, scale)
+	x, err := main.New(dir, scale)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func (n network) kinds(id string) string {
 	return strings.Join(kinds, " ")
 }
 
-func (n network) ended(id string) phonenetwork.Call {
+func (n network) ended(id string) main.Call {
 	n.t.Helper()
-	var call phonenetwork.Call
+	var call main.Call
 	err := kit.Until(n.t.Context(), kit.HangTimeout, "call "+id+" has ended", func() (bool, error) {
 		n.do("GET", "/calls/"+id, nil, &call)
 		return call.State == "ended", nil
@@ -177,7 +177,7 @@ func TestRestart_FeedGoesOnAndLiveCallsEnd(t *testing.T) {
 	n.ended(done)
 	type page struct {
 		Feed string
-		Data []phonenetwork.Entry
+		Data []main.Entry
 	}
 	var before page
 	n.do("GET", "/events?after=0", nil, &before)
@@ -271,7 +271,7 @@ func TestLog_EntriesAreOfTheContract(t *testing.T) {
 
 // TestExchange_ThousandsOfCalls: one timer a call, no goroutine.
 func TestExchange_ThousandsOfCalls(t *testing.T) {
-	x, err := phonenetwork.New(t.TempDir(), 0.01)
+	x, err := main.New(t.TempDir(), 0.01)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,11 +290,11 @@ func TestExchange_ThousandsOfCalls(t *testing.T) {
 		case <-hang:
 			t.Fatalf("calls that ended = %d, want %d", ends, calls)
 		}
-		err := x.Journal().Read(after, func(e phonenetwork.Entry) bool {
+		err := x.Journal().Read(after, func(e main.Entry) bool {
 			if e.Seq != after+1 {
 				t.Fatalf("entry %d follows %d", e.Seq, after)
 			}
-			if after = e.Seq; e.Kind == phonenetwork.KindHangup {
+			if after = e.Seq; e.Kind == main.KindHangup {
 				ends++
 			}
 			return true

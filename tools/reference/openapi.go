@@ -1,14 +1,10 @@
-// Command apidoc turns the OpenAPI document that people write (YAML, with anchors) into the two that programs read: the JSON that is
-// served and linted, and the one that the Go types and client are generated from.
-//
-//	apidoc served <openapi.yaml>      the whole document
-//	apidoc generator <openapi.yaml>   for oapi-codegen: fields keep their order, one type for all refusals, no answer headers
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -16,37 +12,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "apidoc:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string) error {
-	if len(args) != 2 || (args[0] != "served" && args[0] != "generator") {
-		return fmt.Errorf("want: apidoc served|generator <openapi.yaml>")
-	}
-	source, err := os.ReadFile(args[1])
+// writeOpenAPI writes the YAML file as JSON. change can change the document before.
+func writeOpenAPI(out io.Writer, path string, change func(*yaml.Node)) error {
+	source, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	document, err := read(source)
 	if err != nil {
-		return fmt.Errorf("%s: %w", args[1], err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	if args[0] == "generator" {
-		forGenerator(document)
-	}
-	out, err := encode(document)
+	change(document)
+	text, err := encode(document)
 	if err != nil {
 		return err
 	}
-	_, err = os.Stdout.Write(out)
+	_, err = out.Write(text)
 	return err
 }
 
-// read resolves anchors and merge keys and refuses a key without a value: in a one-line mapping that is a comma in unquoted text.
+// read resolves anchors and merge keys. It returns an error for a key without a value, because in a
+// one-line mapping that is a comma in unquoted text.
 func read(source []byte) (*yaml.Node, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(source, &file); err != nil {
@@ -85,7 +71,7 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 				set(plain, resolved.Content[j].Value, resolved.Content[j+1])
 			}
 		case value.Tag == "!!null" && value.Value == "":
-			return nil, fmt.Errorf("line %d: %q has no value: quote text that holds a comma", key.Line, key.Value)
+			return nil, fmt.Errorf("line %d: %q has no value: quote a text with a comma", key.Line, key.Value)
 		default:
 			set(plain, key.Value, resolved)
 		}
@@ -93,7 +79,7 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 	return plain, nil
 }
 
-// set replaces a member where it stands, or adds it.
+// set replaces a member in its place, or appends it.
 func set(node *yaml.Node, key string, value *yaml.Node) {
 	if present := member(node, key); present != nil {
 		*present = *value
@@ -102,7 +88,7 @@ func set(node *yaml.Node, key string, value *yaml.Node) {
 	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
-// member is the value of a mapping's key; nil when there is none.
+// member returns the value of a key of a mapping, or nil.
 func member(node *yaml.Node, key string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil
@@ -115,7 +101,7 @@ func member(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// keep leaves only the members that fit.
+// keep removes the members for which fits returns false.
 func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	var kept []*yaml.Node
 	for i := 0; i < len(node.Content); i += 2 {
@@ -126,8 +112,9 @@ func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
 	node.Content = kept
 }
 
-// forGenerator writes down the order of fields, which oapi-codegen otherwise sorts, and spares the client a type a status: every refusal
-// but one with fields of its own is the default answer's Error.
+// forGenerator adds the order of fields, which oapi-codegen would sort otherwise. It removes the error
+// responses that have the default response's type Error, so that the client has one type for all of
+// them.
 func forGenerator(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, item := range node.Content {
@@ -152,7 +139,7 @@ func forGenerator(node *yaml.Node) {
 func order(properties *yaml.Node) {
 	for i := 1; i < len(properties.Content); i += 2 {
 		field := properties.Content[i]
-		if ref := member(field, "$ref"); ref != nil { // beside a reference nothing counts: wrap it
+		if ref := member(field, "$ref"); ref != nil { // other members beside $ref are ignored: wrap it
 			*field = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
 				{Kind: yaml.ScalarNode, Tag: "!!str", Value: "allOf"},
 				{Kind: yaml.SequenceNode, Content: []*yaml.Node{{Kind: yaml.MappingNode, Content: field.Content}}},
@@ -164,16 +151,16 @@ func order(properties *yaml.Node) {
 	}
 }
 
-// ownShape says whether a refusal is described in place with another schema than Error.
+// ownShape reports whether an error response has another schema than Error.
 func ownShape(answer *yaml.Node) bool {
 	schema := member(member(member(member(answer, "content"), "application/json"), "schema"), "$ref")
 	return schema != nil && schema.Value != "#/components/schemas/Error"
 }
 
-// encode writes JSON in the document's own order.
+// encode returns indented JSON with the members in the order of the document.
 func encode(node *yaml.Node) ([]byte, error) {
 	var compact bytes.Buffer
-	if err := write(&compact, node); err != nil {
+	if err := writeJSON(&compact, node); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -184,7 +171,7 @@ func encode(node *yaml.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func write(out *bytes.Buffer, node *yaml.Node) error {
+func writeJSON(out *bytes.Buffer, node *yaml.Node) error {
 	switch node.Kind {
 	case yaml.MappingNode, yaml.SequenceNode:
 		return writeAll(out, node)
@@ -215,7 +202,7 @@ func writeAll(out *bytes.Buffer, node *yaml.Node) error {
 		case i > 0:
 			out.WriteByte(',')
 		}
-		if err := write(out, item); err != nil {
+		if err := writeJSON(out, item); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,41 @@
+// Command reference generates documents from the source.
+//
+//	reference configuration BIN            docs/reference/configuration.md: the variables that BIN/<service> --help lists
+//	reference openapi openapi.yaml         the API description as JSON, which the gateway serves
+//	reference openapi-types openapi.yaml   the same for oapi-codegen: fields keep their order, all errors have one type,
+//	                                       responses have no headers
+//
+// It writes to standard output.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func main() {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out io.Writer, args []string) error {
+	if len(args) != 2 {
+		return errors.New("want configuration BIN, openapi FILE or openapi-types FILE")
+	}
+	switch what, path := args[0], args[1]; what {
+	case "configuration":
+		return writeConfiguration(out, path)
+	case "openapi":
+		return writeOpenAPI(out, path, func(*yaml.Node) {})
+	case "openapi-types":
+		return writeOpenAPI(out, path, forGenerator)
+	default:
+		return fmt.Errorf("%s: want configuration, openapi or openapi-types", what)
+	}
+}
