@@ -91,7 +91,7 @@ func TestCircuit_OpensAndCloses(t *testing.T) {
 	c.absent.Store(false)
 	await(t, "all are dialled", func() bool { return queued() == 0 && c.asked.Load() == 11 })
 	await(t, "the circuit is closed", func() bool { return open("closed") })
-	for _, line := range []string{"the trunk's circuit opened", "the trunk's circuit closed"} {
+	for _, line := range []string{"trunk circuit opened", "trunk circuit closed"} {
 		if !strings.Contains(p.output(), line) {
 			t.Errorf("no line says %q", line)
 		}

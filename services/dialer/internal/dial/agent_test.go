@@ -12,8 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// A request whose agent is not known yet is put back, each time for longer, and is blocked after 15 attempts.
-func TestRun_UnknownAgent(t *testing.T) {
+// A request with an unknown agent is put back, each time for longer. It is blocked after 15
+// attempts.
+func TestRun_RetriesAndThenBlocksAnUnknownAgent(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		State string
@@ -25,19 +26,37 @@ func TestRun_UnknownAgent(t *testing.T) {
 		looks     int
 		wantState dialqueue.State
 		wantLooks int
-		wantWait  time.Duration // at least
-		wantCode  string        // of the event
+		wantWait  time.Duration // minimum
+		wantCode  string        // error code of the event
 	}{
-		{name: "11th attempt", looks: 10, wantState: dialqueue.Queued, wantLooks: 11, wantWait: 5500 * time.Millisecond},
-		{name: "15th attempt", looks: 14, wantState: dialqueue.Queued, wantLooks: 15, wantWait: 7500 * time.Millisecond},
-		{name: "16th attempt", looks: 15, wantState: dialqueue.Blocked, wantLooks: 15, wantCode: dialqueue.CodeInvalidAgent},
+		{
+			name:      "11th attempt",
+			looks:     10,
+			wantState: dialqueue.Queued,
+			wantLooks: 11,
+			wantWait:  5500 * time.Millisecond,
+		},
+		{
+			name:      "15th attempt",
+			looks:     14,
+			wantState: dialqueue.Queued,
+			wantLooks: 15,
+			wantWait:  7500 * time.Millisecond,
+		},
+		{
+			name:      "16th attempt",
+			looks:     15,
+			wantState: dialqueue.Blocked,
+			wantLooks: 15,
+			wantCode:  dialqueue.CodeInvalidAgent,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			d.exec("UPDATE dial_queue SET agent_id = $1, looks = $2", uuid.Must(uuid.NewV7()), tt.looks)
-			over := &trunks{}
+			over := &fakeCarrier{}
 			began := time.Now()
 			var got row
 			d.run(over, func() error {
@@ -62,15 +81,16 @@ func TestRun_UnknownAgent(t *testing.T) {
 			if code := d.blockedCode(t); code != tt.wantCode {
 				t.Errorf("error code of the blocked event = %q, want %q", code, tt.wantCode)
 			}
-			if asked := len(over.asked()); asked != 0 {
+			if asked := len(over.originates()); asked != 0 {
 				t.Errorf("originates = %d, want 0", asked)
 			}
 		})
 	}
 }
 
-// blockedCode returns the error code of the blocked event in the outbox, or "" if the outbox is empty.
-func (d *desk) blockedCode(t *testing.T) string {
+// blockedCode returns the error code of the blocked event in the outbox, or "" if the outbox is
+// empty.
+func (d *fixture) blockedCode(t *testing.T) string {
 	t.Helper()
 	var payloads [][]byte
 	if err := d.pool.QueryRow(t.Context(), "SELECT array_agg(payload) FROM outbox").Scan(&payloads); err != nil {

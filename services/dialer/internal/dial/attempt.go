@@ -20,52 +20,65 @@ import (
 )
 
 const (
-	// notYet is when to look again at what the copies of agents.v1 and workspaces.v1 do not tell yet; each look at an unknown agent waits longer.
-	notYet = 500 * time.Millisecond
-	// noAnswer is when to ask the gate again that did not answer.
-	noAnswer = time.Second
-	// noNumberYet is when to choose a number again if none could be chosen.
-	noNumberYet = time.Second
-	// releasedRest is the first pause before a request is claimed again that a fault of the operator's trunk sent back.
-	releasedRest = time.Second
-	// mostOwnAgent is how many attempts of a request may fail because its workspace's own model cannot be reached.
-	mostOwnAgent = 5
-	// longestAgentRest bounds the wait for an agent that cannot be reached: another process may reach it.
-	longestAgentRest = 5 * time.Second
-	// numberBusy is when to look again at a number that is in a call.
-	numberBusy = 250 * time.Millisecond
-	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the
-	// watchdog ends the shortest call.
-	gatePatience = 100 * time.Second
-	// lastPatience is what any wait has left once the process was told to stop: it has 20 s to end (libs/service), and other parts end behind this one.
-	lastPatience = 15 * time.Second
+	// retryDelay is the time until the next attempt if the agent or workspace is not known yet, or
+	// the circuit is open. Each attempt with an unknown agent waits longer. It is also the pause
+	// between two tries of retryWrite.
+	retryDelay = 500 * time.Millisecond
+	// gateRetryDelay is the time until the next attempt after the gates did not answer.
+	gateRetryDelay = time.Second
+	// numberRetryDelay is the time until the next attempt if no caller number could be chosen.
+	numberRetryDelay = time.Second
+	// releaseDelay is the first delay of a request that a fault of the operator's trunk released.
+	releaseDelay = time.Second
+	// maxOwnAgentAttempts is how many attempts of a request may fail because its workspace's own
+	// model cannot be reached.
+	maxOwnAgentAttempts = 5
+	// maxAgentDelay bounds the delay because of an agent that cannot be reached. Another process
+	// may reach it.
+	maxAgentDelay = 5 * time.Second
+	// busyNumberDelay is the time until the next attempt if the number is in a call, and the pause
+	// between two gate checks of a fenced call.
+	busyNumberDelay = 250 * time.Millisecond
+	// gateTimeout limits how long a fenced call waits for the gates. It is shorter than the time
+	// after which the watchdog ends the shortest call.
+	gateTimeout = 100 * time.Second
+	// stopTimeout limits every wait once the process stops. The process has 20 s to end
+	// (libs/service), and other parts end after the dialer.
+	stopTimeout = 15 * time.Second
 )
 
-// attempt dials one claimed request. When stopping ends, nothing new begins; a request that has its fence is
-// dialed. free can be called early, if the attempt only waits for a trunk.
-func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, known circumstances, free func()) {
+// attempt dials one claimed request. After stopping ends, it dials only if the fence is committed.
+// free releases the worker and can be called early, while the attempt only waits for a trunk.
+func (d *Dialer) attempt(stopping context.Context, r dialqueue.Request, inputs dialInputs, free func()) {
 	waited := time.Duration(0)
 	if r.QueuedAt != nil {
 		waited = time.Since(*r.QueuedAt)
 	}
-	ctx, span := telemetry.Continue(context.WithoutCancel(stopping), "dial", r.Traceparent, waited, telemetry.CallRequestID(r.CallRequestID.String()))
+	ctx, span := telemetry.Continue(
+		context.WithoutCancel(stopping),
+		"dial",
+		r.Traceparent,
+		waited,
+		telemetry.CallRequestID(r.CallRequestID.String()),
+	)
 	defer span.End()
 	failpoint.Inject("dialer: after claim")
-	result, err := d.try(ctx, stopping, r, known, free)
+	result, err := d.try(ctx, stopping, r, inputs, free)
 	d.dials.WithLabelValues(result).Inc()
 	if notDialed(result) {
 		d.unused.add(r)
 	}
 	switch {
 	case err != nil:
-		slog.WarnContext(ctx, "attempt to dial stopped", "call_request_id", r.CallRequestID, "result", result, "error", err)
-	case result != "put_back" && result != "lost": // those come again soon
-		slog.InfoContext(ctx, "attempt to dial", "call_request_id", r.CallRequestID, "result", result)
+		slog.WarnContext(ctx, "dial attempt failed", "call_request_id", r.CallRequestID, "result", result, "error", err)
+	case result != "put_back" && result != "lost": // these results repeat soon
+		slog.InfoContext(ctx, "dial attempt ended", "call_request_id", r.CallRequestID, "result", result)
 	}
 	d.relay.Wake()
 }
 
-// notDialed reports whether an attempt with the result ended before anything was sent to the carrier.
+// notDialed reports whether an attempt with the result ended before anything was sent to the
+// carrier.
 func notDialed(result string) bool {
 	switch result {
 	case "put_back", "blocked", "rescheduled", "gate_silent", "not_intended", "lost", string(dialqueue.Failed):
@@ -74,21 +87,21 @@ func notDialed(result string) bool {
 	return false
 }
 
-// try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs
-// out.
+// try returns the result of the attempt, one of a closed set of words. A request that is still
+// queued after an error is claimed again when its claim expires.
 func (d *Dialer) try(
-	ctx, stopping context.Context, r dialqueue.Request, known circumstances, free func(),
+	ctx, stopping context.Context, r dialqueue.Request, inputs dialInputs, free func(),
 ) (result string, err error) {
-	if known.err != nil {
-		return "fault", known.err
+	if inputs.err != nil {
+		return "fault", inputs.err
 	}
-	refused, clear := r.Check(known.Workspace, known.Agent, known.OptedOut)
+	refused, clear := r.Check(inputs.Workspace, inputs.Agent, inputs.OptedOut)
 	if !clear {
 		looked := 0
-		if known.Workspace != nil {
+		if inputs.Workspace != nil {
 			looked = 1
 		}
-		return "put_back", d.store.PutBack(ctx, r, notYet*time.Duration(1+r.Looks), looked)
+		return "put_back", d.store.PutBack(ctx, r, retryDelay*time.Duration(1+r.Looks), looked)
 	}
 	if refused != nil {
 		return "blocked", unlessLost(d.store.Block(ctx, r, *refused))
@@ -96,15 +109,15 @@ func (d *Dialer) try(
 	if stopping.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r, 0, 0)
 	}
-	over, rest := d.reach(known.Agent)
-	defer over()
-	if rest > 0 { // no phone rings while the agent cannot be reached
-		return "put_back", d.store.PutBack(ctx, r, min(rest, longestAgentRest), 0)
+	done, wait := d.reach(inputs.Agent)
+	defer done()
+	if wait > 0 { // do not let a phone ring while the agent cannot be reached
+		return "put_back", d.store.PutBack(ctx, r, min(wait, maxAgentDelay), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
-	answer = answer.Since(known.at) // the workspace and the agent are as old as that
+	answer = answer.Since(inputs.at) // the workspace and the agent were read before the gates answered
 	if err != nil {
-		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, noAnswer, 0))
+		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r, gateRetryDelay, 0))
 	}
 	failpoint.Inject("dialer: after gate")
 	switch {
@@ -118,35 +131,35 @@ func (d *Dialer) try(
 	if err != nil {
 		return "fault", err
 	}
-	wanted := known.Agent.From(known.Number)
+	wanted := inputs.Agent.From(inputs.Number)
 	from, chosen, err := d.from(ctx, wanted, nil)
 	if errors.Is(err, carrier.ErrNoNumber) {
 		return "blocked", unlessLost(d.store.Block(ctx, r, dialqueue.NoNumber()))
 	}
 	if err != nil {
-		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, noNumberYet, 0))
+		return "put_back", errors.Join(err, d.store.PutBack(ctx, r, numberRetryDelay, 0))
 	}
-	done, ok := d.carrier.allow()
-	if !ok { // before the fence: nobody's request fails for a trunk that is known to be in trouble
-		return "put_back", d.store.PutBack(ctx, r, notYet, 0)
+	release, ok := d.carrier.allow()
+	if !ok { // before the fence, so that a known fault of the trunk fails no request
+		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
-	defer done()
-	life, order := d.heart.Life(), carrier.Originate{
+	defer release()
+	generation, order := d.heartbeat.Life(), carrier.Originate{
 		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), Over: chosen,
 		Waiting: func() <-chan struct{} {
 			free()
 			return stopping.Done()
 		},
 	}
-	defer d.underway.add(callID)()
+	defer d.activeCalls.add(callID)()
 	if err := d.intend(ctx, r, order); err != nil {
-		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r, notYet, 0))
+		return "not_intended", errors.Join(err, d.store.PutBack(ctx, r, retryDelay, 0))
 	}
 	failpoint.Inject("dialer: after intent")
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, order)
-			return "lost", d.store.PutBack(ctx, r, numberBusy, 0)
+			return "lost", d.store.PutBack(ctx, r, busyNumberDelay, 0)
 		}
 		if !d.fencedDespite(ctx, r, order) {
 			return "fault", err
@@ -154,11 +167,15 @@ func (d *Dialer) try(
 	}
 	d.relay.Wake()
 	failpoint.Inject("dialer: after fence")
-	own := agent.OwnedByWorkspace(known.Agent.Kind, known.Agent.BaseURL, known.Agent.MediaURL)
-	return d.originateFenced(ctx, fenced{order: order, wanted: wanted, ownAgent: own, answer: answer, life: life}, r)
+	ownAgent := agent.OwnedByWorkspace(inputs.Agent.Kind, inputs.Agent.BaseURL, inputs.Agent.MediaURL)
+	return d.originateFenced(
+		ctx,
+		fenced{order: order, wanted: wanted, ownAgent: ownAgent, answer: answer, generation: generation},
+		r,
+	)
 }
 
-// from returns the number that the phone will show and the trunk that is tried first.
+// from returns the number that the called phone shows and the trunk that is tried first.
 func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
 		return cmp.Or(wanted, dialqueue.DefaultFrom), "", nil
@@ -166,29 +183,31 @@ func (d *Dialer) from(ctx context.Context, wanted string, without []string) (num
 	return d.limits.From(ctx, wanted, without)
 }
 
-// reach reserves a call at the address of an agent. If rest is positive, the circuit of the address is open.
-func (d *Dialer) reach(who *dialqueue.Agent) (over func(), rest time.Duration) {
-	address, ok := agent.AddressOf(who.WorkspaceID, who.Kind, who.BaseURL, who.MediaURL)
+// reach reserves a call at the address of an agent. A positive wait means that the circuit of the
+// address is open. The caller must call done.
+func (d *Dialer) reach(a *dialqueue.Agent) (done func(), wait time.Duration) {
+	address, ok := agent.AddressOf(a.WorkspaceID, a.Kind, a.BaseURL, a.MediaURL)
 	if !ok {
 		return func() {}, 0
 	}
 	return d.limits.Agents.Allow(address)
 }
 
-// fenced is a try that has its fence, and what lets it be dialled.
+// fenced is an attempt with a committed fence.
 type fenced struct {
 	order carrier.Originate
-	// wanted is the number that the agent calls from; a trunk may show another one.
+	// wanted is the number that the agent calls from. A trunk may show another one.
 	wanted string
-	// ownAgent: the agent runs on a model of the workspace, not on the operator's.
+	// ownAgent means that the agent runs on a model of the workspace, not on the operator's.
 	ownAgent bool
 	answer   peers.Answer
-	// life is the heart's from before the fence was known to be ours.
-	life int64
-	// dialedAt is when the first request left that can make the phone ring; zero if none has left.
+	// generation is the heartbeat's before the fence was confirmed as this process's.
+	generation int64
+	// dialedAt is when the first request left that can make the phone ring. It is zero if none has
+	// left.
 	dialedAt time.Time
-	// refused is the refusal of the previous trunk, whose first request left at refusedAt; nil:
-	// this is the first trunk.
+	// refused is the refusal of the previous trunk, whose first request left at refusedAt. It is
+	// nil for the first trunk.
 	refused   *carrier.Refused
 	refusedAt time.Time
 }
@@ -201,23 +220,24 @@ func (f fenced) dialed() time.Time {
 	return f.dialedAt
 }
 
-// observeLate measures the time from due to the first request, once for an attempt.
+// observeLate measures the time from due to the first request, once per attempt.
 func (d *Dialer) observeLate(ctx context.Context, f fenced, r dialqueue.Request) {
 	if f.refused == nil && !f.dialedAt.IsZero() {
-		telemetry.Observe(ctx, d.late(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
+		telemetry.Observe(ctx, d.lateness(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
 	}
 }
 
-// originateFenced dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
+// originateFenced dials a fenced call. It runs at most once per fence, in the process that
+// committed it.
 func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
-	for !f.answer.Good() || !d.lives(f.life) {
-		if !d.lives(f.life) { // the others may have thought us dead and ended this call
-			var mine bool
-			if f.life, mine, err = d.stillMine(ctx, f.order.CallID); err != nil {
+	for !f.answer.Good() || !d.sameGeneration(f.generation) {
+		if !d.sameGeneration(f.generation) { // other processes may have ended this call
+			var owned bool
+			if f.generation, owned, err = d.confirmFence(ctx, f.order.CallID); err != nil {
 				return "fault", err
 			}
-			if !mine {
-				return "fault", errors.New("the fence is not ours any more")
+			if !owned {
+				return "fault", errors.New("another process owns the fence")
 			}
 		}
 		if f.answer.Good() {
@@ -230,36 +250,36 @@ func (d *Dialer) originateFenced(ctx context.Context, f fenced, r dialqueue.Requ
 		}
 	}
 	failpoint.Inject("dialer: before originate")
-	permit := &permit{dialer: d, request: r, life: f.life, answer: f.answer}
+	permit := &permit{dialer: d, request: r, generation: f.generation, answer: f.answer}
 	f.order.Permit = permit.allow
-	var said error
-	f.dialedAt, said = d.originate(ctx, f.order)
+	var originateErr error
+	f.dialedAt, originateErr = d.originate(ctx, f.order)
 	failpoint.Inject("dialer: after originate")
 	var refused *carrier.Refused
 	answer, stop, state := permit.result()
 	f.answer = answer
-	if errors.As(said, &refused) {
+	if errors.As(originateErr, &refused) {
 		d.observeLate(ctx, f, r)
-		return d.refused(ctx, f, r, refused, said)
+		return d.refused(ctx, f, r, refused, originateErr)
 	}
-	if errors.Is(said, carrier.ErrNotPermitted) {
+	if errors.Is(originateErr, carrier.ErrNotPermitted) {
 		switch {
 		case stop != nil:
 			return d.stop(ctx, f, r, state, *stop)
 		case f.refused != nil:
 			return d.endRefused(ctx, f, r)
 		}
-		return d.release(ctx, f, r, said)
+		return d.release(ctx, f, r, originateErr)
 	}
 	d.observeLate(ctx, f, r)
-	d.carrier.heard(ctx, said)
-	result, err = d.settle(ctx, f, said)
+	d.carrier.recordResult(ctx, originateErr)
+	result, err = d.settle(ctx, f, originateErr)
 	failpoint.Inject("dialer: after originate commit")
 	return result, err
 }
 
-// stop ends an attempt that the gates refuse after its fence. If a trunk has refused the request before, the
-// request has a call, and the refusal of that trunk is its end.
+// stop ends an attempt that the gates refuse after its fence. If a trunk has already refused the
+// request, the attempt ends with that refusal.
 func (d *Dialer) stop(
 	ctx context.Context, f fenced, r dialqueue.Request, state dialqueue.State, refusal dialqueue.Refusal,
 ) (result string, err error) {
@@ -267,34 +287,40 @@ func (d *Dialer) stop(
 		return d.endRefused(ctx, f, r)
 	}
 	void := func() error { return d.store.Void(ctx, r, f.order.CallID, state, refusal) }
-	return string(state), unlessLost(d.insist(ctx, void))
+	return string(state), unlessLost(d.retryWrite(ctx, void))
 }
 
-// release queues the request again after a refusal that only the operator can repair, or if this process may
-// not dial any more. The call of the attempt becomes void: no phone rang, and no event named the call.
-func (d *Dialer) release(ctx context.Context, f fenced, r dialqueue.Request, said error) (result string, err error) {
+// release queues the request again, after a refusal that only the operator can repair or if this
+// process may not dial any more. The call of the attempt becomes void: no phone rang, and no event
+// named the call.
+func (d *Dialer) release(
+	ctx context.Context,
+	f fenced,
+	r dialqueue.Request,
+	originateErr error,
+) (result string, err error) {
 	failpoint.Inject("dialer over sip: before release")
 	var cause callstate.Cause
-	if refused := (*carrier.Refused)(nil); errors.As(said, &refused) {
+	if refused := (*carrier.Refused)(nil); errors.As(originateErr, &refused) {
 		cause = refused.Cause
 	}
-	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releasedRest) })
+	err = d.retryWrite(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releaseDelay) })
 	if err == nil { // a call that another process has ended keeps its intent (ADR 4)
 		d.withdraw(r, f.order)
 	}
-	return "released", errors.Join(said, unlessLost(err))
+	return "released", errors.Join(originateErr, unlessLost(err))
 }
 
-// settle stores what the carrier answered to the originate.
-func (d *Dialer) settle(ctx context.Context, f fenced, said error) (result string, err error) {
+// settle stores the carrier's answer to the originate.
+func (d *Dialer) settle(ctx context.Context, f fenced, originateErr error) (result string, err error) {
 	callID, dialedAt := f.order.CallID, f.dialed()
 	initiate := func(c *callstate.Call) { c.Initiate(dialedAt) }
 	var refused *carrier.Refused
 	switch {
-	case said == nil:
+	case originateErr == nil:
 		return "dialed", d.change(ctx, callID, initiate)
-	case errors.As(said, &refused):
-		return "refused", errors.Join(said, d.change(ctx, callID, func(c *callstate.Call) {
+	case errors.As(originateErr, &refused):
+		return "refused", errors.Join(originateErr, d.change(ctx, callID, func(c *callstate.Call) {
 			c.Initiate(dialedAt)
 			c.End(callstate.End{At: time.Now(), Cause: refused.Cause, AccountSuspected: refused.AccountSuspected})
 		}))
@@ -303,101 +329,108 @@ func (d *Dialer) settle(ctx context.Context, f fenced, said error) (result strin
 	if _, err := d.carrier.Find(ctx, callID); err == nil {
 		return "dialed", d.change(ctx, callID, initiate)
 	}
-	return "unknown", errors.Join(said, d.change(ctx, callID, (*callstate.Call).Doubt))
+	return "unknown", errors.Join(originateErr, d.change(ctx, callID, (*callstate.Call).Doubt))
 }
 
 func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*callstate.Call)) error {
-	return d.insist(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
+	return d.retryWrite(ctx, func() error { return d.changes.do(callChange{callID, decide}) })
 }
 
-// askAgain asks the gates, and this service's own checks, until both answer. If stop is not nil,
-// one of them refuses the dial, or they did not answer in time.
-func (d *Dialer) askAgain(ctx context.Context, r dialqueue.Request) (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
-	for begun := time.Now(); d.waits(begun, gatePatience) && ctx.Err() == nil; {
+// askAgain asks the gates, and checks the request again, until both answer. If stop is not nil, the
+// request may not be dialed, or there was no answer in time.
+func (d *Dialer) askAgain(
+	ctx context.Context,
+	r dialqueue.Request,
+) (answer peers.Answer, stop *dialqueue.Refusal, state dialqueue.State) {
+	for start := time.Now(); d.withinTimeout(start, gateTimeout) && ctx.Err() == nil; {
 		answer, err := d.contacts.Check(ctx, r)
 		switch {
 		case err != nil:
-			rest(ctx, numberBusy)
+			sleep(ctx, busyNumberDelay)
 			continue
 		case answer.Refused != nil:
 			return answer, answer.Refused, dialqueue.Blocked
 		case !answer.Until.IsZero():
 			return answer, &dialqueue.Refusal{
-				Code: dialqueue.CodeOutsideHours, Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
+				Code: dialqueue.CodeOutsideHours,
+				Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
 			}, dialqueue.Blocked
 		}
-		known, err := d.store.DialInputs(ctx, r)
+		inputs, err := d.store.DialInputs(ctx, r)
 		if err != nil {
-			rest(ctx, numberBusy)
+			sleep(ctx, busyNumberDelay)
 			continue
 		}
-		if refused, _ := r.Check(known[0].Workspace, known[0].Agent, known[0].OptedOut); refused != nil {
+		if refused, _ := r.Check(inputs[0].Workspace, inputs[0].Agent, inputs[0].OptedOut); refused != nil {
 			return answer, refused, dialqueue.Blocked
 		}
 		return answer, nil, dialqueue.Dialing
 	}
 	return peers.Answer{}, &dialqueue.Refusal{
-		Code: dialqueue.CodeInternal, Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
+		Code: dialqueue.CodeInternal,
+		Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
 	}, dialqueue.Failed
 }
 
-// rest waits for a time, or until ctx ends.
-func rest(ctx context.Context, wait time.Duration) {
+func sleep(ctx context.Context, wait time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(wait):
 	}
 }
 
-// waits says whether a fence that has waited since begun goes on waiting.
-func (d *Dialer) waits(begun time.Time, patience time.Duration) bool {
-	told := d.told.Load()
-	return time.Since(begun) < patience && (told == nil || time.Since(*told) < lastPatience)
+// withinTimeout reports whether a fenced call that has waited since start may go on waiting.
+func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
+	stoppedAt := d.stoppedAt.Load()
+	return time.Since(start) < timeout && (stoppedAt == nil || time.Since(*stoppedAt) < stopTimeout)
 }
 
-func (d *Dialer) lives(life int64) bool { return life > 0 && d.heart.Life() == life }
+func (d *Dialer) sameGeneration(generation int64) bool {
+	return generation > 0 && d.heartbeat.Life() == generation
+}
 
-// stillMine asks the database whether the fence is still ours to dial, and answers the heart's life from before it was asked.
-func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, mine bool, err error) {
-	err = d.insist(ctx, func() error {
-		if err := d.heart.Beat(ctx); err != nil {
+// confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
+// generation is valid for that answer.
+func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
+	err = d.retryWrite(ctx, func() error {
+		if err := d.heartbeat.Beat(ctx); err != nil {
 			return err
 		}
-		life = d.heart.Life()
-		mine, err = d.store.StillFenced(ctx, callID)
+		generation = d.heartbeat.Life()
+		owned, err = d.store.StillFenced(ctx, callID)
 		return err
 	})
-	return life, mine, err
+	return generation, owned, err
 }
 
-// fencedDespite reports whether a fence is committed although the commit was not acknowledged. To put the request back
-// waits for a commit that is still running, and ends the claim of one that never arrived. The intent of a fence that is
-// not committed is withdrawn.
+// fencedDespite reports whether a fence is committed although the commit was not acknowledged.
+// Putting the request back waits for a commit that is still running. It ends the claim if the
+// commit never arrived. The intent of a fence that is not committed is withdrawn.
 func (d *Dialer) fencedDespite(ctx context.Context, r dialqueue.Request, o carrier.Originate) bool {
-	err := d.insist(ctx, func() error { return d.store.PutBack(ctx, r, notYet, 0) })
+	err := d.retryWrite(ctx, func() error { return d.store.PutBack(ctx, r, retryDelay, 0) })
 	if err != nil {
 		return false
 	}
-	_, mine, err := d.stillMine(ctx, o.CallID)
-	if err == nil && !mine {
+	_, owned, err := d.confirmFence(ctx, o.CallID)
+	if err == nil && !owned {
 		d.withdraw(r, o)
 	}
-	return err == nil && mine
+	return err == nil && owned
 }
 
-// insist repeats a write that must happen while the database is away. It gives up after a minute: what is left then is an orphan, and
-// recovery's.
-func (d *Dialer) insist(ctx context.Context, write func() error) error {
-	for begun := time.Now(); ; time.Sleep(notYet) {
+// retryWrite repeats a write until it succeeds, for at most a minute while the database cannot be
+// reached. Recovery ends what is left after that.
+func (d *Dialer) retryWrite(ctx context.Context, write func() error) error {
+	for start := time.Now(); ; time.Sleep(retryDelay) {
 		err := write()
-		if err == nil || errors.Is(err, store.ErrLost) || time.Since(begun) > time.Minute || ctx.Err() != nil {
+		if err == nil || errors.Is(err, store.ErrLost) || time.Since(start) > time.Minute || ctx.Err() != nil {
 			return err
 		}
-		slog.WarnContext(ctx, "a write that must happen is tried again", "error", err)
+		slog.WarnContext(ctx, "write failed, retrying", "error", err)
 	}
 }
 
-// unlessLost takes it that somebody else was first: the request was withdrawn.
+// unlessLost returns nil for store.ErrLost: the request was canceled or claimed meanwhile.
 func unlessLost(err error) error {
 	if errors.Is(err, store.ErrLost) {
 		return nil

@@ -1,5 +1,6 @@
-// Package dial takes due requests from the queue and dials each at most once: own checks, the gate, the fence, the gate's answer
-// looked at once more, the carrier (Laws 1 and 2). What becomes of the call afterwards is the news' business.
+// Package dial takes due requests from the dial queue and dials each of them at most once. An
+// attempt checks the request, asks the gates, publishes an intent, commits the fence and then sends
+// the call to the carrier. Package calls applies the later events of the call.
 package dial
 
 import (
@@ -23,83 +24,93 @@ import (
 )
 
 const (
-	// longestRest is the longest pause between two looks for workspaces with due requests. A replica that
-	// did not receive a request finds it after that.
-	longestRest = time.Second
-	// shortestLook is the shortest pause between two searches for due requests, if something may
-	// have become due. It is twice the duration of the last search if that is longer.
-	shortestLook = 20 * time.Millisecond
-	// fullRest is the first pause if there is no capacity for due requests. It doubles each time,
-	// up to longestFull. The end of a call ends the pause.
-	fullRest, longestFull = 50 * time.Millisecond, 400 * time.Millisecond
-	// tidyEvery is the interval between runs of ReturnStrays and MoveLongCalls.
-	tidyEvery = time.Minute
-	// breath is the shortest pause between claims, so that what comes meanwhile is claimed together; a claim that took long is followed by one twice as
-	// long, at most longestBreath, so that claims never are most of what the database does.
-	breath, longestBreath = 2 * time.Millisecond, 50 * time.Millisecond
-	// afterFault is the pause after the database or the carrier could not be reached.
-	afterFault = time.Second
+	// maxScanInterval is the longest time between two searches for workspaces with due requests. A
+	// replica that missed a wake-up finds the requests after that time.
+	maxScanInterval = time.Second
+	// minScanInterval is the shortest time between two searches after a wake-up. If the last search
+	// took longer than half of it, the interval is twice that duration.
+	minScanInterval = 20 * time.Millisecond
+	// minFullPause is the first pause if there is no capacity for due requests. It doubles each
+	// time, up to maxFullPause. The end of a call ends the pause.
+	minFullPause, maxFullPause = 50 * time.Millisecond, 400 * time.Millisecond
+	tidyInterval               = time.Minute
+	// minClaimPause is the shortest pause between two claims, so that one claim takes several
+	// requests. After a slow claim the pause is twice its duration, at most maxClaimPause, which
+	// limits the load of claims on the database.
+	minClaimPause, maxClaimPause = 2 * time.Millisecond, 50 * time.Millisecond
+	// faultPause is the pause after an error of the database or the carrier.
+	faultPause = time.Second
 )
 
-// Limits of all trunks together, of the trunk, and of this process.
+// Limits are the limits of all trunks together, of the carrier, and of this process.
 type Limits struct {
-	// Attempts is how many requests this process works on at once.
+	// Attempts is the highest number of requests that this process works on at a time.
 	Attempts int
-	// Overall and OfTrunk hold over all replicas; OfTrunk is asked before each claim.
+	// Overall and OfTrunk apply to all replicas together. OfTrunk is called before each claim.
 	Overall dialqueue.Limit
 	OfTrunk func(context.Context) (dialqueue.Limit, error)
-	// Failures in a row open the carrier's circuit, for CircuitRest at first. 0: the carrier has its
-	// own circuits.
+	// After so many Failures in a row, the carrier's circuit opens, first for CircuitRest. If
+	// Failures is 0, the carrier has its own circuits.
 	Failures    int
 	CircuitRest time.Duration
-	// From returns the trunk that is tried next for a call from the wanted number, and the number that the phone will
-	// show; without are the trunks that refused. If the agent has no number, wanted is empty, and the error
-	// carrier.ErrNoNumber blocks the request. nil: the wanted number, or tenant.DefaultFrom, over any trunk.
+	// From returns the next trunk for a call from the wanted number, and the number that the called
+	// phone shows. The trunks in without have refused the call. If the agent has no number, wanted
+	// is empty; the error carrier.ErrNoNumber then blocks the request. If From is nil, the dialer
+	// uses the wanted number or dialqueue.DefaultFrom, over any trunk.
 	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
-	// Agents has the circuits of the addresses of AI agents; nil: there are none.
+	// Agents has the circuits of the addresses of AI agents. nil means no circuits.
 	Agents *agent.Circuits
-	// MayDial reports whether requests may be claimed; nil: always.
+	// MayDial reports whether the process may claim requests. nil means always.
 	MayDial func() bool
-	// Reconciled reports whether the server of the database is reconciled with the intents, so that
-	// INVITEs may leave; nil: always.
+	// Reconciled reports whether the database is reconciled with the published intents, so that
+	// INVITEs may leave. nil means always.
 	Reconciled func() bool
 }
 
-// Dialer dials.
+// Dialer claims due requests and dials them. Its methods are safe for concurrent use.
 type Dialer struct {
-	store    *store.Store
-	contacts *peers.Contacts
-	carrier  *trunk
-	relay    *outbox.Relay
-	heart    *calls.Heartbeat
-	limits   Limits
-	intents  Intents
-	fences   groups[store.Fence]
-	changes  groups[callChange]
-	underway underway
-	wake     chan struct{}
-	attempts sync.WaitGroup
-	busy     busy
-	told     atomic.Pointer[time.Time] // when the process was told to stop; nil: it was not
-	unused   unused
-	queue    queue
-	full     time.Duration // the last pause because no capacity was free
-	dials    *prometheus.CounterVec
-	lag      *prometheus.HistogramVec
+	store       *store.Store
+	contacts    *peers.Contacts
+	carrier     *circuitCarrier
+	relay       *outbox.Relay
+	heartbeat   *calls.Heartbeat
+	limits      Limits
+	intents     Intents
+	fences      groups[store.Fence]
+	changes     groups[callChange]
+	activeCalls activeCalls
+	wake        chan struct{}
+	attempts    sync.WaitGroup
+	busy        busy
+	stoppedAt   atomic.Pointer[time.Time] // time at which the process began to stop; nil before
+	unused      unused
+	queue       queue
+	full        time.Duration // last pause because no capacity was free
+	dials       *prometheus.CounterVec
+	lag         *prometheus.HistogramVec
 }
 
-// New dials over one carrier.
-func New(st *store.Store, contacts *peers.Contacts, over carrier.Carrier, relay *outbox.Relay, heart *calls.Heartbeat,
-	intents Intents, limits Limits, metrics prometheus.Registerer,
+// New returns a dialer over one carrier and registers its metrics. Run starts it.
+func New(
+	st *store.Store,
+	contacts *peers.Contacts,
+	over carrier.Carrier,
+	relay *outbox.Relay,
+	heartbeat *calls.Heartbeat,
+	intents Intents,
+	limits Limits,
+	metrics prometheus.Registerer,
 ) *Dialer {
 	d := &Dialer{
-		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics),
-		relay: relay, heart: heart, intents: intents, limits: limits, wake: make(chan struct{}, 1),
+		store: st, contacts: contacts, carrier: newCircuitCarrier(over, limits.Failures, limits.CircuitRest, metrics),
+		relay: relay, heartbeat: heartbeat, intents: intents, limits: limits, wake: make(chan struct{}, 1),
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_dialer_attempts_total", Help: "Requests taken from the dial queue, by what became of them.",
+			Name: "ringfence_dialer_attempts_total", Help: "Attempts to dial a request from the dial queue, by result.",
 		}, []string{"result"}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ringfence_dialer_due_to_originate_seconds", Help: "From due to the carrier being asked, by what it waited for: its workspace's own limits, or no (the promise).",
+			Name: "ringfence_dialer_due_to_originate_seconds",
+			Help: "Time from a request's due time to its first message to the carrier. held is limits if a limit of the " +
+				"workspace delayed the request, else no.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}, []string{"held"}),
 	}
@@ -112,13 +123,14 @@ func New(st *store.Store, contacts *peers.Contacts, over carrier.Carrier, relay 
 		d.dials.WithLabelValues(result)
 	}
 	for _, held := range []bool{false, true} {
-		d.late(held)
+		d.lateness(held)
 	}
 	return d
 }
 
-// late is the lateness of what its workspace's own limits held back, or did not.
-func (d *Dialer) late(held bool) prometheus.Observer {
+// lateness returns the histogram of the delay from due to dial. held is true if a limit of the
+// workspace delayed the request.
+func (d *Dialer) lateness(held bool) prometheus.Observer {
 	if held {
 		return d.lag.WithLabelValues("limits")
 	}
@@ -133,10 +145,10 @@ func (d *Dialer) Wake() {
 	}
 }
 
-// Run dials until ctx ends, then ends the attempts that have begun.
+// Run dials until ctx ends. It then waits for the attempts in progress.
 func (d *Dialer) Run(ctx context.Context) error {
 	defer d.attempts.Wait()
-	defer d.leave()
+	defer d.markStopping()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -147,51 +159,52 @@ func (d *Dialer) Run(ctx context.Context) error {
 			d.queue.wanted = true
 		case <-timer.C:
 		}
-		begun := time.Now()
-		rest := d.round(ctx)
-		pause := min(max(breath, 2*time.Since(begun)), longestBreath)
+		start := time.Now()
+		wait := d.claimAndDial(ctx)
+		pause := min(max(minClaimPause, 2*time.Since(start)), maxClaimPause)
 		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		timer.Reset(max(0, rest-pause))
+		timer.Reset(max(0, wait-pause))
 	}
 }
 
-// leave says that the process was told to stop.
-func (d *Dialer) leave() {
+func (d *Dialer) markStopping() {
 	now := time.Now()
-	d.told.Store(&now)
+	d.stoppedAt.Store(&now)
 }
 
 func (d *Dialer) mayDial() bool { return d.limits.MayDial == nil || d.limits.MayDial() }
 
 func (d *Dialer) reconciled() bool { return d.limits.Reconciled == nil || d.limits.Reconciled() }
 
-// round claims due requests and starts an attempt for each. It returns how long to rest.
-func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
+// claimAndDial claims due requests and starts an attempt for each. It returns the time until the
+// next claim.
+func (d *Dialer) claimAndDial(ctx context.Context) (wait time.Duration) {
 	workers := d.busy.workers(d.limits.Attempts)
 	if workers.Free <= 0 || !d.mayDial() {
-		return longestRest // an attempt that ends wakes us
+		return maxScanInterval // the end of an attempt wakes the loop
 	}
-	window, rest, err := d.look(ctx)
+	window, wait, err := d.nextWindow(ctx)
 	switch {
 	case err != nil:
 		return d.fault(ctx, err)
 	case len(window) == 0:
-		return rest
+		return wait
 	}
-	calls, closed := d.carrier.passable(ctx, workers.Free)
-	ofTrunk := dialqueue.Limit{} // no trunk can take a call: only requests that must be blocked are claimed
+	calls, closed := d.carrier.permittedCalls(ctx, workers.Free)
+	// If no trunk can take a call, only requests that must be blocked are claimed.
+	ofTrunk := dialqueue.Limit{}
 	if calls > 0 {
 		if ofTrunk, err = d.limits.OfTrunk(ctx); err != nil {
 			return d.fault(ctx, err)
 		}
-		closed = longestRest
+		closed = maxScanInterval
 	}
-	if 0 < calls && calls < workers.Free { // any workspace may have the call that tests the circuit
+	if 0 < calls && calls < workers.Free { // any workspace may get the call that tests the circuit
 		workers.Free, workers.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Capacity{
@@ -201,15 +214,16 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 		return d.fault(ctx, err)
 	}
 	d.queue.claimed(window, claimed)
-	d.begin(ctx, claimed.Requests)
-	if rest = d.after(claimed); rest > 0 && ofTrunk.Live == 0 {
-		return min(closed, longestRest)
+	d.startAttempts(ctx, claimed.Requests)
+	if wait = d.pauseAfter(claimed); wait > 0 && ofTrunk.Live == 0 {
+		return min(closed, maxScanInterval)
 	}
-	return rest
+	return wait
 }
 
-// begin starts an attempt for each claimed request. Their circumstances are read in one round trip.
-func (d *Dialer) begin(ctx context.Context, requests []dialqueue.Request) {
+// startAttempts starts an attempt for each claimed request. It reads the inputs of all requests in
+// one round trip.
+func (d *Dialer) startAttempts(ctx context.Context, requests []dialqueue.Request) {
 	if len(requests) == 0 {
 		return
 	}
@@ -220,7 +234,7 @@ func (d *Dialer) begin(ctx context.Context, requests []dialqueue.Request) {
 		read := time.Now()
 		known, err := d.store.DialInputs(context.WithoutCancel(ctx), requests...)
 		for i, r := range requests {
-			at := circumstances{at: read, err: err}
+			at := dialInputs{at: read, err: err}
 			if err == nil {
 				at.DialInputs = known[i]
 			}
@@ -236,54 +250,56 @@ func (d *Dialer) begin(ctx context.Context, requests []dialqueue.Request) {
 	})
 }
 
-// circumstances are those of a request at a time, or the error of their reading.
-type circumstances struct {
+// dialInputs are the inputs of a request and the time at which they were read, or the error of
+// reading them.
+type dialInputs struct {
 	store.DialInputs
 	at  time.Time
 	err error
 }
 
-// look returns the workspaces that the next claim looks at. If none has due requests, it returns how long to rest.
-func (d *Dialer) look(ctx context.Context) (window []uuid.UUID, rest time.Duration, err error) {
+// nextWindow returns the workspaces that the next claim searches. If none of them has due requests,
+// it returns how long to wait.
+func (d *Dialer) nextWindow(ctx context.Context) (window []uuid.UUID, wait time.Duration, err error) {
 	now := time.Now()
-	window, wait, ok := d.queue.candidates.Next(now)
-	rest = d.queue.pause(now)
-	if rest <= 0 {
+	window, next, ok := d.queue.candidates.Next(now)
+	wait = d.queue.pause(now)
+	if wait <= 0 {
 		if err := d.queue.find(ctx, d.store); err != nil {
 			return nil, 0, err
 		}
 		now = time.Now()
-		window, wait, ok = d.queue.candidates.Next(now)
-		rest = d.queue.pause(now)
+		window, next, ok = d.queue.candidates.Next(now)
+		wait = d.queue.pause(now)
 	}
 	if ok {
-		rest = min(rest, wait)
+		wait = min(wait, next)
 	}
-	return window, rest, nil
+	return window, wait, nil
 }
 
-// after returns how long to rest after a claim.
-func (d *Dialer) after(claimed store.Claimed) time.Duration {
+// pauseAfter returns how long to wait after a claim.
+func (d *Dialer) pauseAfter(claimed store.Claimed) time.Duration {
 	switch {
 	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():
 		d.full = 0
 		return 0
 	case claimed.Wait > 0:
 		d.full = 0
-		return min(claimed.Wait, longestRest)
+		return min(claimed.Wait, maxScanInterval)
 	}
-	d.full = min(max(fullRest, 2*d.full), longestFull)
+	d.full = min(max(minFullPause, 2*d.full), maxFullPause)
 	return d.full
 }
 
 func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
 	if ctx.Err() == nil {
-		slog.WarnContext(ctx, "due requests could not be claimed", "error", err)
+		slog.WarnContext(ctx, "claim of due requests failed", "error", err)
 	}
-	return afterFault
+	return faultPause
 }
 
-// busy counts the attempts under way by workspace.
+// busy counts the attempts in progress by workspace.
 type busy struct {
 	mu  sync.Mutex
 	all int

@@ -23,62 +23,77 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// asked counts what goes to the database.
-type asked struct{ statements, batches atomic.Int64 }
+// queryCounter counts the statements and batches that go to the database.
+type queryCounter struct{ statements, batches atomic.Int64 }
 
-func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (a *queryCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	a.statements.Add(1)
 	return ctx
 }
 
-func (a *asked) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (a *queryCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	a.batches.Add(1)
 	return ctx
 }
 
-func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (*asked) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*asked) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*queryCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*queryCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*queryCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// With requests that are scheduled or held only, a dialer looks once a second and claims nothing.
-func TestRun_IdleLooksOnceASecond(t *testing.T) {
+// While requests are only scheduled or held, a dialer searches the queue once a second and claims
+// nothing.
+func TestRun_SearchesOnceASecondWhileNothingIsDue(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	for n := range 100 {
-		_, err := pool.Exec(t.Context(), `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, queued_at, due_at, look_at, held)
+		_, err := pool.Exec(
+			t.Context(),
+			`INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, queued_at, due_at, look_at, held)
 			VALUES (gen_random_uuid(), gen_random_uuid(), 'queued', $1, gen_random_uuid(), now(), now() + interval '1 hour', now() + interval '1 hour', $2)`,
-			fmt.Sprintf("+1415555%04d", n), n%2 == 0)
+			fmt.Sprintf("+1415555%04d", n),
+			n%2 == 0,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	settings, seen := pool.Config(), &asked{}
+	settings, seen := pool.Config(), &queryCounter{}
 	settings.ConnConfig.Tracer = seen
 	counted, err := pgxpool.NewWithConfig(t.Context(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(counted.Close)
-	st := store.New(counted, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour})
+	st := store.New(
+		counted,
+		uuid.Must(uuid.NewV7()),
+		store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour},
+	)
 	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
-	d := dial.New(st, nil, simcarrier.New("http://127.0.0.1:1"), nil, nil, &journal{},
+	d := dial.New(st, nil, simcarrier.New("http://127.0.0.1:1"), nil, nil, &recordedIntents{},
 		dial.Limits{
 			Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return limit, nil },
 			Failures: 5, CircuitRest: time.Second,
 		}, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
-	done, begun := make(chan error, 1), time.Now()
+	done, start := make(chan error, 1), time.Now()
 	go func() { done <- d.Run(ctx) }()
 	testkit.Until(t, "the queue is read four times", func() bool { return seen.batches.Load() >= 4 })
-	took := time.Since(begun)
+	took := time.Since(start)
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	if took < 2900*time.Millisecond {
-		t.Errorf("four looks within %s, want at least 2.9 s", took)
+		t.Errorf("time of four searches = %s, want at least 2.9 s", took)
 	}
-	if n := seen.statements.Load(); n > 2 { // those of every minute
-		t.Errorf("statements other than looks = %d, want at most 2", n)
+	if n := seen.statements.Load(); n > 2 { // the maintenance of tidyInterval
+		t.Errorf("statements other than searches = %d, want at most 2", n)
 	}
 }

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// enoughMembers is how many members must wait, for each running group, before another group is
-	// started beside them.
-	enoughMembers = 16
-	// mostMembers bounds a group.
-	mostMembers = 64
+	// membersPerGroup is the number of waiting members per running group at which another group
+	// starts.
+	membersPerGroup = 16
+	maxMembers      = 64
 )
 
-// groups runs the writes of concurrent attempts together, with one commit for a group. While a group
-// runs, further members wait and form the next one. A member that arrives while none runs does not wait.
+// groups combines the writes of concurrent attempts into one transaction per group. While a group
+// runs, further members wait and form the next one. If no group runs, a member does not wait.
 type groups[T any] struct {
 	// run returns one result per member.
 	run func(context.Context, []T) []error
@@ -32,14 +31,15 @@ type groups[T any] struct {
 
 type member[T any] struct {
 	item T
-	done chan error // has room for one error
+	done chan error
 }
 
-// do adds an item to a group and returns its result. Attempts are not canceled, so do waits for it.
+// do adds an item to a group and returns its result. It has no context, because attempts are never
+// canceled.
 func (g *groups[T]) do(item T) error {
 	m := member[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
-	if g.waiting = append(g.waiting, m); len(g.waiting) > enoughMembers*g.running {
+	if g.waiting = append(g.waiting, m); len(g.waiting) > membersPerGroup*g.running {
 		g.running++
 		go g.work()
 	}
@@ -63,7 +63,7 @@ func (g *groups[T]) work() {
 func (g *groups[T]) take() []member[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(g.waiting), mostMembers)
+	n := min(len(g.waiting), maxMembers)
 	group := g.waiting[:n:n]
 	if g.waiting = g.waiting[n:]; n == 0 {
 		g.running--
@@ -71,13 +71,13 @@ func (g *groups[T]) take() []member[T] {
 	return group
 }
 
-// callChange is a change of one call.
 type callChange struct {
 	callID uuid.UUID
 	decide func(*callstate.Call)
 }
 
-// changeCalls stores changes in one transaction. If the database refuses it, each change gets its own.
+// changeCalls stores the changes in one transaction. If the database rejects it, each change gets
+// its own transaction.
 func (d *Dialer) changeCalls(ctx context.Context, changes []callChange) []error {
 	ids := make([]uuid.UUID, len(changes))
 	for i, c := range changes {

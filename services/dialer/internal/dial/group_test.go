@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestGroups_MembersThatWaitFormOneGroup(t *testing.T) {
+func TestGroups_CombineMembersThatWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs [][]int
@@ -49,7 +49,7 @@ func TestGroups_MembersThatWaitFormOneGroup(t *testing.T) {
 	})
 }
 
-func TestGroups_ManyMembersDoNotWaitForOneGroup(t *testing.T) {
+func TestGroups_RunASecondGroupForManyMembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn, running := make(chan struct{}), make(chan struct{}, 10)
@@ -59,7 +59,7 @@ func TestGroups_ManyMembersDoNotWaitForOneGroup(t *testing.T) {
 			return make([]error, len(items))
 		}}
 		var all sync.WaitGroup
-		for item := range 2 + enoughMembers {
+		for item := range 2 + membersPerGroup {
 			all.Go(func() { _ = g.do(item) })
 			synctest.Wait()
 		}

@@ -12,17 +12,16 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Intents publishes what is about to be fenced, so that a request is not dialed again if the
-// database loses the fence (package failover).
+// Intents publishes intents to Kafka, so that a request is not dialed again if the database loses
+// its fence (package dbfailover).
 type Intents interface {
-	// Intend returns nil after Kafka has acknowledged the intent. With an error, nothing may be
-	// fenced.
+	// Intend returns nil after Kafka has acknowledged the intent. After an error the caller must
+	// not commit the fence.
 	Intend(ctx context.Context, i store.Intent) error
 	// Withdraw publishes that no phone rang for the call and that none will ring.
 	Withdraw(i store.Intent)
 }
 
-// intend publishes the intent to dial a call.
 func (d *Dialer) intend(ctx context.Context, r dialqueue.Request, o carrier.Originate) error {
 	return d.intents.Intend(ctx, d.intent(r, o))
 }
@@ -43,14 +42,14 @@ func (d *Dialer) intent(r dialqueue.Request, o carrier.Originate) store.Intent {
 	}
 }
 
-// underway holds the calls that an attempt of this process works on.
-type underway struct {
+// activeCalls has the calls that an attempt of this process works on.
+type activeCalls struct {
 	mu    sync.Mutex
 	calls map[uuid.UUID]bool
 }
 
-// add notes a call until the returned function is called.
-func (u *underway) add(callID uuid.UUID) (remove func()) {
+// add registers a call until remove is called.
+func (u *activeCalls) add(callID uuid.UUID) (remove func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.calls == nil {
@@ -64,7 +63,7 @@ func (u *underway) add(callID uuid.UUID) (remove func()) {
 	}
 }
 
-func (u *underway) has(callID uuid.UUID) bool {
+func (u *activeCalls) has(callID uuid.UUID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.calls[callID]

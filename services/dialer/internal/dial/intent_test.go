@@ -16,18 +16,18 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// journal keeps intents and withdrawals in the order in which they were published.
-type journal struct {
+// recordedIntents records intents and withdrawals in the order in which they were published.
+type recordedIntents struct {
 	mu    sync.Mutex
 	lines []string
 	all   []store.Intent
 	// withdrawn has the calls whose intents were withdrawn.
 	withdrawn []uuid.UUID
-	// intend answers the nth intent, from 1; nil: every intent is acknowledged.
+	// intend is called for the nth intent, from 1. nil acknowledges every intent.
 	intend func(n int, i store.Intent) error
 }
 
-func (j *journal) Intend(_ context.Context, i store.Intent) error {
+func (j *recordedIntents) Intend(_ context.Context, i store.Intent) error {
 	j.mu.Lock()
 	j.lines, j.all = append(j.lines, "intended"), append(j.all, i)
 	n := len(j.all)
@@ -38,20 +38,20 @@ func (j *journal) Intend(_ context.Context, i store.Intent) error {
 	return nil
 }
 
-func (j *journal) Withdraw(i store.Intent) {
+func (j *recordedIntents) Withdraw(i store.Intent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines, j.withdrawn = append(j.lines, "withdrawn"), append(j.withdrawn, i.CallID)
 }
 
-func (j *journal) published() []string {
+func (j *recordedIntents) published() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.lines)
 }
 
-// fences counts the committed fences.
-func (d *desk) fences() (n int) {
+// fences returns the number of committed fences.
+func (d *fixture) fences() (n int) {
 	d.t.Helper()
 	if err := d.pool.QueryRow(d.t.Context(), `SELECT count(*) FROM fences`).Scan(&n); err != nil {
 		d.t.Error(err)
@@ -59,29 +59,29 @@ func (d *desk) fences() (n int) {
 	return n
 }
 
-func TestIntend_PrecedesTheFenceOfEachTrunk(t *testing.T) {
+func TestIntend_IsPublishedBeforeEachFence(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	var before []int
 	d.intents.intend = func(int, store.Intent) error {
 		before = append(before, d.fences())
 		return nil
 	}
-	over := &trunks{says: []func(carrier.Originate) error{refuses("normal_temporary_failure", "one"), takes}}
+	over := &fakeCarrier{answers: []func(carrier.Originate) error{refuse("normal_temporary_failure", "one"), accept}}
 	d.dial(over)
 	if want := []int{0, 1}; !slices.Equal(before, want) {
 		t.Errorf("fences when an intent is published = %v, want %v", before, want)
 	}
-	for n, o := range over.asked() {
+	for n, o := range over.originates() {
 		if got := d.intents.all[n].CallID; got != o.CallID {
 			t.Errorf("call of intent %d = %s, want %s", n, got, o.CallID)
 		}
 	}
 }
 
-func TestIntend_WithoutAcknowledgementNothingIsFenced(t *testing.T) {
+func TestIntend_WithoutAcknowledgementThereIsNoFence(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	var fences int
 	d.intents.intend = func(n int, _ store.Intent) error {
 		if n == 1 {
@@ -90,7 +90,7 @@ func TestIntend_WithoutAcknowledgementNothingIsFenced(t *testing.T) {
 		fences = d.fences()
 		return nil
 	}
-	d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 	if fences != 0 {
 		t.Errorf("fences after an intent without acknowledgement = %d, want 0", fences)
 	}
@@ -99,9 +99,9 @@ func TestIntend_WithoutAcknowledgementNothingIsFenced(t *testing.T) {
 	}
 }
 
-func TestRun_ClaimsNothingWhileItMayNotDial(t *testing.T) {
+func TestRun_ClaimsNothingWhileMayDialIsFalse(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	var asked, claimed atomic.Int64
 	d.mayDial = func() bool {
 		var n int64
@@ -112,20 +112,20 @@ func TestRun_ClaimsNothingWhileItMayNotDial(t *testing.T) {
 		claimed.Store(max(claimed.Load(), n))
 		return asked.Add(1) > 2
 	}
-	d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 	if got := claimed.Load(); got != 0 {
-		t.Errorf("claimed requests while it may not dial = %d, want 0", got)
+		t.Errorf("claimed requests while MayDial is false = %d, want 0", got)
 	}
 }
 
-func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
+func TestWithdraw_OnlyTheIntentsOfRequestsThatAreQueuedAgain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
 		// before changes the database when the first intent is published.
-		before string
-		says   []func(carrier.Originate) error
-		want   []string
+		before  string
+		answers []func(carrier.Originate) error
+		want    []string
 	}{
 		{
 			name: "the fence is refused",
@@ -136,21 +136,21 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 			want: []string{"intended", "withdrawn"},
 		},
 		{
-			name: "the attempt is released", says: []func(carrier.Originate) error{operatorFault("")},
+			name: "the attempt is released", answers: []func(carrier.Originate) error{operatorFault("")},
 			want: []string{"intended", "withdrawn"},
 		},
 		{
-			name: "the phone rings", says: []func(carrier.Originate) error{takes}, want: []string{"intended"},
+			name: "the phone rings", answers: []func(carrier.Originate) error{accept}, want: []string{"intended"},
 		},
 		{
-			name: "the callee is busy", says: []func(carrier.Originate) error{refuses("user_busy", "")},
+			name: "the callee is busy", answers: []func(carrier.Originate) error{refuse("user_busy", "")},
 			want: []string{"intended"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			if tt.before != "" {
 				d.intents.intend = func(n int, _ store.Intent) error {
 					if n == 1 {
@@ -159,7 +159,7 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 					return nil
 				}
 			}
-			d.run(&trunks{says: tt.says}, func() error {
+			d.run(&fakeCarrier{answers: tt.answers}, func() error {
 				if got := d.intents.published(); len(got) < len(tt.want) {
 					return errors.New("the attempt has not ended")
 				}
@@ -172,40 +172,40 @@ func TestWithdraw_OnlyWhatIsQueuedAgain(t *testing.T) {
 	}
 }
 
-func TestWithdraw_NotOfACallThatAnotherProcessEnds(t *testing.T) {
+func TestWithdraw_NotTheIntentOfACallThatAnotherProcessEnds(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	takenOver := func(o carrier.Originate) error {
 		d.exec(`UPDATE calls SET ending = $1`, string(callstate.EndingRecovery))
 		return operatorFault("")(o)
 	}
-	d.dial(&trunks{says: []func(carrier.Originate) error{takenOver}})
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{takenOver}})
 	if got, want := d.intents.published(), []string{"intended"}; !slices.Equal(got, want) {
 		t.Errorf("published = %q, want %q", got, want)
 	}
 }
 
-// Of the intents of two trunks, the one whose fence does not stay is withdrawn.
-func TestWithdraw_OneOfTwoTrunks(t *testing.T) {
+// If two trunks are tried, the intent of the fence that is not valid any more is withdrawn.
+func TestWithdraw_OneIntentOfTwoTrunks(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
 		// meanwhile changes the database before the first trunk refuses.
-		meanwhile func(d *desk, callID uuid.UUID)
-		// want is the number of the intent that is withdrawn, from 0.
+		meanwhile func(d *fixture, callID uuid.UUID)
+		// want is the index of the withdrawn intent.
 		want int
 	}{
-		{name: "the second trunk is fenced", meanwhile: func(*desk, uuid.UUID) {}, want: 0},
+		{name: "the second trunk is fenced", meanwhile: func(*fixture, uuid.UUID) {}, want: 0},
 		{
 			name: "the second fence is refused",
-			meanwhile: func(d *desk, callID uuid.UUID) {
+			meanwhile: func(d *fixture, callID uuid.UUID) {
 				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, callID)
 			},
 			want: 1,
 		},
 		{
 			name: "the second fence is not committed",
-			meanwhile: func(d *desk, _ uuid.UUID) {
+			meanwhile: func(d *fixture, _ uuid.UUID) {
 				owner := pgtest.Owner(d.t, d.pool, "dialer")
 				if _, err := owner.Exec(context.Background(), `ALTER TABLE fences ADD CHECK (attempt < 2)`); err != nil {
 					d.t.Error(err)
@@ -217,12 +217,12 @@ func TestWithdraw_OneOfTwoTrunks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			first := func(o carrier.Originate) error {
 				tt.meanwhile(d, o.CallID)
-				return refuses("normal_temporary_failure", "one")(o)
+				return refuse("normal_temporary_failure", "one")(o)
 			}
-			d.run(&trunks{says: []func(carrier.Originate) error{first, takes}}, func() error {
+			d.run(&fakeCarrier{answers: []func(carrier.Originate) error{first, accept}}, func() error {
 				if got := len(d.intents.published()); got < 2 {
 					return errors.New("the second trunk is not tried")
 				}
@@ -238,7 +238,7 @@ func TestWithdraw_OneOfTwoTrunks(t *testing.T) {
 	}
 }
 
-// The database of another server has a fenced call of this process on which no attempt works.
+// A reconciliation inserted a fenced call of this process, on which no attempt works.
 func TestReview_ResolvesAFencedCallWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -252,8 +252,8 @@ func TestReview_ResolvesAFencedCallWithoutAnAttempt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			d.review(&trunks{knows: tt.known}, func() error {
+			d := newFixture(t)
+			d.review(&fakeCarrier{knowsCalls: tt.known}, func() error {
 				if got := d.calls(); !slices.Equal(got, []string{tt.want}) {
 					return errors.New("the call is not resolved")
 				}

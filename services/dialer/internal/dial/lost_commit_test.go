@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// cutting is a connection to the database that closes in place of the answer to the commit of a second fence.
+// cutting is a database connection that closes before the answer to the commit of the second fence
+// arrives.
 type cutting struct {
 	net.Conn
 	fencing, committing atomic.Bool
@@ -41,21 +42,21 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The process receives no answer to the commit of a second fence. It dials the next trunk, because no other process
-// will.
-func TestElsewhere_CommitThatWasNotAnswered(t *testing.T) {
+// The answer to the commit of the second fence is lost, but the fence is committed. The process
+// must dial the next trunk, because no other process will.
+func TestTryNextTrunk_DialsAfterALostCommitAnswer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		first func(carrier.Originate) error
 	}{
-		{name: "the first trunk is busy", first: refuses(callstate.NormalTemporaryFailure, "one")},
-		{name: "the first trunk refuses our account", first: operatorFault("one")},
+		{name: "the first trunk is busy", first: refuse(callstate.NormalTemporaryFailure, "one")},
+		{name: "the first trunk refuses the operator's account", first: operatorFault("one")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d, cut := newDesk(t), &atomic.Bool{}
+			d, cut := newFixture(t), &atomic.Bool{}
 			settings := d.pool.Config()
 			settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -67,7 +68,7 @@ func TestElsewhere_CommitThatWasNotAnswered(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			d.pool = pool
-			d.dial(&trunks{says: []func(carrier.Originate) error{tt.first, takes}})
+			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{tt.first, accept}})
 			if !cut.Load() {
 				t.Error("cut = false, want the commit to be cut")
 			}

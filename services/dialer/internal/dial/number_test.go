@@ -11,16 +11,16 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If no number can be chosen now, the request is put back. Its capacity is free then.
-func TestRun_NoNumberNowPutsTheRequestBack(t *testing.T) {
+// If no caller number can be chosen now, the request is put back, and its capacity is free.
+func TestRun_PutsTheRequestBackWithoutACallerNumber(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	var chosen atomic.Int64
 	d.from = func(context.Context, string, []string) (number, over string, err error) {
 		chosen.Add(1)
 		return "", "", errors.New("no trunk with a number has a free channel")
 	}
-	over := &trunks{}
+	over := &fakeCarrier{}
 	d.run(over, func() error {
 		if chosen.Load() == 0 {
 			return errors.New("no number was asked for")
@@ -34,13 +34,14 @@ func TestRun_NoNumberNowPutsTheRequestBack(t *testing.T) {
 	if inUse != 0 {
 		t.Errorf("inUse = %d, want 0", inUse)
 	}
-	if got := len(over.asked()); got != 0 {
+	if got := len(over.originates()); got != 0 {
 		t.Errorf("originates = %d, want 0", got)
 	}
 }
 
-// The carrier is given the number and whether it is one of a trunk's caller_ids, for the second trunk as well.
-func TestRun_SaysWhoseNumberIsShown(t *testing.T) {
+// The carrier receives the number and whether it is one of the trunk's caller_ids, also for the
+// second trunk.
+func TestRun_MarksCallerNumbersOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	const ofAgent, ofTrunk = "+14155550100", "+14155550101"
 	tests := []struct {
@@ -51,24 +52,34 @@ func TestRun_SaysWhoseNumberIsShown(t *testing.T) {
 	}{
 		{name: "the agent has no number", chosen: []string{ofTrunk}, want: []bool{true}},
 		{name: "the trunk shows the agent's number", agent: ofAgent, chosen: []string{ofAgent}, want: []bool{false}},
-		{name: "the second shows its own", agent: ofAgent, chosen: []string{ofAgent, ofTrunk}, want: []bool{false, true}},
-		{name: "the second shows the agent's", agent: ofAgent, chosen: []string{ofTrunk, ofAgent}, want: []bool{true, false}},
+		{
+			name:   "the second shows its own",
+			agent:  ofAgent,
+			chosen: []string{ofAgent, ofTrunk},
+			want:   []bool{false, true},
+		},
+		{
+			name:   "the second shows the agent's",
+			agent:  ofAgent,
+			chosen: []string{ofTrunk, ofAgent},
+			want:   []bool{true, false},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			d.exec("UPDATE agents SET from_e164 = $1", tt.agent)
 			d.from = func(_ context.Context, _ string, without []string) (number, over string, err error) {
 				return tt.chosen[len(without)], "", nil
 			}
-			over := &trunks{says: []func(carrier.Originate) error{takes}}
+			over := &fakeCarrier{answers: []func(carrier.Originate) error{accept}}
 			if len(tt.chosen) > 1 {
-				over.says = []func(carrier.Originate) error{refuses(callstate.NormalTemporaryFailure, "one"), takes}
+				over.answers = []func(carrier.Originate) error{refuse(callstate.NormalTemporaryFailure, "one"), accept}
 			}
 			d.dial(over)
 			var got []bool
-			for _, o := range over.asked() {
+			for _, o := range over.originates() {
 				got = append(got, o.TrunkNumber)
 			}
 			if !slices.Equal(got, tt.want) {

@@ -10,32 +10,30 @@ import (
 	"ringfence.dev/services/dialer/internal/peers"
 )
 
-// permitPatience bounds the question to the gates while an INVITE waits: every Originate must end
-// within 10 s.
-const permitPatience = 4 * time.Second
+// permitTimeout limits the gate check while an INVITE waits. Every Originate must end within 10 s.
+const permitTimeout = 4 * time.Second
 
 // permit decides before each INVITE of a fenced call whether it may leave. It is safe for
-// concurrent use: an INVITE that answers a challenge is sent by another goroutine than the first
-// one.
+// concurrent use: another goroutine sends the INVITE that answers a challenge.
 type permit struct {
 	dialer  *Dialer
 	request dialqueue.Request
-	// life is the heart's. If it has changed, other processes may have ended the call.
-	life int64
+	// If the generation of the heartbeat has changed, other processes may have ended the call.
+	generation int64
 
 	mu     sync.Mutex
 	answer peers.Answer
-	// stop is why the gates refused, and state is the state of the request then; nil: they have not
-	// refused.
+	// stop is the refusal of the gates, and state is the resulting state of the request. If stop is
+	// nil, the gates have not refused.
 	stop  *dialqueue.Refusal
 	state dialqueue.State
 }
 
-// allow reports whether an INVITE may leave now: the database is reconciled, the fence is this
-// process's, and the gates permitted the call less than 2 s ago. If their answer is older, it asks
-// them again, for at most permitPatience.
+// allow reports whether an INVITE may leave now. The database must be reconciled, this process must
+// own the fence, and the gates must have permitted the call within the last 2 s. If their answer is
+// older, allow asks them again, for at most permitTimeout.
 func (p *permit) allow(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, permitPatience)
+	ctx, cancel := context.WithTimeout(ctx, permitTimeout)
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +42,7 @@ func (p *permit) allow(ctx context.Context) bool {
 	}
 	if !p.answer.Good() {
 		answer, stop, state := p.dialer.askAgain(ctx, p.request)
-		if stop != nil && ctx.Err() != nil { // no answer in time
+		if stop != nil && ctx.Err() != nil { // the gates did not answer in time
 			return false
 		}
 		if stop != nil {
@@ -57,8 +55,8 @@ func (p *permit) allow(ctx context.Context) bool {
 	return p.answer.Good() && p.fenced()
 }
 
-// fenced reports whether the fence is this process's in a database that is reconciled.
-func (p *permit) fenced() bool { return p.dialer.lives(p.life) && p.dialer.reconciled() }
+// fenced reports whether the database is reconciled and this process owns the fence.
+func (p *permit) fenced() bool { return p.dialer.sameGeneration(p.generation) && p.dialer.reconciled() }
 
 // result returns the newest answer of the gates that permits the call. If the gates refused it,
 // stop is not nil.

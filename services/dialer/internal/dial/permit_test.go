@@ -14,29 +14,29 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// The carrier needs longer for its preparations than the gates' answer is valid. The gates are asked again
-// directly before the dial leaves.
-func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
+// The carrier takes longer to prepare the dial than the gates' answer is valid. The gates are asked
+// again directly before the INVITE.
+func TestPermit_ChecksTheGatesAgainBeforeALateINVITE(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// meanwhile happens while the carrier prepares the dial.
-		meanwhile func(d *desk)
+		// meanwhile runs while the carrier prepares the dial.
+		meanwhile func(d *fixture)
 		permitted bool
 		calls     []string
 		state     string
 	}{
 		{
-			name: "nothing changed", meanwhile: func(*desk) {}, permitted: true, calls: []string{"initiated"}, state: "dialing",
+			name: "nothing changed", meanwhile: func(*fixture) {}, permitted: true, calls: []string{"initiated"}, state: "dialing",
 		},
 		{
-			name: "the person opted out", meanwhile: func(d *desk) { d.gate.close() }, calls: []string{"void"}, state: "blocked",
+			name: "the person opted out", meanwhile: func(d *fixture) { d.gate.close() }, calls: []string{"void"}, state: "blocked",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			asked := 0
 			slow := func(o carrier.Originate) error {
 				before := d.gate.count()
@@ -55,9 +55,9 @@ func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
 				}
 				return nil
 			}
-			d.dial(&trunks{says: []func(carrier.Originate) error{slow}})
+			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{slow}})
 			if asked != 1 {
-				t.Errorf("questions to the gates during the originate = %d, want 1", asked)
+				t.Errorf("gate checks during the originate = %d, want 1", asked)
 			}
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
@@ -69,11 +69,10 @@ func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
 	}
 }
 
-// The server of the database changes after the fence. The request is queued again, and its intent is
-// withdrawn.
-func TestPermit_NoINVITELeavesBeforeTheDatabaseIsReconciled(t *testing.T) {
+// After a failover behind the fence, the request is queued again and its intent is withdrawn.
+func TestPermit_NoINVITEBeforeTheDatabaseIsReconciled(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	var pending atomic.Bool
 	d.reconciled = func() bool { return !pending.Load() }
 	prepares := func(o carrier.Originate) error {
@@ -84,7 +83,7 @@ func TestPermit_NoINVITELeavesBeforeTheDatabaseIsReconciled(t *testing.T) {
 		}
 		return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
 	}
-	d.dial(&trunks{says: []func(carrier.Originate) error{prepares, takes}})
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{prepares, accept}})
 	if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
 		t.Errorf("calls = %q, want %q", got, want)
 	}
@@ -93,18 +92,22 @@ func TestPermit_NoINVITELeavesBeforeTheDatabaseIsReconciled(t *testing.T) {
 	}
 }
 
-// The trunk asked for another INVITE, and the gates had closed by then. Its response is the end of
-// the call, and no other trunk is tried.
-func TestPermit_ARefusalAfterTheFirstINVITEIsTheEnd(t *testing.T) {
+// The trunk challenges the INVITE, and the gates refuse by then. The trunk's response ends the
+// call, and no other trunk is tried.
+func TestPermit_RefusalAfterTheFirstINVITEEndsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			over := &trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+			d := newFixture(t)
+			over := &fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {
 				d.gate.close()
 				testkit.Until(t, "the gates' answer expires", func() bool { return !o.Permitted(context.Background()) })
-				return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, RefusedBy: by, Err: carrier.ErrNotPermitted}
+				return &carrier.Refused{
+					Cause:     callstate.NormalTemporaryFailure,
+					RefusedBy: by,
+					Err:       carrier.ErrNotPermitted,
+				}
 			}}}
 			d.dial(over)
 			if got, want := d.calls(), []string{"failed normal_temporary_failure"}; !slices.Equal(got, want) {
@@ -113,23 +116,23 @@ func TestPermit_ARefusalAfterTheFirstINVITEIsTheEnd(t *testing.T) {
 			if state, _, _ := d.state(); state != "ended" {
 				t.Errorf("state = %q, want ended", state)
 			}
-			if got := len(over.asked()); got != 1 {
+			if got := len(over.originates()); got != 1 {
 				t.Errorf("originates = %d, want 1", got)
 			}
 		})
 	}
 }
 
-// close lets the gate refuse every later question.
-func (g *door) close() {
+// close makes the gate refuse every later check.
+func (g *fakeGate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// count returns the number of questions.
-func (g *door) count() int {
+// count returns the number of checks.
+func (g *fakeGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.questions
+	return g.checks
 }

@@ -12,31 +12,33 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// queue is what this process knows of the dial queue. Only the loop of the Dialer uses it.
+// queue is this process's view of the dial queue. Only Dialer.Run uses it.
 type queue struct {
 	candidates dialqueue.Candidates
-	// wanted: something may have become due since the last look, which began at looked and took took.
-	wanted bool
-	looked time.Time
-	took   time.Duration
-	// full counts the workspaces that were looked at since a request was claimed.
+	// wanted is true if a request may have become due since the last search. That search began at
+	// searchedAt and took searchTime.
+	wanted     bool
+	searchedAt time.Time
+	searchTime time.Duration
+	// full counts the workspaces that were searched since a request was claimed.
 	full   int
-	tidied time.Time // when the index was tidied
+	tidied time.Time // last run of ReturnStrays and MoveLongCalls
 }
 
-// pause returns how long to wait before workspaces with due requests are looked for.
+// pause returns the time until the next search for workspaces with due requests. It is not positive
+// if the search is due.
 func (q *queue) pause(now time.Time) time.Duration {
-	pause := longestRest
+	pause := maxScanInterval
 	if q.wanted {
-		pause = min(longestRest, max(shortestLook, 2*q.took))
+		pause = min(maxScanInterval, max(minScanInterval, 2*q.searchTime))
 	}
-	return q.looked.Add(pause).Sub(now)
+	return q.searchedAt.Add(pause).Sub(now)
 }
 
-// find looks for workspaces with due requests.
+// find searches for workspaces with due requests.
 func (q *queue) find(ctx context.Context, st *store.Store) error {
 	now := time.Now()
-	if now.Sub(q.tidied) >= tidyEvery {
+	if now.Sub(q.tidied) >= tidyInterval {
 		moved, err := st.ReturnStrays(ctx)
 		if err != nil {
 			return err
@@ -49,17 +51,17 @@ func (q *queue) find(ctx context.Context, st *store.Store) error {
 		}
 		q.tidied, now = now, time.Now()
 	}
-	q.wanted, q.looked = false, now
+	q.wanted, q.searchedAt = false, now
 	found, err := st.Due(ctx)
 	if err != nil {
 		return err
 	}
-	q.took = time.Since(now)
+	q.searchTime = time.Since(now)
 	q.candidates.Replace(found, now)
 	return nil
 }
 
-// claimed takes the result of a claim of window.
+// claimed applies the result of a claim in the workspaces of window.
 func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	q.candidates.Claimed(window, c.Last, c.Drained, time.Now())
 	if q.full += len(window); len(c.Requests) > 0 {
@@ -67,7 +69,7 @@ func (q *queue) claimed(window []uuid.UUID, c store.Claimed) {
 	}
 }
 
-// allFull reports whether all workspaces were looked at and none received a request.
+// allFull reports whether all workspaces were searched and none got a request.
 func (q *queue) allFull() bool {
 	if q.full < q.candidates.Len() {
 		return false
@@ -76,14 +78,13 @@ func (q *queue) allFull() bool {
 	return true
 }
 
-// unused counts the tokens of claimed requests that were not dialed, by workspace. The next claim
-// returns them to the buckets.
+// unused counts the rate tokens of claimed requests that were not dialed, by workspace. The next
+// claim returns them to the buckets.
 type unused struct {
 	mu sync.Mutex
 	of map[uuid.UUID]int
 }
 
-// add counts the token of a request.
 func (u *unused) add(r dialqueue.Request) {
 	if !r.TookToken {
 		return
@@ -96,7 +97,7 @@ func (u *unused) add(r dialqueue.Request) {
 	u.of[r.WorkspaceID]++
 }
 
-// take returns the tokens of the workspaces, once.
+// take returns the tokens of the workspaces and removes them.
 func (u *unused) take(workspaces []uuid.UUID) map[uuid.UUID]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,6 +1,3 @@
-// Package measuring tells the metrics how much waits in the dial queue, for how long, and how many calls are under way. It changes nothing. Every replica
-// tells the same, since all read the same tables.
-
 package dial
 
 import (
@@ -16,20 +13,20 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// every is how often it is counted.
-const every = 2 * time.Second
+const queueMetricsInterval = 2 * time.Second
 
-// QueueMetrics counts.
+// QueueMetrics publishes the length and age of the dial queue and the number of live calls. Every
+// replica publishes the same values, because all read the same tables.
 type QueueMetrics struct {
-	pool           *pgxpool.Pool
-	queue, calls   *prometheus.GaugeVec
-	oldest, untold prometheus.Gauge
-	inUse          prometheus.Gauge
-	limit          func(context.Context) (dialqueue.Limit, error)
-	channels       prometheus.Gauge
+	pool               *pgxpool.Pool
+	queue, calls       *prometheus.GaugeVec
+	oldest, unreported prometheus.Gauge
+	inUse              prometheus.Gauge
+	limit              func(context.Context) (dialqueue.Limit, error)
+	channels           prometheus.Gauge
 }
 
-// NewQueueMetrics counts what is in the pool's schema; limit is what the trunks carry.
+// NewQueueMetrics registers the metrics. limit returns the capacity of the trunks.
 func NewQueueMetrics(
 	pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer,
 ) *QueueMetrics {
@@ -37,13 +34,15 @@ func NewQueueMetrics(
 	return &QueueMetrics{
 		pool: pool, limit: limit,
 		channels: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_trunk_channels", Help: "How many calls the trunks carry at once.",
+			Name: "ringfence_dialer_trunk_channels", Help: "Calls that all trunks together can carry at a time.",
 		}),
 		queue: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_queue_requests", Help: "Requests in the dial queue by state: due, or ahead (scheduled); each counted up to 10000.",
+			Name: "ringfence_dialer_queue_requests",
+			Help: "Requests in the dial queue, by state: due, or ahead (scheduled for later). Each state is counted up to 10000.",
 		}, []string{"state"}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_queue_oldest_due_seconds", Help: "How long ago the request was due that has waited longest; 0 when none is due.",
+			Name: "ringfence_dialer_queue_oldest_due_seconds",
+			Help: "Age of the oldest due request: the time since it became due. 0 if no request is due.",
 		}),
 		calls: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_live_calls", Help: "Calls that have not ended, by direction.",
@@ -52,19 +51,21 @@ func NewQueueMetrics(
 			Name: "ringfence_dialer_requests_in_use",
 			Help: "Requests that are claimed or in a call. The limits of live calls count them.",
 		}),
-		untold: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_unreported_opt_outs", Help: "Opt-outs heard in calls that contacts-compliance has not acknowledged; until then nobody at these numbers is dialled.",
+		unreported: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "ringfence_dialer_unreported_opt_outs",
+			Help: "Opt-outs of calls that contacts-compliance has not acknowledged. Their numbers are not dialed until then.",
 		}),
 	}
 }
 
-// Run counts until ctx ends.
+// Run updates the metrics until ctx ends.
 func (m *QueueMetrics) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(queueMetricsInterval)
 	defer ticker.Stop()
 	for {
 		if err := m.Measure(ctx); err != nil && ctx.Err() == nil {
-			slog.DebugContext(ctx, "the dial queue was not counted", "error", err) // ringfence_postgres_up says so already
+			// ringfence_postgres_up reports the fault
+			slog.DebugContext(ctx, "count of dial queue failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,23 +75,23 @@ func (m *QueueMetrics) Run(ctx context.Context) error {
 	}
 }
 
-// Measure counts once.
+// Measure updates the metrics once.
 func (m *QueueMetrics) Measure(ctx context.Context) error {
 	found, err := store.ReadDepth(ctx, m.pool)
 	if err != nil {
 		return err
 	}
-	most, err := m.limit(ctx)
+	limit, err := m.limit(ctx)
 	if err != nil {
 		return err
 	}
-	m.channels.Set(float64(most.Live))
+	m.channels.Set(float64(limit.Live))
 	m.queue.WithLabelValues("due").Set(float64(found.Due))
 	m.queue.WithLabelValues("ahead").Set(float64(found.Ahead))
 	m.oldest.Set(found.OldestDueSeconds)
 	m.calls.WithLabelValues("outbound").Set(float64(found.Outbound))
 	m.calls.WithLabelValues("inbound").Set(float64(found.Inbound))
-	m.untold.Set(float64(found.UntoldOptOuts))
+	m.unreported.Set(float64(found.UntoldOptOuts))
 	m.inUse.Set(float64(found.InUse))
 	return nil
 }

@@ -16,10 +16,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// TestMeasure_TellsWhatWaitsAndWhatGoesOn looks at a queue with a request that is ten minutes late and one for tomorrow, and at one call.
-func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
+func TestMeasure_CountsRequestsAndCalls(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	id := uuid.Must(uuid.NewV7())
 	for _, due := range []string{"-10 minutes", "1 day"} {
 		if _, err := pool.Exec(t.Context(), `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds, queued_at, due_at, look_at)
@@ -54,21 +59,21 @@ func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
 			got := metric.GetGauge().GetValue()
 			if name == "queue_oldest_due_seconds" {
 				if got < 600 {
-					t.Errorf("got = %v, want at least 600", got)
+					t.Errorf("%s = %v, want at least 600", series, got)
 				} else if got > 700 {
-					t.Errorf("got = %v, want at most 700", got)
+					t.Errorf("%s = %v, want at most 700", series, got)
 				}
 				continue
 			}
-			if told, known := want[series]; !known {
-				t.Errorf("%s: known = false, want true", series)
-			} else if told != got {
-				t.Errorf("%s: output = %v, want %v", series, told, got)
+			if value, known := want[series]; !known {
+				t.Errorf("unexpected series %s", series)
+			} else if value != got {
+				t.Errorf("%s = %v, want %v", series, got, value)
 			}
 			delete(want, series)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not told: %v", want)
+		t.Errorf("missing series: %v", want)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-func TestUnused(t *testing.T) {
+func TestUnused_ReturnsEachTokenOnce(t *testing.T) {
 	t.Parallel()
 	a, b := uuid.New(), uuid.New()
 	var u unused
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
 	u.add(dialqueue.Request{WorkspaceID: a, TookToken: true})
-	u.add(dialqueue.Request{WorkspaceID: a}) // of a workspace that may not dial
+	u.add(dialqueue.Request{WorkspaceID: a}) // had no token
 	u.add(dialqueue.Request{WorkspaceID: b, TookToken: true})
 	for i, want := range []map[uuid.UUID]int{{a: 2}, {}} {
 		if diff := cmp.Diff(want, u.take([]uuid.UUID{a})); diff != "" {

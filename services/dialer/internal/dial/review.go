@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reviewInterval is how often this process looks for its fenced calls on which no attempt works.
+// reviewInterval is the time between two searches for fenced calls on which no attempt works.
 const reviewInterval = 2 * time.Second
 
 // Review resolves fenced calls of this process on which no attempt works. A reconciliation after a
-// failover inserts such calls again. If the carrier knows the call, it continues. If the carrier
-// does not know it, it ends. Review runs until ctx ends.
+// failover inserts such calls again. If the carrier knows the call, it continues; otherwise it
+// ends. Review runs until ctx ends.
 func (d *Dialer) Review(ctx context.Context) error {
 	ticker := time.NewTicker(reviewInterval)
 	defer ticker.Stop()
@@ -28,7 +28,7 @@ func (d *Dialer) Review(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := d.review(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "fenced calls not reviewed", "error", err)
+			slog.WarnContext(ctx, "review of fenced calls failed", "error", err)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (d *Dialer) review(ctx context.Context) error {
 		return err
 	}
 	for _, id := range fenced {
-		if d.underway.has(id) {
+		if d.activeCalls.has(id) {
 			continue
 		}
 		if err := d.resolve(ctx, id); err != nil {
@@ -49,8 +49,8 @@ func (d *Dialer) review(ctx context.Context) error {
 	return nil
 }
 
-// resolve takes what the carrier knows of a fenced call. Change locks the call and reads it again:
-// an attempt may have ended it meanwhile.
+// resolve applies what the carrier knows about a fenced call. An attempt may have ended the call
+// meanwhile, so Change locks it and reads it again.
 func (d *Dialer) resolve(ctx context.Context, callID uuid.UUID) error {
 	known, err := d.carrier.Find(ctx, callID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)

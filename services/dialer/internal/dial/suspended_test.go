@@ -9,13 +9,14 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Queued requests of a suspended workspace are blocked while no trunk can take a call, and while the circuit of the
-// carrier is open.
+// Queued requests of a suspended workspace are blocked even if no trunk can take a call, or the
+// carrier's circuit is open.
 func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		// trunkDown: there is no trunk. Otherwise the carrier fails, which opens its circuit.
+		// If trunkDown is true, there is no trunk. Otherwise the carrier fails, and its circuit
+		// opens.
 		trunkDown bool
 	}{
 		{name: "no trunk is up", trunkDown: true},
@@ -24,16 +25,16 @@ func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			d.trunkDown = tt.trunkDown
 			suspend := func() { d.exec("UPDATE workspaces SET status = 'suspended'") }
-			over := &trunks{away: true}
+			over := &fakeCarrier{unreachable: true}
 			if tt.trunkDown {
 				suspend()
 			} else {
-				over.says = []func(carrier.Originate) error{func(o carrier.Originate) error {
+				over.answers = []func(carrier.Originate) error{func(o carrier.Originate) error {
 					suspend()
-					return operatorUnsent(o)
+					return operatorNotSent(o)
 				}}
 			}
 			d.run(over, func() error {
@@ -47,10 +48,9 @@ func TestRun_BlocksRequestsOfASuspendedWorkspaceWithoutATrunk(t *testing.T) {
 	}
 }
 
-// operatorUnsent is the refusal of a carrier that cannot be reached.
-func operatorUnsent(o carrier.Originate) error {
+func operatorNotSent(o carrier.Originate) error {
 	refused := &carrier.Refused{}
-	if errors.As(unsent(o), &refused) {
+	if errors.As(notSent(o), &refused) {
 		refused.OperatorFault = true
 	}
 	return refused

@@ -10,11 +10,11 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// TestRun_WaitingOriginateLeavesItsPlaceToOthers has a process that works on one request at a time. An originate that
-// waits for a slow trunk does not keep the other requests in the queue.
-func TestRun_WaitingOriginateLeavesItsPlaceToOthers(t *testing.T) {
+// The process works on one request at a time. An originate that waits for a slow trunk does not
+// delay the next request.
+func TestRun_WaitingOriginateReleasesItsWorker(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	d.attempts = 1
 	other := d.request
 	other.CallRequestID, other.To = uuid.Must(uuid.NewV7()), "+14155550102"
@@ -26,7 +26,7 @@ func TestRun_WaitingOriginateLeavesItsPlaceToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := make(chan struct{})
-	d.dial(&trunks{says: []func(carrier.Originate) error{
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{
 		func(o carrier.Originate) error {
 			select {
 			case <-o.Waiting():
@@ -51,12 +51,12 @@ func TestRun_WaitingOriginateLeavesItsPlaceToOthers(t *testing.T) {
 	}
 }
 
-// A process that is to stop does not wait for a slow trunk: the call is initiated, and its leg lives as long as the
-// carrier's.
+// A process that stops does not wait for a slow trunk. The call is initiated, and its leg lives as
+// long as the carrier's process.
 func TestRun_StopEndsTheWaitOfAnOriginate(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.dial(&trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+	d := newFixture(t)
+	d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{func(o carrier.Originate) error {
 		<-o.Waiting()
 		return nil
 	}}})

@@ -15,42 +15,55 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refused continues after a refusal: it tries another trunk if there is one, queues the request again if
-// the operator is at fault, and otherwise ends the call.
-func (d *Dialer) refused(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused, said error) (result string, err error) {
+// refused continues after a refusal. It tries another trunk if there is one. It queues the request
+// again if the operator must repair the cause, and ends the call otherwise.
+func (d *Dialer) refused(
+	ctx context.Context,
+	f fenced,
+	r dialqueue.Request,
+	refused *carrier.Refused,
+	originateErr error,
+) (result string, err error) {
 	if refused.RefusedBy != "" {
-		return d.elsewhere(ctx, f, r, refused)
+		return d.tryNextTrunk(ctx, f, r, refused)
 	}
-	d.carrier.heard(ctx, said)
+	d.carrier.recordResult(ctx, originateErr)
 	if refused.NotSent && f.refused != nil { // the refusal of the previous trunk is the result
 		return d.endRefused(ctx, f, r)
 	}
 	if refused.OperatorFault && !d.givesUpAgent(ctx, f, r, refused) {
-		return d.release(ctx, f, r, said)
+		return d.release(ctx, f, r, originateErr)
 	}
-	result, err = d.settle(ctx, f, said)
+	result, err = d.settle(ctx, f, originateErr)
 	failpoint.Inject("dialer: after originate commit")
 	return result, err
 }
 
-// givesUpAgent reports whether the workspace's own model could not be reached for the last permitted attempt. Only the
-// workspace can repair it, so the request ends. Attempts that were released because of a trunk do not count.
+// givesUpAgent reports whether this was the last permitted attempt to reach a model of the
+// workspace. Only the workspace can repair its model, so the request ends. Attempts that were
+// released because of a trunk do not count.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != callstate.AgentError {
 		return false
 	}
 	released, err := d.store.Releases(ctx, r.CallRequestID, callstate.AgentError)
-	return err == nil && released+1 >= mostOwnAgent
+	return err == nil && released+1 >= maxOwnAgentAttempts
 }
 
-// elsewhere tries the next trunk, with a call and a fence of its own (law 1). Nobody was told of the try that was refused, and nobody will be: only the last is a call. Where there can be no
-// other try, the refusal stands.
-func (d *Dialer) elsewhere(ctx context.Context, f fenced, r dialqueue.Request, refused *carrier.Refused) (result string, err error) {
+// tryNextTrunk dials the next trunk with another call id and another fence. No event named the
+// refused call, and none will: only the last call of the attempt becomes visible. If no other trunk
+// can be tried, the refusal is the result.
+func (d *Dialer) tryNextTrunk(
+	ctx context.Context,
+	f fenced,
+	r dialqueue.Request,
+	refused *carrier.Refused,
+) (result string, err error) {
 	failpoint.Inject("dialer over sip: after refusal")
 	slog.InfoContext(ctx, "trunk refused the call, trying another", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.RefusedBy, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.dialed()
-	if !f.answer.Good() { // nothing is fenced for a gate that has closed
+	if !f.answer.Good() { // do not fence if the gates refuse by now
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
 			return d.endRefused(ctx, f, r)
@@ -66,40 +79,41 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r dialqueue.Request, r
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.TrunkNumber = next.order.From != f.wanted
-	next.life = d.heart.Life()
-	defer d.underway.add(next.order.CallID)()
+	next.generation = d.heartbeat.Life()
+	defer d.activeCalls.add(next.order.CallID)()
 	if err := d.intend(ctx, r, next.order); err != nil {
 		result, end := d.endRefused(ctx, f, r)
 		return result, errors.Join(err, end)
 	}
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
-		// The write of this end waits for a commit that is still under way, and changes nothing after it.
+		// This write waits for a commit that is still running, and changes nothing after it.
 		result, end := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) {
 			d.withdraw(r, next.order)
 			return result, end
 		}
-		life, mine, lookErr := d.stillMine(ctx, next.order.CallID)
-		if lookErr == nil && !mine {
+		generation, owned, lookErr := d.confirmFence(ctx, next.order.CallID)
+		if lookErr == nil && !owned {
 			d.withdraw(r, next.order)
 		}
-		if lookErr != nil || !mine {
+		if lookErr != nil || !owned {
 			return result, errors.Join(err, end, lookErr)
 		}
-		next.life = life
+		next.generation = generation
 	}
-	d.withdraw(r, f.order) // otherwise the refused try is open after a release of the next one
+	// otherwise the intent of the refused call remains valid after a release of the next one
+	d.withdraw(r, f.order)
 	failpoint.Inject("dialer over sip: after second fence")
 	return d.originateFenced(ctx, next, r)
 }
 
-// endRefused ends the attempt with the last refusal of a trunk. If the operator is at fault, the request is
-// queued again instead.
+// endRefused ends the attempt with the last refusal of a trunk. If the operator must repair the
+// cause, the request is queued again instead.
 func (d *Dialer) endRefused(ctx context.Context, f fenced, r dialqueue.Request) (result string, err error) {
 	if f.refused.OperatorFault {
 		return d.release(ctx, f, r, f.refused)
 	}
-	d.carrier.heard(ctx, f.refused)
+	d.carrier.recordResult(ctx, f.refused)
 	f.dialedAt = f.refusedAt
 	return d.settle(ctx, f, f.refused)
 }

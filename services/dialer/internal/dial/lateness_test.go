@@ -7,34 +7,35 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// TestLateness_TellsWhatARequestWaitedFor: what a workspace's own limits hold back is not counted against the promise.
-func TestLateness_TellsWhatARequestWaitedFor(t *testing.T) {
+// The delay of a request that its workspace's own limits held back has its own label, because the
+// service level objective does not cover it.
+func TestLateness_SeparatesDelaysByLimitsOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, limits string
 		want         map[string]uint64
 	}{
-		{"us", "", map[string]uint64{"no": 1, "limits": 0}},
-		{"its own limits", `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
+		{"no limit of the workspace", "", map[string]uint64{"no": 1, "limits": 0}},
+		{"a limit of the workspace", `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen)
 			VALUES ($1::uuid::text, 1, 1, now() - interval '1 hour', now() + interval '1 hour')`,
 			map[string]uint64{"no": 0, "limits": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newFixture(t)
 			if tt.limits != "" {
 				d.exec(tt.limits, d.request.WorkspaceID)
 			}
-			d.dial(&trunks{says: []func(carrier.Originate) error{takes}})
+			d.dial(&fakeCarrier{answers: []func(carrier.Originate) error{accept}})
 			if got := d.lateness(); !maps.Equal(got, tt.want) {
-				t.Errorf("dialled by what they waited for: %v, want %v", got, tt.want)
+				t.Errorf("dialed requests by label held = %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// lateness is how many were dialled, by what they waited for.
-func (d *desk) lateness() map[string]uint64 {
+// lateness returns the number of dialed requests by the label held.
+func (d *fixture) lateness() map[string]uint64 {
 	d.t.Helper()
 	families, err := d.metrics.Gather()
 	if err != nil {

@@ -1,0 +1,441 @@
+package dial_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/serviceauth"
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/libs/testkit/pgtest"
+	"ringfence.dev/proto/compliancev1"
+	"ringfence.dev/services/dialer/internal/calls"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dial"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/peers"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// fakeCarrier answers the originates of one request, in order, with the functions in answers.
+type fakeCarrier struct {
+	carrier.Carrier
+	mu      sync.Mutex
+	answers []func(carrier.Originate) error
+	got     []carrier.Originate
+	// returnedAt has the times that Originate returned.
+	returnedAt []time.Time
+	// If unreachable is true, Ready returns an error.
+	unreachable bool
+	// If knowsCalls is true, Find finds every call.
+	knowsCalls bool
+}
+
+func (c *fakeCarrier) Ready(context.Context) error {
+	if c.unreachable {
+		return errors.New("carrier unreachable")
+	}
+	return nil
+}
+
+func (*fakeCarrier) Name() string { return "sip" }
+
+func (c *fakeCarrier) Find(context.Context, uuid.UUID) (carrier.CallStatus, error) {
+	if c.knowsCalls {
+		return carrier.CallStatus{}, nil
+	}
+	return carrier.CallStatus{}, carrier.ErrUnknownCall
+}
+
+func (c *fakeCarrier) Originate(_ context.Context, o carrier.Originate) (time.Time, error) {
+	c.mu.Lock()
+	c.got = append(c.got, o)
+	originateErr := errors.New("no further originate was expected")
+	if len(c.got) <= len(c.answers) {
+		next, at := c.answers[len(c.got)-1], time.Now().UTC().Truncate(time.Microsecond)
+		c.returnedAt = append(c.returnedAt, at)
+		c.mu.Unlock()
+		return at, next(o)
+	}
+	c.mu.Unlock()
+	return time.Time{}, originateErr
+}
+
+// originates returns the originates so far.
+func (c *fakeCarrier) originates() []carrier.Originate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.got
+}
+
+// zone is the time zone that the gates return. The number itself has another one.
+const zone = "Asia/Tokyo"
+
+// fakeGate is the dial-time check of contacts-compliance. It permits every call until it is closed.
+type fakeGate struct {
+	compliancev1.UnimplementedDialCheckServiceHandler
+	mu     sync.Mutex
+	closed bool
+	// firstAsked is the time of the first check.
+	firstAsked time.Time
+	// checks is the number of checks.
+	checks int
+}
+
+func (g *fakeGate) Check(
+	context.Context,
+	*connect.Request[compliancev1.CheckRequest],
+) (*connect.Response[compliancev1.CheckResponse], error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.checks++
+	if g.firstAsked.IsZero() {
+		g.firstAsked = time.Now()
+	}
+	if g.closed {
+		return connect.NewResponse(
+			&compliancev1.CheckResponse{
+				Result: &compliancev1.CheckResponse_Closed{
+					Closed: &compliancev1.Closed{Code: "recipient_dnd", Message: "Do not."},
+				},
+			},
+		), nil
+	}
+	return connect.NewResponse(
+		&compliancev1.CheckResponse{Result: &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: zone}}},
+	), nil
+}
+
+// fixture is a database with one due request, and a gate.
+type fixture struct {
+	t          *testing.T
+	pool       *pgxpool.Pool
+	metrics    *prometheus.Registry
+	gate       *fakeGate
+	request    dialqueue.Request
+	mayDial    func() bool
+	reconciled func() bool
+	// intents records the published intents and withdrawals.
+	intents *recordedIntents
+	// If ownCircuits is true, the dialer has no circuit for the carrier.
+	ownCircuits bool
+	// from is Limits.From.
+	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
+	// If trunkDown is true, no trunk can take a call.
+	trunkDown bool
+	// attempts is Limits.Attempts. 0 means 5.
+	attempts int
+}
+
+func (d *fixture) store() *store.Store {
+	return store.New(d.pool, uuid.Must(uuid.NewV7()), store.Timing{
+		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+}
+
+func (d *fixture) exec(sql string, args ...any) {
+	d.t.Helper()
+	if _, err := d.pool.Exec(context.Background(), sql, args...); err != nil {
+		d.t.Error(err)
+	}
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	now := time.Now()
+	d := &fixture{
+		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer",
+			FS: store.Migrations}), gate: &fakeGate{}, metrics: prometheus.NewRegistry(), intents: &recordedIntents{},
+		request: dialqueue.Request{
+			CallRequestID: uuid.Must(
+				uuid.NewV7(),
+			), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
+			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
+		},
+	}
+	d.exec(
+		`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations) VALUES ($1, 1, 'active', true, 10, 10, '{}')`,
+		d.request.WorkspaceID,
+	)
+	d.exec(
+		`INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ida', '', 600, '{}', false)`,
+		d.request.AgentID,
+		d.request.WorkspaceID,
+	)
+	err := pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+		_, err := d.store().Enqueue(t.Context(), tx, d.request)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// dial runs a dialer until the carrier has answered all its originates and the last attempt has
+// ended.
+func (d *fixture) dial(over *fakeCarrier) {
+	d.t.Helper()
+	d.run(over, func() error {
+		if got, want := len(over.originates()), len(over.answers); got < want {
+			return fmt.Errorf("originates = %d, want %d", got, want)
+		}
+		return nil
+	})
+}
+
+// run runs a dialer until the condition returns nil and the last attempt has ended.
+func (d *fixture) run(over *fakeCarrier, until func() error) {
+	d.t.Helper()
+	d.start(over, until, func(dialer *dial.Dialer, _ *store.Store) func(context.Context) error { return dialer.Run })
+}
+
+// review runs Review in a process that has one fence on which no attempt works.
+func (d *fixture) review(over *fakeCarrier, until func() error) {
+	d.t.Helper()
+	d.start(over, until, func(dialer *dial.Dialer, st *store.Store) func(context.Context) error {
+		callID := uuid.Must(uuid.NewV7())
+		d.exec(`UPDATE dial_queue SET state = 'dialing'`)
+		d.exec(
+			`INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $2, 1, 'sip', $3)`,
+			callID,
+			d.request.CallRequestID,
+			st.Instance(),
+		)
+		d.exec(
+			`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+			max_call_seconds, deadline_at, owner) SELECT $1, call_request_id, workspace_id, 'outbound', '', to_e164, agent_id,
+			'fenced', 600, now() + interval '1 hour', $2 FROM dial_queue`,
+			callID,
+			st.Instance(),
+		)
+		return dialer.Review
+	})
+}
+
+func (d *fixture) start(
+	over *fakeCarrier, until func() error, work func(*dial.Dialer, *store.Store) func(context.Context) error,
+) {
+	t := d.t
+	t.Helper()
+	_, handler := compliancev1.NewDialCheckServiceHandler(d.gate)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed)
+	keys, err := serviceauth.New("dialer", serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contacts, err := peers.New(server.URL, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := d.store()
+	heartbeat := calls.NewHeartbeat(st, time.Minute)
+	if err := heartbeat.Beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
+	ofTrunk := limit
+	if d.trunkDown {
+		ofTrunk = dialqueue.Limit{}
+	}
+	failures := 5
+	if d.ownCircuits {
+		failures = 0
+	}
+	dialer := dial.New(st, contacts, over, nil, heartbeat, d.intents, dial.Limits{
+		Attempts: cmp.Or(d.attempts, 5), Overall: limit,
+		OfTrunk:  func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
+		Failures: failures, CircuitRest: time.Second, From: d.from, MayDial: d.mayDial, Reconciled: d.reconciled,
+	}, d.metrics)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	run := work(dialer, st)
+	go func() { done <- run(ctx) }()
+	testkit.NoError(t, until)
+	stop() // Run returns after the attempts in progress have ended
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls returns the status, cause and ending of the request's calls, in the order of their fences.
+func (d *fixture) calls() (calls []string) {
+	d.t.Helper()
+	rows, err := d.pool.Query(
+		d.t.Context(),
+		`SELECT trim(c.status || ' ' || c.hangup_cause || ' ' || c.ending) FROM fences f JOIN calls c USING (call_id) ORDER BY f.attempt`,
+	)
+	if err == nil {
+		calls, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return calls
+}
+
+func (d *fixture) state() (state string, inUse, events int) {
+	d.t.Helper()
+	err := d.pool.QueryRow(d.t.Context(), `SELECT state, (SELECT count(*) FROM dial_queue
+		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()),
+		(SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &inUse, &events)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return state, inUse, events
+}
+
+func accept(carrier.Originate) error { return nil }
+
+func refuse(cause callstate.Cause, by string) func(carrier.Originate) error {
+	return func(carrier.Originate) error {
+		return &carrier.Refused{Cause: cause, RefusedBy: by, Err: errors.New("no")}
+	}
+}
+
+func notSent(carrier.Originate) error {
+	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, Err: errors.New("full")}
+}
+
+// dialed_at is the time of the first INVITE of the trunk whose result counts. If the second trunk
+// received no INVITE, the first trunk's result counts.
+func TestTryNextTrunk_StoresTheTimeOfTheINVITEThatCounts(t *testing.T) {
+	t.Parallel()
+	busy := refuse(callstate.NormalTemporaryFailure, "one")
+	for name, tt := range map[string]struct {
+		answers []func(carrier.Originate) error
+		// trunk is the index of the trunk whose INVITE counts.
+		trunk int
+	}{
+		"the second trunk takes it":    {answers: []func(carrier.Originate) error{busy, accept}, trunk: 1},
+		"the second trunk refuses it":  {answers: []func(carrier.Originate) error{busy, refuse(callstate.UserBusy, "")}, trunk: 1},
+		"no INVITE to the second left": {answers: []func(carrier.Originate) error{busy, notSent}, trunk: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, over := newFixture(t), &fakeCarrier{answers: tt.answers}
+			d.dial(over)
+			var got time.Time
+			const query = `SELECT dialed_at FROM calls WHERE status <> 'void'`
+			if err := d.pool.QueryRow(t.Context(), query).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if want := over.returnedAt[tt.trunk]; !got.Equal(want) {
+				t.Errorf("dialed_at = %v, want %v; times of the dials: %v", got, want, over.returnedAt)
+			}
+		})
+	}
+}
+
+// After a refusal, the next trunk is tried with another call id and another fence. It is tried only
+// if this process still owns the first call and the request may still be dialed.
+func TestTryNextTrunk_FencesEachTrunkSeparately(t *testing.T) {
+	t.Parallel()
+	busy := refuse(callstate.NormalTemporaryFailure, "one")
+	for _, tt := range []struct {
+		name    string
+		answers func(d *fixture) []func(carrier.Originate) error
+		// calls, state, inUse and events are those of the request at the end.
+		calls  []string
+		state  string
+		inUse  int
+		events int
+	}{
+		{"the second trunk takes it", func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, accept} }, []string{"void", "initiated"}, "dialing", 1, 2},
+		{"the third trunk takes it", func(*fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, refuse(callstate.CallRejected, "two"), accept}
+		}, []string{"void", "void", "initiated"}, "dialing", 1, 2},
+		{"the last trunk refuses too", func(*fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, refuse(callstate.UnallocatedNumber, "")}
+		}, []string{"void", "failed unallocated_number"}, "ended", 0, 3},
+		{"no INVITE to the second trunk left", func(*fixture) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, notSent} },
+			[]string{"void", "failed normal_temporary_failure"}, "ended", 0, 3},
+		{"the second trunk did not answer", func(*fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, func(carrier.Originate) error { return errors.New("no answer") }}
+		}, []string{"void", "fenced  dial_unknown"}, "dialing", 1, 1},
+		{"another process took over the first call", func(d *fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, o.CallID)
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure recovery"}, "ended", 0, 3},
+		{"the person opted out meanwhile", func(d *fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.exec(`INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, $2, 'stop', now())`, d.request.WorkspaceID, string(d.request.To))
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},
+		{"the gate refuses meanwhile", func(d *fixture) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.gate.mu.Lock()
+				d.gate.closed = true
+				d.gate.mu.Unlock()
+				<-time.After(2100 * time.Millisecond) // until the answer of the gate expires
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newFixture(t)
+			over := &fakeCarrier{answers: tt.answers(d)}
+			d.dial(over)
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			switch state, inUse, events := d.state(); {
+			case state != tt.state:
+				t.Errorf("state = %v, want %v", state, tt.state)
+			case inUse != tt.inUse:
+				t.Errorf("requests in use = %d, want %d", inUse, tt.inUse)
+			case events != tt.events:
+				t.Errorf("events in the outbox = %d, want %d", events, tt.events)
+			}
+			var otherZone int
+			if err := d.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE time_zone <> $1",
+				zone).Scan(&otherZone); err != nil {
+				t.Errorf("QueryRow: %v", err)
+			} else if otherZone > 0 {
+				t.Errorf("calls in another time zone = %d, want 0", otherZone)
+			}
+			asked, seen := over.originates(), map[uuid.UUID]bool{}
+			for i, o := range asked {
+				switch {
+				case seen[o.CallID]:
+					t.Errorf("originate %d has the call id of an earlier one", i)
+				case len(o.ExcludeTrunks) != i:
+					t.Errorf("number of excluded trunks = %d, want %v", len(o.ExcludeTrunks), i)
+				case phone.Number(o.To) != d.request.To:
+					t.Errorf("To = %v, want %v", phone.Number(o.To), d.request.To)
+				}
+				seen[o.CallID] = true
+			}
+			if len(asked) != len(over.answers) {
+				t.Errorf("originates = %d, want %d", len(asked), len(over.answers))
+			}
+		})
+	}
+}
