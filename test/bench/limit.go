@@ -23,7 +23,7 @@ func ofOnePost() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{ // pre-check: contact, answer and decision
 			{Table: "contacts_compliance.contacts", Fresh: map[string]probe.Value{"id": probe.Another, "phone_e164": probe.Number}},
-			{Table: "contacts_compliance.prechecks", Fresh: map[string]probe.Value{"call_request_id": probe.Request, "phone_e164": probe.Number}},
+			{Table: "contacts_compliance.pre_checks", Fresh: map[string]probe.Value{"call_request_id": probe.Request, "phone_e164": probe.Number}},
 			{Table: "contacts_compliance.decisions", Fresh: map[string]probe.Value{"id": probe.Another, "call_request_id": probe.Request, "phone_e164": probe.Number}},
 		}},
 		{Awaited: true, Writes: []probe.Write{ // hold: the wallet's row, the hold and the journal

@@ -161,8 +161,8 @@ func TestPreCheck_OneRequestManyTimesAtOnceMergesOnce(t *testing.T) {
 	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 1 {
 		t.Errorf("contacts = %d, want 1", n)
 	}
-	if n := h.count(t, "SELECT count(*) FROM prechecks"); n != 1 {
-		t.Errorf("prechecks = %d, want 1", n)
+	if n := h.count(t, "SELECT count(*) FROM pre_checks"); n != 1 {
+		t.Errorf("pre_checks = %d, want 1", n)
 	}
 	if n := h.count(t, "SELECT count(*) FROM decisions"); n != 1 {
 		t.Errorf("decisions = %d, want 1", n)

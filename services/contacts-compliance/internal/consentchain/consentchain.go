@@ -14,9 +14,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// Started is the kind of the row that begins the chain of a workspace whose older records were written before there were chains.
-const Started = "chain_started"
-
 // Row is one consent record with its place in the workspace's chain.
 type Row struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
@@ -114,34 +111,6 @@ func (w *writer) id(field *uuid.UUID) {
 		return
 	}
 	w.raw(field[:])
-}
-
-// Digest sums up records that stood before the chain, one after the other in the order of their ids.
-type Digest struct {
-	sum  hash.Hash
-	rows int64
-}
-
-// NewDigest is the digest of no rows.
-func NewDigest() *Digest { return &Digest{sum: sha256.New()} }
-
-// Add takes the next row; its place and MAC do not count, it had none.
-func (d *Digest) Add(r Row) {
-	r.Seq, r.RecordedAt, r.KeyID = 0, time.Time{}, ""
-	d.sum.Write(r.bytes(Link{}))
-	d.rows++
-}
-
-// Rows is how many were added.
-func (d *Digest) Rows() int64 { return d.rows }
-
-// Hex is the SHA-256 so far.
-func (d *Digest) Hex() string { return hex.EncodeToString(d.sum.Sum(nil)) }
-
-// Beginning is the evidence of a Started row: how many records stood before the chain, which follow it in the chain, and their digest.
-type Beginning struct {
-	Rows   int64  `json:"rows"`
-	SHA256 string `json:"sha256"`
 }
 
 // FromImport is the source of a row that speaks of the numbers of a list.

@@ -64,13 +64,6 @@ func (p *PartitionJob) Prune(ctx context.Context) error {
 		return err
 	}
 	turned := p.TurnMonths(ctx, now) // a month that cannot go is no reason to leave the rest
-	begun, err := p.store.BeginChains(ctx)
-	if err != nil {
-		return errors.Join(turned, err)
-	}
-	if begun > 0 {
-		slog.InfoContext(ctx, "chains of older consent records begun", "workspaces", begun)
-	}
 	gone, err := p.store.PrunePreChecks(ctx, keep)
 	if err != nil {
 		return errors.Join(turned, err)

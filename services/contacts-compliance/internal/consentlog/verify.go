@@ -39,7 +39,7 @@ func Verify(ctx context.Context, of *store.Archive, keys *consentchain.Keys, hea
 	if err != nil {
 		return err
 	}
-	said := verdict{Chains: found.Chains, Rows: found.Rows, Waiting: found.Waiting, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
+	said := verdict{Chains: found.Chains, Rows: found.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
 	for _, broken := range found.Breaks {
 		said.Broken = append(said.Broken, broken.String())
 	}
@@ -57,9 +57,8 @@ func Verify(ctx context.Context, of *store.Archive, keys *consentchain.Keys, hea
 
 // verdict is what Run says.
 type verdict struct {
-	Chains  int64 `json:"chains"`
-	Rows    int64 `json:"rows"`
-	Waiting int64 `json:"waiting"` // rows from before the chains that are in none yet
+	Chains int64 `json:"chains"`
+	Rows   int64 `json:"rows"`
 	// HeadLog is null where CONSENT_HEAD_LOG is not set.
 	HeadLog *readHeads `json:"head_log"`
 	// Broken are the head log's faults and then the breaks.
@@ -86,8 +85,7 @@ func (v verdict) print(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
 	}
 	_, err := fmt.Fprintf(out,
-		"consent records: %d rows in %d chains, %d rows from before the chains and in none yet, %d broken\n", v.Rows,
-		v.Chains, v.Waiting, v.breaks)
+		"consent records: %d rows in %d chains, %d broken\n", v.Rows, v.Chains, v.breaks)
 	return err
 }
 

@@ -51,7 +51,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	}
 	var left int
 	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM contacts c WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
-		(SELECT count(*) FROM prechecks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil {
+		(SELECT count(*) FROM pre_checks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil {
 		t.Errorf("QueryRow: %v", err)
 	} else if left != 0 {
 		t.Errorf("left = %v, want 0", left)
@@ -322,14 +322,14 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
 	// A pre-check that was under way when the erasure committed.
-	if _, err := r.pool.Exec(t.Context(), `UPDATE prechecks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.New(r.pool, chains(t)).ForgetErased(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
-	rows, _ := r.pool.Query(t.Context(), `SELECT call_request_id::text FROM prechecks WHERE variables::text LIKE '%Secret%'`)
+	rows, _ := r.pool.Query(t.Context(), `SELECT call_request_id::text FROM pre_checks WHERE variables::text LIKE '%Secret%'`)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatalf("error = %v", err)

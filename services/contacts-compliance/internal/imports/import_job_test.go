@@ -258,7 +258,7 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 			broken++
 		}
 		cancel()
-		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL WHERE status <> 'done'`); err != nil { // its time is up
+		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil { // its time is up
 			t.Fatal(err)
 		}
 	}
@@ -359,7 +359,7 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	} else if ok {
 		t.Fatal("claimed twice: ok = true, want false")
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL`); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
@@ -403,7 +403,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = now() - interval '1 second'`); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.Tend(t.Context(), &mine); err != nil {
@@ -414,7 +414,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	} else if ok {
 		t.Error("ClaimImport: ok = true, want false")
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL`); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := r.pool.Begin(t.Context()) // FinishImport waits for the head of the chain

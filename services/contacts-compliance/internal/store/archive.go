@@ -83,17 +83,12 @@ const (
 SELECT ` + archiveColumns + `
 FROM consent_records
 ORDER BY workspace_id, seq`
-	everyUnchained = `
-SELECT workspace_id, count(*), EXISTS (SELECT 1 FROM consent_heads h WHERE h.workspace_id = u.workspace_id)
-FROM consent_unchained u GROUP BY workspace_id`
 )
 
 // Found is what a walk over all chains came to.
 type Found struct {
 	Chains, Rows int64
-	// Waiting are records from before there were chains, of workspaces that have none yet.
-	Waiting int64
-	Breaks  []consentchain.Break
+	Breaks       []consentchain.Break
 }
 
 // mostBreaks bounds what is listed.
@@ -120,9 +115,6 @@ func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]consentchain.L
 		}
 		w.without()
 		if err := w.lists(ctx, tx); err != nil {
-			return err
-		}
-		if err := w.unchained(ctx, tx); err != nil {
 			return err
 		}
 		return w.states(ctx, tx)
@@ -251,28 +243,6 @@ func (w *walk) lists(ctx context.Context, tx pgx.Tx) error {
 		if list.Hex() != said.ListSHA256 {
 			w.broke(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "the numbers of its list are not those that were imported"})
 		}
-	}
-	return nil
-}
-
-func (w *walk) unchained(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, everyUnchained)
-	if err != nil {
-		return fmt.Errorf("count records without a chain: %w", err)
-	}
-	var workspace uuid.UUID
-	var n int64
-	var chained bool
-	_, err = pgx.ForEachRow(rows, []any{&workspace, &n, &chained}, func() error {
-		if chained {
-			w.broke(consentchain.Break{WorkspaceID: workspace, Why: fmt.Sprintf("%d records outside its chain", n)})
-		} else {
-			w.found.Waiting += n
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("count records without a chain: %w", err)
 	}
 	return nil
 }

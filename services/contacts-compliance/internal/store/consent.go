@@ -52,10 +52,7 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown Unknown,
 		if changed = asked.contact; asked.heard {
 			return nil
 		}
-		c, err := s.chainAt(ctx, tx, ch.WorkspaceID, asked.head)
-		if err != nil {
-			return err
-		}
+		c := s.chainAt(ch.WorkspaceID, asked.head)
 		var before, after string
 		changed, before, after = changed.Apply(ch.Kind)
 		changed.UpdatedAt = c.now
@@ -173,7 +170,7 @@ func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contac
 }
 
 const prunePreChecks = `
-DELETE FROM prechecks WHERE created_at < now() - make_interval(secs => @seconds)`
+DELETE FROM pre_checks WHERE created_at < now() - make_interval(secs => @seconds)`
 
 // PrunePreChecks forgets answers older than keep and says how many.
 func (s *Store) PrunePreChecks(ctx context.Context, keep time.Duration) (int64, error) {

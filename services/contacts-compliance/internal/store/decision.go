@@ -82,7 +82,7 @@ LEFT JOIN contacts named ON named.workspace_id = @workspace_id AND named.id = @n
 LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = @workspace_id ORDER BY version DESC LIMIT 1
 ) p ON true
-LEFT JOIN prechecks r ON r.workspace_id = @workspace_id AND r.call_request_id = @call_request_id AND r.phone_e164 = @phone_e164`
+LEFT JOIN pre_checks r ON r.workspace_id = @workspace_id AND r.call_request_id = @call_request_id AND r.phone_e164 = @phone_e164`
 
 // Known reads what is on record.
 func (s *Store) Known(ctx context.Context, q Question) (Known, error) {
@@ -161,7 +161,7 @@ WITH found AS (
 // place keeps the answer for a repeat, and the decision with it; of two at once with one id the first wins and
 // the other yields no row.
 const place = `, placed AS (
-    INSERT INTO prechecks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
+    INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
     SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json, @call_at::timestamptz, @erasures::bigint FROM found
     ON CONFLICT (workspace_id, call_request_id, phone_e164) DO NOTHING
     RETURNING contact_id

@@ -48,7 +48,7 @@ WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
 // By way of the decisions that were stored with them: they are found by number.
 const erasePreChecks = `
-UPDATE prechecks p SET variables = '{}'
+UPDATE pre_checks p SET variables = '{}'
 FROM contacts c
 JOIN decisions d ON d.workspace_id = c.workspace_id AND d.phone_e164 = c.phone_e164 AND d.judged_at > now() - interval '32 days'
 WHERE p.workspace_id = c.workspace_id AND p.call_request_id = d.call_request_id AND p.phone_e164 = c.phone_e164
@@ -57,7 +57,7 @@ WHERE p.workspace_id = c.workspace_id AND p.call_request_id = d.call_request_id 
 const ofContact = ` AND c.id = @contact_id`
 
 const insertErasure = `
-INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, told_at)
+INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
 // The two that read contacts.v1 begin; what follows elsewhere they tell.
@@ -198,11 +198,11 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 }
 
 const claimUntold = `
-UPDATE erasures e SET told_at = now()
+UPDATE erasures e SET published_at = now()
 FROM contacts c
 WHERE e.id = ANY (ARRAY(
-    SELECT o.id FROM erasures o WHERE o.done_at IS NULL AND o.told_at < now() - make_interval(secs => @seconds)
-    ORDER BY o.told_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+    SELECT o.id FROM erasures o WHERE o.done_at IS NULL AND o.published_at < now() - make_interval(secs => @seconds)
+    ORDER BY o.published_at LIMIT 100 FOR UPDATE SKIP LOCKED))
   AND c.id = e.contact_id
 RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subject`
 

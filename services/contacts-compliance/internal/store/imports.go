@@ -171,10 +171,10 @@ func (s *Store) StartImport(ctx context.Context, workspace, id uuid.UUID) (start
 const importClaim = 30 * time.Second
 
 const claimImport = `
-UPDATE opt_out_imports SET claim = @claim, claimed_till = now() + @till::interval
+UPDATE opt_out_imports SET claim = @claim, claimed_until = now() + @till::interval
 WHERE id = (
     SELECT id FROM opt_out_imports
-    WHERE status IN ('reading', 'applying') AND (claimed_till IS NULL OR claimed_till < now())
+    WHERE status IN ('reading', 'applying') AND (claimed_until IS NULL OR claimed_until < now())
     ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 RETURNING ` + importColumns
@@ -218,7 +218,7 @@ const keepImport = `
 UPDATE opt_out_imports
 SET status = @status, lines = @lines, bad = @bad, bad_rows = @bad_rows, numbers = @numbers, applied = @applied, applied_to = @applied_to,
     since_seq = @since_seq, file_sha256 = @file_sha256, list_sha256 = @list_sha256, same_as = @same_as, record_id = @record_id,
-    done_at = CASE WHEN @status = 'done' THEN now() END, updated_at = now(), claimed_till = now() + @till::interval
+    done_at = CASE WHEN @status = 'done' THEN now() END, updated_at = now(), claimed_until = now() + @till::interval
 WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim`
 
 func keep(ctx context.Context, tx pgx.Tx, i *Import) error {
@@ -240,7 +240,7 @@ func keep(ctx context.Context, tx pgx.Tx, i *Import) error {
 const unhurried = `SET LOCAL synchronous_commit = off`
 
 const tendImport = `
-UPDATE opt_out_imports SET updated_at = now(), claimed_till = now() + @till::interval
+UPDATE opt_out_imports SET updated_at = now(), claimed_until = now() + @till::interval
 WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim`
 
 func (i *Import) claimed() pg.Args {

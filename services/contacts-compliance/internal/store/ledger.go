@@ -20,8 +20,6 @@ type headRow struct {
 	MAC []byte `db:"mac"`
 	// Now is the database's clock, never before that of the row before.
 	Now time.Time `db:"now"`
-	// Unchained says that records from before the chain wait to go into it; only a chain without rows takes them.
-	Unchained bool `db:"unchained"`
 }
 
 // lockHead makes the head of a new chain and locks that of an old one. It comes last of all locks.
@@ -29,8 +27,7 @@ const lockHead = `
 INSERT INTO consent_heads AS h (workspace_id, seq, mac, moved_at, key_id, sum)
 VALUES (@workspace_id, 0, '', '-infinity', '', '')
 ON CONFLICT (workspace_id) DO UPDATE SET seq = h.seq
-RETURNING seq, mac, greatest(clock_timestamp(), moved_at) AS now,
-          seq = 0 AND EXISTS (SELECT 1 FROM consent_unchained u WHERE u.workspace_id = h.workspace_id) AS unchained`
+RETURNING seq, mac, greatest(clock_timestamp(), moved_at) AS now`
 
 const moveHead = `
 UPDATE consent_heads
@@ -70,18 +67,15 @@ func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (
 	if err != nil {
 		return nil, fmt.Errorf("lock head of workspace %s: %w", workspace, err)
 	}
-	return s.chainAt(ctx, tx, workspace, head)
+	return s.chainAt(workspace, head), nil
 }
 
-func (s *Store) chainAt(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, head headRow) (*chain, error) {
+func (s *Store) chainAt(workspace uuid.UUID, head headRow) *chain {
 	c := &chain{keys: s.keys, workspace: workspace, now: head.Now}
 	if head.Seq > 0 {
 		c.at = consentchain.Link{Seq: head.Seq, MAC: head.MAC}
 	}
-	if head.Unchained {
-		return c, c.begin(ctx, tx)
-	}
-	return c, nil
+	return c
 }
 
 // queue signs the row behind the last and queues it, the head with it. Rows without an id get one; what occurred at no time occurred now.
@@ -108,105 +102,6 @@ func (c *chain) close(batch *pgx.Batch) {
 	batch.Queue(moveHead, pg.Args{
 		"workspace_id": c.workspace, "seq": mark.Seq, "mac": mark.MAC, "moved_at": c.now, "key_id": mark.KeyID, "sum": mark.Sum,
 	})
-}
-
-const unchained = `
-SELECT workspace_id, 0::bigint AS seq, now() AS recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
-       before, after, occurred_at, '' AS key_id, ''::bytea AS mac
-FROM consent_unchained
-WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id > @after)
-ORDER BY id
-LIMIT @rows`
-
-const forgetUnchained = `
-DELETE FROM consent_unchained WHERE workspace_id = @workspace_id`
-
-// begin puts the records that were written before there were chains into the chain, behind a row that says so.
-func (c *chain) begin(ctx context.Context, tx pgx.Tx) error {
-	digest := consentchain.NewDigest()
-	if err := c.eachUnchained(ctx, tx, func(_ *pgx.Batch, row consentchain.Row) error { digest.Add(row); return nil }); err != nil {
-		return err
-	}
-	evidence, err := json.Marshal(consentchain.Beginning{Rows: digest.Rows(), SHA256: digest.Hex()})
-	if err != nil {
-		return fmt.Errorf("encode beginning of the chain of workspace %s: %w", c.workspace, err)
-	}
-	batch := &pgx.Batch{}
-	if err := c.queue(batch, consentchain.Row{Kind: consentchain.Started, Source: "service", Actor: "service:contacts-compliance", Evidence: evidence}); err != nil {
-		return err
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("begin chain of workspace %s: %w", c.workspace, err)
-	}
-	if err := c.eachUnchained(ctx, tx, c.queue); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, forgetUnchained, pg.Args{"workspace_id": c.workspace}); err != nil {
-		return fmt.Errorf("take records of workspace %s into its chain: %w", c.workspace, err)
-	}
-	return nil
-}
-
-const unchainedBatch = 1000
-
-func (c *chain) eachUnchained(ctx context.Context, tx pgx.Tx, do func(*pgx.Batch, consentchain.Row) error) error {
-	var last uuid.UUID
-	for {
-		args := pgx.NamedArgs{"workspace_id": c.workspace, "after": orNull(last), "rows": unchainedBatch}
-		rows, err := pg.Many[consentchain.Row](ctx, tx, unchained, args)
-		if err != nil {
-			return fmt.Errorf("read records from before the chain of workspace %s: %w", c.workspace, err)
-		}
-		batch := &pgx.Batch{}
-		for _, row := range rows {
-			if err := do(batch, row); err != nil {
-				return err
-			}
-			last = row.ID
-		}
-		if batch.Len() > 0 {
-			if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-				return fmt.Errorf("chain records of workspace %s: %w", c.workspace, err)
-			}
-		}
-		if len(rows) < unchainedBatch {
-			return nil
-		}
-	}
-}
-
-const waiting = `
-SELECT DISTINCT u.workspace_id FROM consent_unchained u
-WHERE NOT EXISTS (SELECT 1 FROM consent_heads h WHERE h.workspace_id = u.workspace_id)
-LIMIT 1000`
-
-// BeginChains puts what was written before there were chains into them, a workspace at a time, and says of how many. Replicas may
-// do so at once; again, it changes nothing.
-func (s *Store) BeginChains(ctx context.Context) (begun int, err error) {
-	for {
-		workspaces, err := pg.Values[uuid.UUID](ctx, s.pool, waiting, nil)
-		if err != nil {
-			return begun, fmt.Errorf("look for records without a chain: %w", err)
-		}
-		if len(workspaces) == 0 {
-			return begun, nil
-		}
-		for _, workspace := range workspaces {
-			err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-				c, err := s.lockChain(ctx, tx, workspace)
-				if err != nil || c.at.Seq == 0 {
-					return err
-				}
-				batch := &pgx.Batch{}
-				c.close(batch)
-				return tx.SendBatch(ctx, batch).Close()
-			})
-			if err != nil {
-				return begun, fmt.Errorf("begin chain of workspace %s: %w", workspace, err)
-			}
-			begun++
-		}
-	}
 }
 
 const callHeard = `

@@ -29,7 +29,7 @@ func (a *Archive) Clock(ctx context.Context) (now time.Time, err error) {
 
 const clock = `SELECT now()`
 
-const addMonth = `SELECT months_add(@table, @month::date)`
+const addMonth = `SELECT add_month(@table, @month::date)`
 
 // AddMonths makes the partitions of both tables for the months from the first to the last (their first days, UTC) that have none. Again,
 // or by several at once, it changes nothing more; added counts the partitions of this call.
@@ -50,8 +50,8 @@ func (a *Archive) AddMonths(ctx context.Context, first, last time.Time) (added i
 }
 
 const (
-	oldestMonth = `SELECT months_oldest(@table, @before::date)`
-	dropMonth   = `SELECT months_drop(@table, @month::date)`
+	oldestMonth = `SELECT oldest_month(@table, @before::date)`
+	dropMonth   = `SELECT drop_month(@table, @month::date)`
 )
 
 // ErrKept says that a month of consent records is not dropped, for the start that would be signed is not the end of a chain.

@@ -30,8 +30,7 @@ WITH said AS (
 SELECT workspace_id, coalesce(l.seq, 0) AS seq, coalesce(l.id, h.contact_id) AS id, coalesce(l.after, '') AS said, coalesce(h.state, 'unknown') AS state
 FROM last l FULL JOIN held h USING (workspace_id, phone_e164, dnd)
 WHERE l.after IS DISTINCT FROM h.state
-  AND (l.after IS NOT NULL OR NOT EXISTS (SELECT 1 FROM consent_starts s WHERE s.workspace_id = h.workspace_id)
-       AND NOT EXISTS (SELECT 1 FROM consent_unchained u WHERE u.workspace_id = h.workspace_id))
+  AND (l.after IS NOT NULL OR NOT EXISTS (SELECT 1 FROM consent_starts s WHERE s.workspace_id = h.workspace_id))
   AND NOT (dnd AND h.state = 'dnd' AND EXISTS (
        SELECT 1 FROM opt_out_imports i JOIN opt_out_import_numbers n ON n.import_id = i.id AND n.phone_e164 = h.phone_e164
        WHERE i.workspace_id = h.workspace_id AND i.status = 'applying'))

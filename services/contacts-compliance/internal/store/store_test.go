@@ -103,18 +103,17 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	for _, sql := range []string{
 		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
 		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
-		"UPDATE consent_records_rest SET actor = 'nobody'", "INSERT INTO consent_records_rest SELECT * FROM consent_records", "SELECT * FROM decisions_rest",
+		"UPDATE consent_records_default SET actor = 'nobody'", "INSERT INTO consent_records_default SELECT * FROM consent_records", "SELECT * FROM decisions_default",
 		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'nobody'", "TRUNCATE consent_records_" + month,
 		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month, "DELETE FROM consent_heads", "DELETE FROM consent_starts",
-		"INSERT INTO consent_unchained SELECT * FROM consent_unchained", "UPDATE consent_unchained SET actor = 'nobody'",
 		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
 		"DELETE FROM opt_out_import_numbers", "UPDATE opt_out_import_numbers SET phone_e164 = '+14155550101'", "TRUNCATE opt_out_import_numbers",
 		"UPDATE opt_out_imports SET record_id = NULL", "DELETE FROM opt_out_imports", "TRUNCATE opt_out_imports",
 		"ALTER TABLE opt_out_imports DISABLE TRIGGER ALL", "SET session_replication_role = replica", "ALTER TABLE consent_records DISABLE TRIGGER ALL", "DROP TABLE consent_records",
 		"ALTER TABLE consent_records OWNER TO contacts_compliance_app", "ALTER TABLE consent_records DETACH PARTITION consent_records_" + month, "CREATE TABLE mine (x int)",
-		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'", "CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION import_kept()",
+		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'", "CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION refuse_import_change()",
 		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner", "SET SESSION AUTHORIZATION " + super,
-		"CREATE OR REPLACE FUNCTION months_oldest(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
+		"CREATE OR REPLACE FUNCTION oldest_month(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
 	} {
 		var fault *pgconn.PgError
 		if _, err := pool.Exec(t.Context(), sql); !errors.As(err, &fault) {
@@ -124,11 +123,11 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 		}
 	}
 	for _, table := range []string{"consent_records", "decisions"} { // a month of this year, by the function that may
-		if _, err := pool.Exec(t.Context(), "SELECT months_drop('"+table+"', date_trunc('month', now())::date)"); err == nil {
+		if _, err := pool.Exec(t.Context(), "SELECT drop_month('"+table+"', date_trunc('month', now())::date)"); err == nil {
 			t.Errorf("the service dropped this month of %s", table)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), "SELECT months_drop('policies', '2001-01-01')"); err == nil {
+	if _, err := pool.Exec(t.Context(), "SELECT drop_month('policies', '2001-01-01')"); err == nil {
 		t.Error("the service dropped a table that lies in no months")
 	}
 }
@@ -291,7 +290,7 @@ func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
 func TestPrunePreChecks_KeepsTheYoung(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
-	_, err := pool.Exec(t.Context(), `INSERT INTO prechecks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
+	_, err := pool.Exec(t.Context(), `INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
 		SELECT gen_random_uuid(), gen_random_uuid(), '+15005550001', gen_random_uuid(), '{}', now(), now() - make_interval(days => d) FROM unnest(ARRAY[0, 29, 31, 60]) AS d`)
 	if err != nil {
 		t.Fatal(err)
