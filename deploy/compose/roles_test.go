@@ -21,11 +21,11 @@ import (
 
 // laws are what a running role may not do to its own tables: what is written there stays.
 var laws = map[string]map[string]string{
-	"gateway":             {"audit": "UPDATE DELETE TRUNCATE"},
-	"calls":               {"tombstones": "UPDATE DELETE TRUNCATE"},
+	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
+	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
 	"dialer":              {"fences": "UPDATE TRUNCATE"}, // a trigger refuses to delete one that is younger than 60 days
-	"billing_wallet":      {"transactions": "UPDATE DELETE TRUNCATE", "entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
+	"billing_wallet":      {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
 	"webhook_dispatcher":  {"webhook_event": "UPDATE TRUNCATE", "webhook_attempt": "UPDATE TRUNCATE"},
 }
 

@@ -148,7 +148,7 @@ func elsewhere() []fault {
 			b := w.beside
 			b.exec(t, `INSERT INTO billing_wallet.holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state, created_at)
 				VALUES (gen_random_uuid(), $1, 0, 'USD', 0, 1, 60, 'held', now() - interval '1 minute')`, b.tenant.ID)
-			b.exec(t, `INSERT INTO billing_wallet.verdicts (workspace_id, request_id, reason, billable_seconds) VALUES ($1, gen_random_uuid(), 'normal_clearing', 0)`, b.tenant.ID)
+			b.exec(t, `INSERT INTO billing_wallet.pending_settlements (workspace_id, request_id, reason, billable_seconds) VALUES ($1, gen_random_uuid(), 'normal_clearing', 0)`, b.tenant.ID)
 			b.exec(t, `UPDATE billing_wallet.reconciliations SET checked_at = now() - interval '10 minutes'`)
 			until()
 			b.exec(t, `UPDATE billing_wallet.holds SET confirmed_at = now() WHERE confirmed_at IS NULL AND state = 'held'`)

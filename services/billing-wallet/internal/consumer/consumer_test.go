@@ -194,7 +194,7 @@ func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
 		s.publish(f.topic, f.key, f.id, f.fact)
 	}
 	s.count("every record is in the inbox", `SELECT count(*) FROM inbox_events`, requests*6)
-	s.count("no verdict waits", `SELECT count(*) FROM verdicts`, 0)
+	s.count("no verdict waits", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-charged, 0)
 
 	told := s.told(requests)

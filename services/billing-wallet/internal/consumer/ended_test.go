@@ -55,6 +55,6 @@ func TestDialEvents_AnEventOfALiveCallSettlesNothing(t *testing.T) {
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0))
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), dial(uuid.New(), workspace, &eventv1.Answered{}, 0))
 	s.count("both records are applied", `SELECT count(*) FROM inbox_events`, 2)
-	s.count("no verdict is stored", `SELECT count(*) FROM verdicts`, 0)
+	s.count("no verdict is stored", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, money.Credit/2, money.Credit/2)
 }

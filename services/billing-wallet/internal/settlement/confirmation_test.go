@@ -46,7 +46,7 @@ func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUI
 func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Duration) {
 	t.Helper()
 	_, err := owner.Exec(t.Context(), `
-		UPDATE holds SET created_at = created_at - make_interval(secs => $2), unconfirmed_at = unconfirmed_at - make_interval(secs => $2)
+		UPDATE holds SET created_at = created_at - make_interval(secs => $2), confirm_requested_at = confirm_requested_at - make_interval(secs => $2)
 		WHERE request_id = $1`, requestID, by.Seconds())
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `
-		UPDATE holds SET created_at = now() - make_interval(secs => $2), unconfirmed_at = NULL WHERE request_id = $1`, requestID, age.Seconds()); err != nil {
+		UPDATE holds SET created_at = now() - make_interval(secs => $2), confirm_requested_at = NULL WHERE request_id = $1`, requestID, age.Seconds()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +65,7 @@ func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Du
 // askedAbout says whether a hold was asked about when it was two minutes old.
 func askedAbout(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (asked bool) {
 	t.Helper()
-	err := owner.QueryRow(t.Context(), `SELECT coalesce(unconfirmed_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&asked)
+	err := owner.QueryRow(t.Context(), `SELECT coalesce(confirm_requested_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&asked)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 	}
 	broken := verdicts[1].WorkspaceID
 	exec(`UPDATE wallets SET held_micro = 0, wallet_micro = 1000000 WHERE workspace_id = $1`, broken)
-	exec(`UPDATE verdicts SET noted_at = now() - interval '1 minute' WHERE workspace_id = $1`, broken)
+	exec(`UPDATE pending_settlements SET created_at = now() - interval '1 minute' WHERE workspace_id = $1`, broken)
 	for range 2 {
 		if _, err := settler.Pass(t.Context()); err == nil {
 			t.Error("Pass over a broken wallet gives no error")

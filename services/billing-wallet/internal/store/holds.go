@@ -174,11 +174,11 @@ WITH due AS (
     SELECT request_id FROM holds
     WHERE state = 'held' AND confirmed_at IS NULL
       AND created_at < now() - make_interval(secs => @after)
-      AND (unconfirmed_at IS NULL OR unconfirmed_at < now() - make_interval(secs => @after))
+      AND (confirm_requested_at IS NULL OR confirm_requested_at < now() - make_interval(secs => @after))
     ORDER BY created_at
     LIMIT @most
     FOR UPDATE SKIP LOCKED)
-UPDATE holds SET unconfirmed_at = now() FROM due WHERE holds.request_id = due.request_id
+UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
 // A hold is open for as long as its request waits and its call lasts, which can be days. The one that was
@@ -187,11 +187,11 @@ const askOpen = `
 WITH due AS (
     SELECT request_id FROM holds
     WHERE state = 'held' AND confirmed_at IS NOT NULL
-      AND coalesce(unconfirmed_at, created_at) < now() - make_interval(secs => @after)
-    ORDER BY coalesce(unconfirmed_at, created_at)
+      AND coalesce(confirm_requested_at, created_at) < now() - make_interval(secs => @after)
+    ORDER BY coalesce(confirm_requested_at, created_at)
     LIMIT @most
     FOR UPDATE SKIP LOCKED)
-UPDATE holds SET unconfirmed_at = now() FROM due WHERE holds.request_id = due.request_id
+UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
 // AskUnconfirmed writes an event for up to most holds to the outbox that are older than after and whose

@@ -67,7 +67,7 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 	order := wallettest.Order(workspace)
 	decide(t, st, order)
 	for range 3 { // asked about for years, and never answered
-		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', unconfirmed_at = unconfirmed_at - interval '1 year'`)
+		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 
 // insertVerdicts inserts verdicts of a workspace.
 const insertVerdicts = `
-INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds)
+INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds)
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
 // noteAndDelete inserts n verdicts, reads them, and deletes them as Settle does. Two more reads follow: the
@@ -27,7 +27,7 @@ func noteAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace 
 		t.Fatalf("insert verdicts: %v", err)
 	}
 	unsettled(t, st)
-	if _, err := pool.Exec(t.Context(), "DELETE FROM verdicts"); err != nil {
+	if _, err := pool.Exec(t.Context(), "DELETE FROM pending_settlements"); err != nil {
 		t.Fatalf("delete verdicts: %v", err)
 	}
 	unsettled(t, st)
@@ -56,7 +56,7 @@ func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = snapshot.Rollback(t.Context()) }()
-	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM verdicts"} {
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM pending_settlements"} {
 		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
@@ -64,7 +64,7 @@ func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 	noteAndDelete(t, pool, st, workspace, 20_000)
 	// Transactions of other tests on the same server can keep the floor where it is.
 	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.VerdictFloor() > 20_000 })
-	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE verdicts"); err != nil {
+	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE pending_settlements"); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {

@@ -16,7 +16,7 @@ import (
 )
 
 const insertVerdict = `
-INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
+INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
 // EnqueueOutcome stores verdicts for Settle, in the transaction that applies their events. It locks no wallet.
@@ -34,7 +34,7 @@ func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, verdicts ...holds
 // The condition names the final states, as in confirmHold: a condition on 'held' can be planned as a
 // walk through a partial index.
 const insertVerdictIfHeld = `
-INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
+INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
@@ -71,8 +71,8 @@ func verdictArgs(v holdspkg.Outcome) pg.Args {
 const (
 	// The inner query reads the index of id from the floor on.
 	workspacesWithVerdicts = `
-WITH waiting AS MATERIALIZED (SELECT id, workspace_id, noted_at FROM verdicts WHERE id >= @floor ORDER BY id)
-SELECT workspace_id, extract(epoch FROM now() - min(noted_at))::double precision AS waited_seconds,
+WITH waiting AS MATERIALIZED (SELECT id, workspace_id, created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
+SELECT workspace_id, extract(epoch FROM now() - min(created_at))::double precision AS waited_seconds,
        min(id) AS first_id, max(id) AS last_id
 FROM waiting GROUP BY workspace_id`
 
@@ -141,14 +141,14 @@ type Settlement struct {
 
 const claimVerdicts = `
 SELECT id, workspace_id, request_id, reason, billable_seconds, call_id, traceparent,
-       extract(epoch FROM now() - noted_at)::double precision AS waited_seconds
-FROM verdicts
+       extract(epoch FROM now() - created_at)::double precision AS waited_seconds
+FROM pending_settlements
 WHERE workspace_id = @workspace_id AND id >= @floor
 ORDER BY id
 LIMIT @most
 FOR UPDATE SKIP LOCKED`
 
-const deleteVerdicts = `DELETE FROM verdicts WHERE id = ANY(@ids)`
+const deleteVerdicts = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
 // Settle posts up to most of a workspace's verdicts in one commit, each hold once, whatever came before. publish adds
 // the events of what was settled to the batch that writes it. An empty answer: nothing waits.

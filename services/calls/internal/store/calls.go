@@ -69,7 +69,7 @@ const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_i
 // callsOfLanes begins a list read lane by lane: the newest of each (direction, standing) pair, then the newest of those.
 const callsOfLanes = `
 SELECT ` + listedCall + ` FROM unnest(@directions::text[], @standings::text[]) AS lane (heading, stage) CROSS JOIN LATERAL (
-    SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = heading AND standing = stage`
+    SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = heading AND list_status = stage`
 
 const (
 	inDirection   = ` AND direction = @direction`

@@ -31,7 +31,7 @@ RETURNING ` + requestColumns
 
 // mayBecome says that the id may become this request: it is not buried, and the person was not erased since the request was allowed. It also guards the order
 // of a request without a key: the locks are held, so it decides as insertRequest did.
-const mayBecome = `NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id) AND NOT EXISTS (
+const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
 // Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one transaction under the
@@ -93,7 +93,7 @@ func queueRequest(batch *pgx.Batch, req callstate.Request, placed *callstate.Req
 	})
 }
 
-const insertTombstone = `INSERT INTO tombstones (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
+const insertTombstone = `INSERT INTO abandoned_requests (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 

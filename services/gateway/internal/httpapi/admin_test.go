@@ -278,7 +278,7 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 	var id *string
 	var stored string
 	err := r.pool.QueryRow(t.Context(),
-		"SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored)
+		"SELECT workspace_id::text, a::text FROM audit_entries a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored)
 	if err != nil {
 		t.Fatalf("audit of %v: %v", id, err)
 	}
@@ -320,7 +320,7 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 		}
 	}
 	var stored string
-	if err := r.pool.QueryRow(t.Context(), "SELECT string_agg(k::text, '') || (SELECT string_agg(a::text, '') FROM audit a) FROM api_keys k").Scan(&stored); err != nil {
+	if err := r.pool.QueryRow(t.Context(), "SELECT string_agg(k::text, '') || (SELECT string_agg(a::text, '') FROM audit_entries a) FROM api_keys k").Scan(&stored); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(stored, key[17:]) {
@@ -414,7 +414,7 @@ func TestAudit_CannotBeChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.workspace("")
-	for _, statement := range []string{"UPDATE audit SET operator = 'eve'", "DELETE FROM audit", "TRUNCATE audit"} {
+	for _, statement := range []string{"UPDATE audit_entries SET operator = 'eve'", "DELETE FROM audit_entries", "TRUNCATE audit_entries"} {
 		if _, err := r.pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("%s: Exec = nil, want an error", statement)
 		} else if !strings.Contains(err.Error(), "permission denied") {

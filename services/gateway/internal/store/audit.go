@@ -57,7 +57,7 @@ func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 }
 
 // The sweep may have written the row of a very slow change first; then that row stands.
-const insertAudit = `INSERT INTO audit (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at)
+const insertAudit = `INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @status, @outcome, @before, @after, now())
 ON CONFLICT (id) DO NOTHING`
 
@@ -73,7 +73,7 @@ func insertEntry(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 const giveUpIntents = `WITH old AS (
 	DELETE FROM audit_intents WHERE created_at < now() - @age::interval
 	RETURNING id, operator, workspace_id, request_id, method, route, path, before, created_at)
-INSERT INTO audit (id, operator, workspace_id, request_id, method, route, path, outcome, before, occurred_at)
+INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, outcome, before, occurred_at)
 SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', before, created_at FROM old
 ON CONFLICT (id) DO NOTHING`
 
@@ -88,7 +88,7 @@ func (s *Store) GiveUpIntents(ctx context.Context, age time.Duration) (int64, er
 
 const auditColumns = `id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at`
 
-const auditByID = `SELECT ` + auditColumns + ` FROM audit WHERE id = @id`
+const auditByID = `SELECT ` + auditColumns + ` FROM audit_entries WHERE id = @id`
 
 // Entry is one audit row, or pg.ErrNotFound.
 func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
@@ -99,7 +99,7 @@ func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
 	return found, nil
 }
 
-const listAudit = `SELECT ` + auditColumns + ` FROM audit
+const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 	WHERE (@workspace::uuid IS NULL OR workspace_id = @workspace)
 	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
 	ORDER BY id DESC LIMIT @rows`

@@ -135,7 +135,7 @@ type Operator struct {
 	Hash []byte
 }
 
-const listOperators = `SELECT name, hash FROM operators WHERE revoked_at IS NULL`
+const listOperators = `SELECT name, hash FROM operator_tokens WHERE revoked_at IS NULL`
 
 // Operators are all whose token counts.
 func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
@@ -146,11 +146,11 @@ func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
 	return found, nil
 }
 
-const upsertOperator = `INSERT INTO operators (name, hash) VALUES (@name, @hash)
+const upsertOperator = `INSERT INTO operator_tokens (name, hash) VALUES (@name, @hash)
 ON CONFLICT (name) DO UPDATE SET hash = @hash, revoked_at = NULL
-WHERE operators.hash <> @hash OR operators.revoked_at IS NOT NULL`
+WHERE operator_tokens.hash <> @hash OR operator_tokens.revoked_at IS NOT NULL`
 
-const revokeOtherOperators = `UPDATE operators SET revoked_at = now() WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
+const revokeOtherOperators = `UPDATE operator_tokens SET revoked_at = now() WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
 
 // SeedOperators makes the given operators the ones that count: a new token replaces the old one of its name, and whoever is not
 // given loses access. Doing it again changes nothing.

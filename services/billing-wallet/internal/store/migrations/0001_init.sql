@@ -1,8 +1,9 @@
 -- +goose Up
 
--- One row a workspace with the four accounts of the ledger side by side: one lock, and their sum is
--- always zero. wallet is spendable, held is promised to open holds, revenue is what calls cost,
--- funding is the counter account of top-ups and adjustments (what customers paid in, negative).
+-- One row for each workspace, with the balances of its four ledger accounts. One lock covers all
+-- four, and a CHECK keeps their sum at zero. wallet is spendable. held is reserved by open holds.
+-- revenue is what calls cost. funding is the contra account of top-ups and adjustments: the amount
+-- that the customer paid in, with a negative sign.
 CREATE TABLE wallets (
     workspace_id        uuid PRIMARY KEY,
     currency            text NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
@@ -13,10 +14,14 @@ CREATE TABLE wallets (
     last_transaction_at timestamptz,
     created_at          timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT wallets_sum_to_zero CHECK (wallet_micro + held_micro + revenue_micro + funding_micro = 0)
-) WITH (fillfactor = 50); -- updated by every hold: leave room for updates on the page
+) WITH (fillfactor = 50); -- every hold updates the row; free space keeps the update on its page
+-- The running role inserts wallets and changes their balances. It cannot delete a wallet or change
+-- its workspace.
+REVOKE UPDATE, DELETE, TRUNCATE ON wallets FROM billing_wallet_app;
+GRANT UPDATE (currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at) ON wallets TO billing_wallet_app;
 
--- The journal: a row is one transaction with its entries as columns, so that "sums to zero" is a CHECK
--- of the row and not a promise between rows. created_at is the instant inside the id (UUIDv7).
+-- The ledger. A row is one transaction with its entries as columns, so that a CHECK of the row
+-- enforces "entries sum to zero". The time of a transaction is the time in its id (UUIDv7).
 CREATE TABLE transactions (
     id            uuid PRIMARY KEY,
     workspace_id  uuid NOT NULL REFERENCES wallets,
@@ -41,22 +46,23 @@ CREATE TABLE transactions (
         ELSE request_id IS NOT NULL AND reference IS NULL AND operator IS NULL END)
 );
 CREATE UNIQUE INDEX transactions_reference ON transactions (workspace_id, reference) WHERE reference IS NOT NULL;
+-- A request has one hold, and one capture or release.
 CREATE UNIQUE INDEX transactions_held ON transactions (request_id) WHERE kind = 'hold';
 CREATE UNIQUE INDEX transactions_settled ON transactions (request_id) WHERE kind IN ('capture', 'release');
 CREATE INDEX transactions_page ON transactions (workspace_id, id);
 REVOKE UPDATE, DELETE, TRUNCATE ON transactions FROM billing_wallet_app;
 
--- The same journal, an entry a row, for whoever sums by account.
-CREATE VIEW entries AS
+-- The ledger with one row for each entry, for sums by account.
+CREATE VIEW ledger_entries AS
 SELECT t.id AS transaction_id, t.workspace_id, e.account, e.amount_micro
 FROM transactions t
 CROSS JOIN LATERAL (VALUES ('wallet', t.wallet_micro), ('held', t.held_micro),
                            ('revenue', t.revenue_micro), ('funding', t.funding_micro)) AS e (account, amount_micro)
 WHERE e.amount_micro <> 0;
-REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON entries FROM billing_wallet_app;
+REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ledger_entries FROM billing_wallet_app;
 
--- A hold lives until its request ends. What was agreed is frozen: the running role may change only
--- what becomes of it.
+-- Credit that is reserved for one call request. The price is fixed when the hold is made: the
+-- running role can change only the columns of the GRANT below.
 CREATE TABLE holds (
     request_id        uuid PRIMARY KEY,
     workspace_id      uuid NOT NULL REFERENCES wallets,
@@ -69,20 +75,36 @@ CREATE TABLE holds (
     captured_micro    bigint CHECK (captured_micro BETWEEN 1 AND amount_micro),
     call_id           uuid,
     created_at        timestamptz NOT NULL DEFAULT now(),
-    confirmed_at      timestamptz, -- requested was seen
-    unconfirmed_at    timestamptz, -- calls was last asked
+    -- When the requested event of the call request was applied.
+    confirmed_at      timestamptz,
+    -- When the state of the request was last requested from calls, because no event confirmed the hold.
+    confirm_requested_at  timestamptz,
     settled_at        timestamptz,
     CHECK ((state = 'captured') = (captured_micro IS NOT NULL)),
     CHECK ((state = 'held') = (settled_at IS NULL))
 );
-CREATE INDEX holds_open ON holds (workspace_id) WHERE state = 'held';
+-- Reconciliation reads all holds of one workspace.
+CREATE INDEX holds_of_workspace ON holds (workspace_id, state);
 CREATE INDEX holds_unconfirmed ON holds (created_at) WHERE state = 'held' AND confirmed_at IS NULL;
+-- Confirmation reads the open holds in this order.
+CREATE INDEX holds_by_confirm_time ON holds (coalesce(confirm_requested_at, created_at)) WHERE state = 'held';
 REVOKE UPDATE, DELETE, TRUNCATE ON holds FROM billing_wallet_app;
-GRANT UPDATE (state, captured_micro, call_id, confirmed_at, unconfirmed_at, settled_at) ON holds TO billing_wallet_app;
+GRANT UPDATE (state, captured_micro, call_id, confirmed_at, confirm_requested_at, settled_at) ON holds TO billing_wallet_app;
 
--- News of ended requests waiting to be posted, a workspace at a time. Insert only for the consumers, so that a
--- batch of records of many workspaces locks no wallet. No unique key: a hold settles once, whatever stands here.
-CREATE TABLE verdicts (
+-- A settled hold never changes.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_change_of_settled_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'hold % is % and cannot change', OLD.request_id, OLD.state USING ERRCODE = 'restrict_violation';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER holds_settled_is_final BEFORE UPDATE ON holds
+    FOR EACH ROW WHEN (OLD.state <> 'held') EXECUTE FUNCTION refuse_change_of_settled_hold();
+
+-- Ends of call requests whose holds are not settled yet. Consumers only insert, so that a batch of
+-- events of many workspaces locks no wallet. Several rows may name one request: a hold is settled
+-- once, by the first of them.
+CREATE TABLE pending_settlements (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     workspace_id     uuid NOT NULL,
     request_id       uuid NOT NULL,
@@ -90,14 +112,26 @@ CREATE TABLE verdicts (
     billable_seconds integer NOT NULL CHECK (billable_seconds >= 0),
     call_id          uuid,
     traceparent      text NOT NULL DEFAULT '',
-    noted_at         timestamptz NOT NULL DEFAULT now()
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000); -- a queue: always nearly empty
-CREATE INDEX verdicts_workspace ON verdicts (workspace_id, id);
+    created_at       timestamptz NOT NULL DEFAULT now()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000); -- a queue, almost always nearly empty
+CREATE INDEX pending_settlements_by_workspace ON pending_settlements (workspace_id, id);
 
+-- The primary key includes the price, so that a lookup reads the index only.
 CREATE TABLE rates (
     workspace_id      uuid NOT NULL,
     prefix            text NOT NULL CHECK (prefix ~ '^\+[1-9][0-9]{0,14}$'),
     per_minute_micro  bigint NOT NULL CHECK (per_minute_micro >= 0),
     increment_seconds integer NOT NULL CHECK (increment_seconds BETWEEN 1 AND 3600),
-    PRIMARY KEY (workspace_id, prefix)
+    PRIMARY KEY (workspace_id, prefix) INCLUDE (per_minute_micro, increment_seconds)
+);
+
+-- The last comparison of a workspace's balances with its transactions and holds.
+CREATE TABLE reconciliations (
+    workspace_id uuid PRIMARY KEY,
+    -- NULL: claimed, but never compared.
+    checked_at   timestamptz,
+    differences  bigint NOT NULL CHECK (differences >= 0),
+    -- When a replica last claimed the workspace. A claim without a comparison leaves checked_at
+    -- unchanged, so that the age of the last comparison grows.
+    claimed_at   timestamptz
 );
