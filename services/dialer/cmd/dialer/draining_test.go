@@ -97,7 +97,7 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 			all = append(all, h)
 		}
 		var owners int
-		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT owner FROM sip_calls WHERE ended_at IS NULL AND answered_at IS NOT NULL GROUP BY owner HAVING count(*) >= $1) AS o", each).Scan(&owners)
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT owner FROM sip_legs WHERE ended_at IS NULL AND answered_at IS NOT NULL GROUP BY owner HAVING count(*) >= $1) AS o", each).Scan(&owners)
 		return err == nil && owners == 2
 	})
 	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -71,7 +71,7 @@ func TestStop_HangsUpAtSipp(t *testing.T) {
 	phone := callIn(t, calledBySipp, "127.0.0.1", peertest.Port(t), address, "-s", agentNumber)
 	await(t, "the call is answered", func() bool {
 		var answered int
-		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_calls WHERE answered_at IS NOT NULL").Scan(&answered)
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_legs WHERE answered_at IS NOT NULL").Scan(&answered)
 		return err == nil && answered == 1
 	})
 	for range 2 {

@@ -49,7 +49,7 @@ func TestSIP_StopHangsUp(t *testing.T) {
 				t.Errorf("exit status = %d, want 0", code)
 			}
 			var live int
-			err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_calls WHERE ended_at IS NULL").Scan(&live)
+			err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_legs WHERE ended_at IS NULL").Scan(&live)
 			if err != nil {
 				t.Fatalf("count live calls: %v", err)
 			}

@@ -176,7 +176,7 @@ func TestApply_AProcessThatLostTheLegStoresOnlyAnOptOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := d.row()
-	d.exec("UPDATE sip_calls SET owner = gen_random_uuid()")
+	d.exec("UPDATE sip_legs SET owner = gen_random_uuid()")
 	end := store.End{At: d.begun.Add(3 * time.Second), Cause: callstate.NormalClearing}
 	for name, err := range map[string]error{
 		"what was said": d.apply(d.owner.Guard(d.callID), d.said("hello", 2)),
@@ -221,53 +221,6 @@ func TestApply_AnAnswerThatIsMissingInTheFeed(t *testing.T) {
 		t.Errorf("questions to the carrier = %d, want 1", asked)
 	}
 	if diff := cmp.Diff([]string{"dialing", "answered", "ended"}, d.events()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
-}
-
-// Replicas of the previous release stored events that none of them applied before the last one
-// ended.
-func TestUnread_EventsOfThePreviousReleaseAreAppliedWithoutItsReplicas(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.exec(`UPDATE sip_calls SET dialed_at = $1, ended_at = $1::timestamptz + interval '5 seconds',
-		cause = 'normal_clearing', outcome = 'interested', reached = 'human'`, d.begun)
-	const news = `
-		INSERT INTO sip_news (seq, at, kind, call_id, role, text)
-		SELECT n, $1::timestamptz + n * interval '1 second', kind, $2, role, text
-		FROM (VALUES (1, 'originate', '', ''), (2, 'ringing', '', ''), (3, 'answer', '', ''), (4, 'said', 'person', 'hello'),
-			(5, 'hangup', '', '')) AS v (n, kind, role, text)`
-	d.exec(news, d.begun, d.callID)
-	d.exec("INSERT INTO feeds (trunk, cursor, reader_until) VALUES ('sip', 1, now() + interval '5 seconds')")
-	ids, err := d.owner.UnreadCalls(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(ids) != 0 {
-		t.Errorf("calls with unread events while a replica reads = %v, want none", ids)
-	}
-	d.exec("UPDATE feeds SET reader_until = now() - interval '2 minutes'")
-	if ids, err = d.owner.UnreadCalls(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]uuid.UUID{d.callID}, ids); diff != "" {
-		t.Fatalf("calls with unread events (-want +got):\n%s", diff)
-	}
-	unread, guard, err := d.owner.Unread(t.Context(), d.callID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := calls.NewApplier(d.store, nil, nil)
-	if err := to.ApplyUnread(t.Context(), guard, d.callID, unread); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.ApplyUnread(t.Context(), guard, d.callID, unread); !errors.Is(err, store.ErrLost) {
-		t.Errorf("ApplyUnread again = %v, want ErrLost", err)
-	}
-	if diff := cmp.Diff(row{Status: "completed", Cause: "normal_clearing", Turns: 1, Ended: true}, d.row()); diff != "" {
-		t.Errorf("call (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"dialing", "ringing", "answered", "ended"}, d.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -75,7 +75,7 @@ func TestLooker_LeavesUnreadEndsToTheReader(t *testing.T) {
 		{name: "the carrier has begun a new feed", change: func() { r.feed.name = "b" }},
 		{name: "another process is the reader", change: func() {
 			r.feed.name, r.feed.events = "a", nil
-			r.exec("UPDATE feeds SET reader = gen_random_uuid()")
+			r.exec("UPDATE carrier_cursors SET reader = gen_random_uuid()")
 		}},
 	} {
 		step.change()

@@ -118,7 +118,7 @@ func (r *rig) mustRead(reader *EventReader) {
 }
 
 // takeOver makes the lease of the present reader end.
-func (r *rig) takeOver() { r.exec("UPDATE feeds SET reader_until = now() - interval '1 second'") }
+func (r *rig) takeOver() { r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'") }
 
 // published returns the kinds of the events in the outbox, in order.
 func (r *rig) published() (kinds []string) {
@@ -152,7 +152,7 @@ func (r *rig) wantPublished(want ...string) {
 func (r *rig) wantCursor(want int64) {
 	r.t.Helper()
 	var got int64
-	if err := r.pool.QueryRow(r.t.Context(), "SELECT cursor FROM feeds").Scan(&got); err != nil {
+	if err := r.pool.QueryRow(r.t.Context(), "SELECT cursor FROM carrier_cursors").Scan(&got); err != nil {
 		r.t.Fatal(err)
 	}
 	if got != want {
@@ -204,7 +204,7 @@ func TestReader_AnUnknownCallIsAnOrphan(t *testing.T) {
 	r.add(r.callID, carrier.Ringing, 1)
 	r.add(ended, carrier.Ended, 2)
 	r.mustRead(r.reader())
-	rows, err := r.pool.Query(t.Context(), "SELECT call_id FROM orphans")
+	rows, err := r.pool.Query(t.Context(), "SELECT call_id FROM orphaned_calls")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -557,21 +557,21 @@ func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rename("reconciled_server", "renamed")
+	rename("reconciled_servers", "renamed")
 	if err := r.check(t.Context()); err == nil {
 		t.Error("check while the statement fails = nil, want an error")
 	}
 	if !r.Reconciled() {
 		t.Error("Reconciled after a check that failed = false, want true")
 	}
-	rename("renamed", "reconciled_server")
+	rename("renamed", "reconciled_servers")
 
 	lock, err := owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := lock.Exec(t.Context(), `LOCK TABLE reconciled_server`); err != nil {
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE reconciled_servers`); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -580,7 +580,7 @@ func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
 	go func() { checked <- r.check(ctx) }()
 	testkit.Until(t, "the check waits for the database", func() bool {
 		var waits bool
-		const query = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'reconciled_server'::regclass)`
+		const query = `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'reconciled_servers'::regclass)`
 		if err := w.pool.QueryRow(t.Context(), query).Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
@@ -739,7 +739,7 @@ func TestAdvance_KeepsThePositionWhileAClaimCanFence(t *testing.T) {
 	w.reconcile()
 	i := w.intent()
 	w.enqueue(i)
-	w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'`, i.InstanceID)
+	w.exec(`UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'`, i.InstanceID)
 	state, err := w.store.ServerState(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -858,7 +858,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	r, first, second := w.reconciler(nil), w.intent(), w.intent()
 	claim := func(i store.Intent) {
 		t.Helper()
-		w.exec(`UPDATE dial_queue SET claimed_by = $1, ready = false, look_at = now() + interval '1 minute'
+		w.exec(`UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 minute'
 			WHERE call_request_id = $2`, i.InstanceID, i.CallRequestID)
 	}
 	advance := func() {

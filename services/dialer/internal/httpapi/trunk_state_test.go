@@ -48,7 +48,7 @@ func TestTrunks_StateOfAllReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = o.pool.Exec(t.Context(), `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+	_, err = o.pool.Exec(t.Context(), `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
 		VALUES ($1, $2, false, '+14155550100', '+14155550123', $3)`, uuid.New(), id, uuid.New())
 	if err != nil {
 		t.Fatal(err)

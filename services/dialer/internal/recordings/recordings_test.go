@@ -387,7 +387,7 @@ func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
 	} else if got := r.state(id); got != "recording" {
 		t.Errorf(`lost too soon: r.state(id) = %q, want "recording"`, got)
 	}
-	r.exec(`UPDATE spools SET seen_at = now() - interval '61 minutes'`)
+	r.exec(`UPDATE recording_spools SET seen_at = now() - interval '61 minutes'`)
 	if err := here.Tidy(t.Context(), time.Now()); err != nil {
 		t.Errorf("it: Tidy: %v", err)
 	} else if got := r.state(id); got != "lost" {

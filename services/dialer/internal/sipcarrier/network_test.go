@@ -308,7 +308,7 @@ func (x *exchange) rings(c *siptest.Call) {
 
 func (x *exchange) start(forgetful bool) {
 	if forgetful {
-		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_calls"); err != nil {
+		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_legs"); err != nil {
 			x.t.Fatal(err)
 		}
 	}
@@ -379,7 +379,7 @@ func (x *exchange) call(from, to string) uuid.UUID {
 	}()
 	var id uuid.UUID
 	testkit.NoError(x.t, func() error {
-		return x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
+		return x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_legs WHERE inbound").Scan(&id)
 	})
 	return id
 }

@@ -71,7 +71,6 @@ func (c *Carrier) Run(ctx context.Context) error {
 		case <-prunes.C:
 			bounded, done := context.WithTimeout(working, patience)
 			_, err = c.journal.Prune(bounded, c.cfg.Keep)
-			err = errors.Join(err, c.applyUnread(bounded))
 			done()
 		}
 		if err != nil {
@@ -229,21 +228,6 @@ func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	l.later(entry{last: true, event: ended, end: &store.End{
 		At: ended.At, Cause: ended.Cause, ByUs: true, Answer: store.Answer{Error: "the process that held the call ended"},
 	}})
-}
-
-// applyUnread applies the events of the previous release that no replica will apply.
-func (c *Carrier) applyUnread(ctx context.Context) error {
-	ids, err := c.journal.UnreadCalls(ctx)
-	for _, id := range ids {
-		unread, guard, unreadErr := c.journal.Unread(ctx, id)
-		if unreadErr == nil {
-			unreadErr = c.calls.ApplyUnread(ctx, guard, id, unread)
-		}
-		if !errors.Is(unreadErr, store.ErrLost) { // another replica has applied them
-			err = errors.Join(err, unreadErr)
-		}
-	}
-	return err
 }
 
 func (c *Carrier) reap(ctx context.Context, orphan store.Leg) error {

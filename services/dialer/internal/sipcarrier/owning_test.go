@@ -68,7 +68,7 @@ func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
 	})
 	p := x.begin(loopback)
 	id := dial(t, p, "21", carrier.Answered)
-	if _, err := x.first.Exec(t.Context(), "UPDATE sip_calls SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2", uuid.New(), id); err != nil {
+	if _, err := x.first.Exec(t.Context(), "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2", uuid.New(), id); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -162,7 +162,7 @@ func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
 	id := dial(t, first, "26", carrier.Answered)
 	callbacks := <-told
 	var owner uuid.UUID
-	err := x.first.QueryRow(t.Context(), "SELECT owner FROM sip_calls WHERE call_id = $1", id).Scan(&owner)
+	err := x.first.QueryRow(t.Context(), "SELECT owner FROM sip_legs WHERE call_id = $1", id).Scan(&owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = late.Rollback(context.Background()) }()
-	if _, err := late.Exec(t.Context(), "SELECT FROM sip_owners WHERE owner = $1 FOR UPDATE", owner); err != nil {
+	if _, err := late.Exec(t.Context(), "SELECT FROM sip_leg_owners WHERE owner = $1 FOR UPDATE", owner); err != nil {
 		t.Fatal(err)
 	}
 	x.begin(loopback)
@@ -232,7 +232,7 @@ func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
 	p := x.begin(loopback)
 	id := dial(t, p, "28", carrier.Answered)
 	for _, sql := range []string{
-		"DELETE FROM sip_calls",
+		"DELETE FROM sip_legs",
 		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
 	} {
 		if _, err := x.first.Exec(t.Context(), sql); err != nil {
@@ -250,7 +250,7 @@ func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
 	testkit.NoError(t, func() error {
 		var status string
 		var legs int
-		const read = "SELECT status, (SELECT count(*) FROM sip_calls WHERE ended_at IS NULL) FROM calls WHERE call_id = $1"
+		const read = "SELECT status, (SELECT count(*) FROM sip_legs WHERE ended_at IS NULL) FROM calls WHERE call_id = $1"
 		if err := x.first.QueryRow(t.Context(), read, id).Scan(&status, &legs); err != nil {
 			return err
 		}
@@ -277,9 +277,9 @@ func TestRefresh_ALostLegWhoseTrunkIsFull(t *testing.T) {
 	})
 	p := x.begin(loopback)
 	id, other := dial(t, p, "29", carrier.Answered), uuid.New()
-	exec(t, x, "DELETE FROM sip_calls")
-	exec(t, x, "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now() + interval '1 hour')", other)
-	exec(t, x, `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now() + interval '1 hour')", other)
+	exec(t, x, `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
 		VALUES (gen_random_uuid(), $1, false, '', '', $2)`, p.over.TrunkID, other)
 	p.Refresh()
 	testkit.Until(t, "the leg is stored again", func() bool { return x.legs(id) == 1 })
@@ -324,7 +324,7 @@ func TestRefresh_AnInboundCallWhoseRowsWereLostInAFailover(t *testing.T) {
 		}
 	}
 
-	exec(t, x, "DELETE FROM sip_calls")
+	exec(t, x, "DELETE FROM sip_legs")
 	exec(t, x, "DELETE FROM calls")
 	p.Refresh()
 	testkit.NoError(t, status("ringing"))
@@ -336,7 +336,7 @@ func TestRefresh_AnInboundCallWhoseRowsWereLostInAFailover(t *testing.T) {
 	}
 	testkit.NoError(t, status("in_progress"))
 
-	exec(t, x, "DELETE FROM sip_calls")
+	exec(t, x, "DELETE FROM sip_legs")
 	exec(t, x, "DELETE FROM calls")
 	if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
 		t.Fatalf("Hangup: %v", err)
@@ -355,7 +355,7 @@ func exec(t *testing.T, x *exchange, sql string, args ...any) {
 // legs returns how many rows the leg of a call has.
 func (x *exchange) legs(id uuid.UUID) (n int) {
 	x.t.Helper()
-	const read = "SELECT count(*) FROM sip_calls WHERE call_id = $1"
+	const read = "SELECT count(*) FROM sip_legs WHERE call_id = $1"
 	if err := x.first.QueryRow(x.t.Context(), read, id).Scan(&n); err != nil {
 		x.t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {
 	p := x.begin(loopback)
 	id := dial(t, p, "27", carrier.Answered)
 	for _, sql := range []string{
-		"DELETE FROM sip_calls",
+		"DELETE FROM sip_legs",
 		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
 	} {
 		if _, err := x.first.Exec(t.Context(), sql); err != nil {
@@ -609,7 +609,7 @@ func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 	changes := 0
 	testkit.NoError(t, func() error {
 		var last time.Time
-		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_owners").Scan(&last) == nil && last.After(seen) {
+		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_leg_owners").Scan(&last) == nil && last.After(seen) {
 			seen, changes = last, changes+1
 		}
 		if changes < 20 {
@@ -637,7 +637,7 @@ func TestKeep_IsMadeUpFor(t *testing.T) {
 	id := dial(t, p, "24", carrier.Ringing)
 	state := func() (state string) {
 		t.Helper()
-		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_calls WHERE call_id = $1", id).Scan(&state); err != nil {
+		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_legs WHERE call_id = $1", id).Scan(&state); err != nil {
 			t.Fatal(err)
 		}
 		return state

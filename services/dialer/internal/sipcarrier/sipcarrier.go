@@ -144,7 +144,6 @@ type Carrier struct {
 // guard is not fulfilled.
 type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
-	ApplyUnread(ctx context.Context, guard store.Guard, callID uuid.UUID, unread []store.UnreadEvent) error
 }
 
 // New carries calls by the agent's legs. Run must run beside it, once.

@@ -38,7 +38,7 @@ const endAttempt = `
 
 const forget = `
 WITH forgotten AS (
-	DELETE FROM sip_calls WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
+	DELETE FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
 )
 INSERT INTO sip_attempts AS a (attempt_id, call_id, trunk_id, trunk, sip_call_id, ended_at, sip_status, sip_reason,
 	cause, by_us, error)

@@ -94,7 +94,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 	}
 	decide(byID)
 	var batch pgx.Batch
-	var ended, silent []uuid.UUID
+	var ended []uuid.UUID
 	for _, c := range locked {
 		was := before[c.CallID]
 		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) {
@@ -104,12 +104,6 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 		if was.Live() && !c.Live() && c.CallRequestID != nil {
 			ended = append(ended, *c.CallRequestID)
 		}
-		if was.Live() && !c.Live() && c.Erased {
-			silent = append(silent, c.CallID)
-		}
-	}
-	if len(silent) > 0 {
-		batch.Queue(forgetNews, pg.Args{"ids": silent})
 	}
 	if len(ended) > 0 {
 		slices.SortFunc(ended, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
@@ -201,9 +195,9 @@ WITH ours AS (
 		ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 	RETURNING call_id, ending
 ), orphaned AS (
-	UPDATE orphans SET hangup_at = now() + interval '2 seconds'
+	UPDATE orphaned_calls SET hangup_at = now() + interval '2 seconds'
 	WHERE call_id = ANY (ARRAY(
-		SELECT call_id FROM orphans WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+		SELECT call_id FROM orphaned_calls WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 	RETURNING call_id
 )
 SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', true FROM orphaned`
@@ -225,7 +219,7 @@ func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 	return due, nil
 }
 
-const forgetOrphan = `DELETE FROM orphans WHERE call_id = @call_id`
+const forgetOrphan = `DELETE FROM orphaned_calls WHERE call_id = @call_id`
 
 // ForgetOrphan says that the carrier has been told.
 func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {

@@ -11,7 +11,7 @@ import (
 // ErrChannels says that all channels of the trunk are in use by calls in both directions, over all processes.
 var ErrChannels = errors.New("the channels of the trunk are in use")
 
-const storedCall = `SELECT EXISTS (SELECT FROM sip_calls WHERE call_id = @call_id)`
+const storedCall = `SELECT EXISTS (SELECT FROM sip_legs WHERE call_id = @call_id)`
 
 // notBegun returns why a call was not stored.
 func (j *Legs) notBegun(ctx context.Context, c Leg) error {

@@ -62,7 +62,7 @@ func TestDial_AnEndFreesTheChannel(t *testing.T) {
 		if err := beginAs(t, j, id, trunk, 2, false); !errors.Is(err, store.ErrBegun) {
 			t.Errorf("begin the call again = %v, want ErrBegun", err)
 		}
-		if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now() WHERE call_id = $1", id); err != nil {
+		if _, err := pool.Exec(t.Context(), "UPDATE sip_legs SET ended_at = now() WHERE call_id = $1", id); err != nil {
 			t.Fatalf("end the call: %v", err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestDial_AnEndFreesTheChannel(t *testing.T) {
 
 // insertEnded stores 20,000 legs that began seven hours ago, and ends them.
 const insertEnded = `
-INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
 SELECT (lpad(to_hex((extract(epoch FROM now() - interval '7 hours') * 1000)::bigint), 12, '0') || '70008000'
 	|| substr(md5(n::text), 1, 12))::uuid, $1, false, '', '', gen_random_uuid()
 FROM generate_series(1, 20000) AS n`
@@ -87,7 +87,7 @@ func TestDial_BesideAnOldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = snapshot.Rollback(t.Context()) }()
-	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM sip_calls"} {
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM sip_legs"} {
 		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
@@ -95,10 +95,10 @@ func TestDial_BesideAnOldSnapshot(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), insertEnded, trunk); err != nil {
 		t.Fatalf("insert legs: %v", err)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_calls SET ended_at = now()"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_legs SET ended_at = now()"); err != nil {
 		t.Fatalf("end the legs: %v", err)
 	}
-	if _, err := pgtest.Super(t, pool, "dialer").Exec(t.Context(), "VACUUM ANALYZE sip_calls"); err != nil {
+	if _, err := pgtest.Super(t, pool, "dialer").Exec(t.Context(), "VACUUM ANALYZE sip_legs"); err != nil {
 		t.Fatal(err)
 	}
 	if err := beginLeg(t, store.NewLegs(pool, nil, uuid.New(), legLease), trunk, 2, false); err != nil {

@@ -226,7 +226,7 @@ WITH oldest AS MATERIALIZED (
 		FOR SHARE SKIP LOCKED) live
 	WHERE NOT j.expired AND NOT j.early
 ), aside AS (
-	UPDATE dial_queue q SET claimed_by = NULL, ready = false,
+	UPDATE dial_queue q SET claimed_by = NULL,
 		held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
 		look_at = (SELECT a.look_at FROM apart a WHERE a.call_request_id = q.call_request_id)
 	WHERE q.call_request_id = ANY (ARRAY(SELECT l.call_request_id FROM dial_queue l
@@ -239,7 +239,7 @@ WITH oldest AS MATERIALIZED (
 			ORDER BY j.look_at LIMIT @most::bigint))
 		AND coalesce(l.state, '') = 'queued' AND coalesce(l.look_at, 'infinity') <= now() FOR UPDATE SKIP LOCKED
 )
-UPDATE dial_queue SET claimed_by = @instance, ready = false, held = false, look_at = now() + @lease::interval
+UPDATE dial_queue SET claimed_by = @instance, held = false, look_at = now() + @lease::interval
 WHERE call_request_id = ANY (ARRAY(SELECT t.call_request_id FROM taken t))
 RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours,
 	max_call_seconds, queued_at, due_at, looks, traceparent, look_at AS claimed_until`

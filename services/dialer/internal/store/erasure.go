@@ -26,7 +26,7 @@ type Erasure struct {
 
 // A guarded update like withdraw: it and the fence are updates of one row, and the first commit wins.
 const blockErased = `
-UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ready = false, held = false, variables = NULL, ended_at = now()
+UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
 RETURNING now()`
 
@@ -34,13 +34,6 @@ RETURNING now()`
 const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
-
-// The news of a SIP trunk are read in order: those of a call that has ended are read.
-const forgetNews = `UPDATE sip_news SET text = '' WHERE call_id = ANY (@ids::uuid[]) AND text <> ''`
-
-const forgetNewsOfRequest = `
-UPDATE sip_news SET text = '' WHERE text <> '' AND call_id = ANY (ARRAY(
-	SELECT call_id FROM calls WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND ended_at IS NOT NULL))`
 
 const forgetVariables = `
 UPDATE dial_queue SET variables = NULL
@@ -62,7 +55,6 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	}
 	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(eraseCallsOfRequest, args) // once more: the call of another try (FenceAgain), whose commit the first had to wait for
-	batch.Queue(forgetNewsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := send(ctx, tx, &batch); err != nil {
 		return err
@@ -224,13 +216,9 @@ func (s *Store) queueErased(
 	if err != nil {
 		return nil, err
 	}
-	var ended []uuid.UUID
 	for _, c := range calls {
 		c.Erase(e.ID, at)
 		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})
-		if !c.Live() {
-			ended = append(ended, c.CallID)
-		}
 		if facts := c.Facts(); len(facts) > 0 {
 			next = append(next, &eventv1.ErasureStep{Service: "calls", Ref: c.CallID.String()})
 			if err := queueTraced(ctx, batch, "erase call", c.Traceparent, facts...); err != nil {
@@ -238,7 +226,6 @@ func (s *Store) queueErased(
 			}
 		}
 	}
-	batch.Queue(forgetNews, pg.Args{"ids": ended})
 	return next, nil
 }
 

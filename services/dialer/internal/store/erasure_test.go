@@ -67,8 +67,7 @@ func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
 		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%' OR time_zone = '`+secret+`')
-		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')
-		+ (SELECT count(*) FROM sip_news WHERE text LIKE '%`+secret+`%')`)
+		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')`)
 }
 
 func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
@@ -128,9 +127,6 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
 	r, other := about(workspace, 1), about(workspace, 2)
 	mine, theirs := fenced(t, pool, st, r), fenced(t, pool, st, other)
-	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_news (seq, at, kind, call_id, text) VALUES (1, now(), 'said', $1, $3), (2, now(), 'said', $2, $3)", mine, theirs, secret); err != nil {
-		t.Fatal(err)
-	}
 	now := time.Now()
 	both := func(f func(*callstate.Call)) {
 		t.Helper()
@@ -152,9 +148,6 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
 		c.End(callstate.End{At: now.Add(4 * time.Second), Cause: callstate.NormalClearing, Zone: time.UTC})
 	})
-	if n := count(t, pool, "SELECT count(*) FROM sip_news WHERE text <> ''"); n != 1 {
-		t.Errorf("%d news hold what was said, want the other person's", n)
-	}
 	if got := strings.Join(told(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("told %q of the erased person's call", got)
 	}

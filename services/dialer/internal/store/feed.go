@@ -27,10 +27,10 @@ type Arrived struct {
 	RingingAt time.Time
 }
 
-const openFeed = `INSERT INTO feeds (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
+const openFeed = `INSERT INTO carrier_cursors (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
 
 const readFeed = `
-UPDATE feeds SET reader = @instance, reader_until = now() + @lease::interval
+UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
@@ -57,7 +57,7 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine b
 }
 
 const moveOn = `
-UPDATE feeds SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
+UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
@@ -88,7 +88,7 @@ func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) 
 }
 
 const insertOrphans = `
-INSERT INTO orphans (call_id) SELECT unnest(@call_ids::uuid[])
+INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
 // Folded is what events contain besides the changes of calls.

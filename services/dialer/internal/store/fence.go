@@ -262,7 +262,7 @@ func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID,
 
 const releaseRequest = `
 WITH over AS (
-	UPDATE dial_queue SET state = 'queued', claimed_by = NULL, ready = false, held = false,
+	UPDATE dial_queue SET state = 'queued', claimed_by = NULL, held = false,
 		look_at = now() + @wait::interval * least(8, power(2, (SELECT count(*) - 1 FROM fences f
 			WHERE f.call_request_id = dial_queue.call_request_id)))
 	WHERE call_request_id = @call_request_id AND state = 'dialing'

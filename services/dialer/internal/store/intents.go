@@ -86,7 +86,7 @@ type ServerState struct {
 const serverState = `
 SELECT server_identity() AS server, coalesce(r.server, '') AS reconciled,
 	coalesce(r.topic_id, '00000000-0000-0000-0000-000000000000') AS topic_id, now() AS now
-FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_server r USING (one)`
+FROM (VALUES (true)) AS always (one) LEFT JOIN reconciled_servers r USING (one)`
 
 // ServerState reads which server the database runs on.
 func (s *Store) ServerState(ctx context.Context) (state ServerState, err error) {
@@ -146,7 +146,7 @@ INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id,
 	queued_at, due_at, look_at)
 VALUES (@call_request_id, @workspace_id, 'dialing', @to, @agent_id, @contact_id, @max_call_seconds,
 	@queued_at, now(), now() + @claim_lease::interval)
-ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, ready = false, held = false,
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'dialing', claimed_by = NULL, held = false,
 	look_at = excluded.look_at`
 
 const restoreFence = `
@@ -182,7 +182,7 @@ INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id,
 	queued_at, due_at, look_at, ended_at)
 VALUES (@call_request_id, @workspace_id, 'failed', @to, @agent_id, @contact_id, @max_call_seconds,
 	@queued_at, now(), now(), now())
-ON CONFLICT (call_request_id) DO UPDATE SET state = 'failed', claimed_by = NULL, ready = false, held = false,
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'failed', claimed_by = NULL, held = false,
 	ended_at = now(), variables = NULL
 RETURNING ended_at`
 
@@ -309,7 +309,7 @@ func restore(ctx context.Context, tx pgx.Tx, args pg.Args) (bool, error) {
 }
 
 const setReconciled = `
-INSERT INTO reconciled_server (server, topic_id) VALUES (@server, @topic_id)
+INSERT INTO reconciled_servers (server, topic_id) VALUES (@server, @topic_id)
 ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.topic_id, reconciled_at = now()`
 
 const deletePositions = `DELETE FROM intent_positions`
@@ -377,7 +377,7 @@ func (s *Store) AdvanceIntents(
 		}
 		moved = true
 		var before uuid.UUID
-		if err := tx.QueryRow(ctx, `SELECT topic_id FROM reconciled_server`).Scan(&before); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT topic_id FROM reconciled_servers`).Scan(&before); err != nil {
 			return err
 		}
 		if before != topicID {

@@ -66,7 +66,7 @@ type Leg struct {
 const (
 	beginLeg = `
 WITH begun AS (
-	INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at)
+	INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at)
 	SELECT @call_id::uuid, @trunk_id::uuid, @inbound::boolean, @from_number::text, @to_number::text, @owner::uuid,
 		@teardown::bytea, CASE WHEN NOT @inbound THEN now() END
 	WHERE @channels::integer = 0 OR trunk_has_channel(@trunk_id, @channels)
@@ -78,14 +78,14 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
 
 	// A row lock keeps another process from taking the leg over before the events commit.
 	owned = `
-SELECT call_id FROM sip_calls WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
+SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
 
 	answered = `
-UPDATE sip_calls SET answered_at = @at WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+UPDATE sip_legs SET answered_at = @at WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
 	endLeg = `
 WITH changed AS (
-	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, callback_at = @callback_at, teardown = NULL,
+	UPDATE sip_legs SET ended_at = @at, cause = @cause, by_us = @by_us, callback_at = @callback_at, teardown = NULL,
 		answered_at = coalesce(answered_at, @answered_at)
 	WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
 	RETURNING call_id, answered_at` + endAttempt + `
@@ -155,7 +155,7 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 }
 
 const keep = `
-UPDATE sip_calls SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
 // Keep stores what ends the leg at the trunk from now on. It does nothing if the leg is not this
 // owner's any more.
@@ -173,10 +173,10 @@ func storable(text string) string {
 
 const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number, s.owner, s.teardown, s.ended_at, s.cause,
 	s.by_us, s.hangup_at, s.pickup_at, coalesce(c.dialed_at, s.dialed_at) AS dialed_at,
-	coalesce(c.ringing_at, s.ringing_at) AS ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at`
+	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at`
 
 const find = `
-SELECT ` + legColumns + ` FROM sip_calls s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
+SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
 
 // Find returns the leg of a call. It returns pg.ErrNotFound if there is none.
 func (j *Legs) Find(ctx context.Context, callID uuid.UUID) (Leg, error) {

@@ -197,14 +197,14 @@ func TestAdopt_CallsOfDeadOwnersOnly(t *testing.T) {
 	if _, err := other.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() + interval '1 hour'"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() + interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
 	_ = dial(t, live)
 	if got := adopts(t, live); len(got) != 1 || got[0].CallID != ofSilent {
 		t.Fatalf("adopted calls = %v, want only %s of the owner without a heartbeat", got, ofSilent)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '1 hour'"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(adopted(t, live)); got != 0 {
@@ -246,7 +246,7 @@ func TestLiving_IsWhoGaveASignOfLifeLately(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '6 minutes' WHERE owner = $1", gone); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_leg_owners SET seen_at = now() - interval '6 minutes' WHERE owner = $1", gone); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := one.Living(t.Context()); err != nil {

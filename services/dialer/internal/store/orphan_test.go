@@ -57,7 +57,7 @@ func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
 	}
 	later := func() {
 		t.Helper()
-		if _, err := pool.Exec(t.Context(), "UPDATE orphans SET hangup_at = now()"); err != nil {
+		if _, err := pool.Exec(t.Context(), "UPDATE orphaned_calls SET hangup_at = now()"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-const channels = `SELECT trunk_id, count(*) AS calls FROM sip_calls WHERE ended_at IS NULL GROUP BY trunk_id`
+const channels = `SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL GROUP BY trunk_id`
 
 // Channels counts the live calls of every trunk, over all processes.
 func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
@@ -35,11 +35,11 @@ func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error
 const (
 	askHangup = `
 WITH s AS (
-	UPDATE sip_calls SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING *
+	UPDATE sip_legs SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING *
 )` + changedLegs
 	askPickup = `
 WITH s AS (
-	UPDATE sip_calls SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING *
+	UPDATE sip_legs SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING *
 )` + changedLegs
 	changedLegs = `
 SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
@@ -59,9 +59,9 @@ func (j *Legs) AskPickup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 
 const legBeat = `
 WITH alive AS (
-	INSERT INTO sip_owners (owner) VALUES (@owner) ON CONFLICT (owner) DO UPDATE SET seen_at = now()
+	INSERT INTO sip_leg_owners (owner) VALUES (@owner) ON CONFLICT (owner) DO UPDATE SET seen_at = now()
 )
-SELECT ` + legColumns + ` FROM sip_calls s LEFT JOIN calls c ON c.call_id = s.call_id
+SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id
 WHERE s.owner = @owner AND s.ended_at IS NULL
 	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
@@ -77,11 +77,11 @@ func (j *Legs) Beat(ctx context.Context) ([]Leg, error) {
 // looks dead.
 const adopt = `
 WITH s AS (
-UPDATE sip_calls SET owner = @owner WHERE call_id = ANY (ARRAY(
-	SELECT c.call_id FROM sip_calls c
+UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_legs c
 	WHERE c.ended_at IS NULL AND c.owner <> @owner
-		AND NOT EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = c.owner AND o.seen_at > now() - @lease::interval)
-		AND EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = @owner AND o.seen_at > now() - @lease::interval / 2)
+		AND NOT EXISTS (SELECT 1 FROM sip_leg_owners o WHERE o.owner = c.owner AND o.seen_at > now() - @lease::interval)
+		AND EXISTS (SELECT 1 FROM sip_leg_owners o WHERE o.owner = @owner AND o.seen_at > now() - @lease::interval / 2)
 	LIMIT 100 FOR UPDATE OF c SKIP LOCKED))
 RETURNING *
 )` + changedLegs
@@ -95,7 +95,7 @@ func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	return many(ctx, j.pool, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
 }
 
-const living = `SELECT count(*) FROM sip_owners WHERE seen_at > now() - @lease::interval`
+const living = `SELECT count(*) FROM sip_leg_owners WHERE seen_at > now() - @lease::interval`
 
 // Living returns the number of owners with a heartbeat.
 func (j *Legs) Living(ctx context.Context) (n int, err error) {
@@ -105,7 +105,7 @@ func (j *Legs) Living(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-const lost = `SELECT call_id FROM sip_calls WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
+const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
 // Lost returns those of the calls whose leg is not this owner's any more, or has ended.
 func (j *Legs) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
@@ -125,22 +125,18 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
-	// The previous release reads sip_news. Its readers delete what they have read.
-	pruneNews = `
-DELETE FROM sip_news WHERE seq = ANY (ARRAY(
-	SELECT seq FROM sip_news WHERE at < now() - interval '1 day' ORDER BY seq LIMIT 1000))`
 	// The analysis of a call reads callback_at here, and it can be late.
 	pruneCalls = `
-DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
-	SELECT c.call_id FROM sip_calls c
-	WHERE c.ended_at < now() - @older::interval AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = c.call_id)
+DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_legs c
+	WHERE c.ended_at < now() - @older::interval
 		AND NOT EXISTS (SELECT 1 FROM calls
 			WHERE calls.call_id = c.call_id AND (calls.analyse_at IS NOT NULL OR calls.ended_at IS NULL))
 	LIMIT 1000))`
 	pruneOwners = `
-DELETE FROM sip_owners o
+DELETE FROM sip_leg_owners o
 WHERE o.seen_at < now() - interval '1 day'
-	AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
+	AND NOT EXISTS (SELECT 1 FROM sip_legs c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
 	pruneAttempts = `
 DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	SELECT a.attempt_id FROM sip_attempts a
@@ -155,7 +151,7 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 // returns how many rows it deleted. It deletes attempts that started more than 30 days ago, also at
 // most 1000.
 func (j *Legs) Prune(ctx context.Context, older time.Duration) (gone int64, err error) {
-	for _, sql := range []string{pruneNews, pruneCalls, pruneOwners, pruneAttempts} {
+	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
 		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})
 		if err != nil {
 			return gone, fmt.Errorf("prune the journal: %w", err)

@@ -19,7 +19,7 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 	waits, analysed := uuid.New(), uuid.New()
 	for _, id := range []uuid.UUID{waits, analysed} {
 		const ended = `
-			INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, answered_at, ended_at, callback_at)
+			INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, answered_at, ended_at, callback_at)
 			VALUES ($1, $1, false, '', '', $1, now() - interval '2 hours', now() - interval '1 hour', now() + interval '1 day')`
 		const call = `
 			INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status,

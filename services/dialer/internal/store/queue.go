@@ -326,8 +326,7 @@ const (
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// A request that was placed before the scan of its workspace by a transaction of more than ten seconds,
-// or by the previous release.
+// A request that was placed before the scan of its workspace by a transaction of more than ten seconds.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(

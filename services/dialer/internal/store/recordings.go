@@ -55,7 +55,7 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 	return nil
 }
 
-const spoolBeat = `INSERT INTO spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
+const spoolBeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
 
 // Beat says that somebody works in the spool.
 func (s *Recordings) Beat(ctx context.Context) error {
@@ -118,7 +118,7 @@ func (s *Recordings) Lose(ctx context.Context, callID uuid.UUID) (lost bool, err
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
-	SELECT o.call_id FROM recordings o JOIN spools s ON s.spool = o.spool
+	SELECT o.call_id FROM recordings o JOIN recording_spools s ON s.spool = o.spool
 	WHERE (o.state IN ('recording', 'recorded') OR o.state = 'leaving' AND NOT o.in_storage)
 		AND o.spool <> @spool AND s.seen_at < now() - @after::interval
 	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))

@@ -37,7 +37,7 @@ func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
 func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
-	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+	const orphan = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
 		VALUES ($1, $1, false, '', '', $2)`
 	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
 		t.Fatal(err)
@@ -65,10 +65,10 @@ func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
 func TestAdopt_OnlyAfterOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()
-	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
+	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
 		t.Fatal(err)
 	}
-	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+	const orphan = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
 		VALUES ($1, $1, false, '', '', $2)`
 	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
 		t.Fatal(err)

@@ -120,7 +120,7 @@ WITH released AS (
 	UPDATE calls SET owner = NULL
 	WHERE owner = @instance AND ended_at IS NULL AND status <> 'fenced'
 ), unread AS (
-	UPDATE feeds SET reader = NULL, reader_until = now() WHERE reader = @instance
+	UPDATE carrier_cursors SET reader = NULL, reader_until = now() WHERE reader = @instance
 )
 DELETE FROM instances WHERE instance_id = @instance`
 

@@ -43,7 +43,7 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 const lookAtAgent = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
-	WHERE agent_id = @agent_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
+	WHERE agent_id = @agent_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 // ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
@@ -217,7 +217,7 @@ WITH due AS MATERIALIZED (
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, time_zone, turns, ended_at, outcome, analyses
 )
 SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
-FROM begun d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_calls s ON s.call_id = d.call_id`
+FROM begun d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
 // Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
 type Analysis struct {

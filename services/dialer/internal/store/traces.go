@@ -81,7 +81,7 @@ func (s *Traces) Answer(ctx context.Context, request, owner uuid.UUID, messages 
 }
 
 const answers = `
-SELECT a.messages FROM sip_owners o
+SELECT a.messages FROM sip_leg_owners o
 LEFT JOIN sip_trace_answers a ON a.owner = o.owner AND a.request_id = @request
 WHERE o.seen_at > now() - @lease::interval`
 

@@ -23,7 +23,7 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 	s.wait = 0
 	first, second, trunk := uuid.New(), uuid.New(), uuid.New()
 	for _, owner := range []uuid.UUID{first, second} {
-		if _, err := pool.Exec(t.Context(), "INSERT INTO sip_owners (owner) VALUES ($1)", owner); err != nil {
+		if _, err := pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner) VALUES ($1)", owner); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 		}
 	}()
 	s.wait = time.Minute
-	if _, err := pool.Exec(t.Context(), "DELETE FROM sip_owners WHERE owner = $1", second); err != nil {
+	if _, err := pool.Exec(t.Context(), "DELETE FROM sip_leg_owners WHERE owner = $1", second); err != nil {
 		t.Fatal(err)
 	}
 	all, missing, err = s.Messages(t.Context(), trunk, "wanted")

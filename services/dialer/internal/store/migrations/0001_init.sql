@@ -1,0 +1,430 @@
+-- +goose Up
+
+-- Settings that other services own. The dialer keeps a copy, and the column version is the version
+-- of the copy.
+
+CREATE TABLE workspaces (
+    workspace_id         uuid PRIMARY KEY,
+    version              bigint  NOT NULL,
+    status               text    NOT NULL,
+    api_enabled          boolean NOT NULL,
+    max_live_calls       integer NOT NULL,
+    calls_per_second     integer NOT NULL,
+    destinations         text[]  NOT NULL, -- prefixes of the numbers that may be called
+    recordings           boolean NOT NULL DEFAULT false,
+    keep_recordings_days integer           -- null: the days that the service is configured with
+);
+
+CREATE TABLE agents (
+    agent_id         uuid PRIMARY KEY,
+    workspace_id     uuid    NOT NULL,
+    version          bigint  NOT NULL,
+    name             text    NOT NULL,
+    from_e164        text    NOT NULL,
+    max_call_seconds integer NOT NULL,
+    settings         json    NOT NULL DEFAULT '{}', -- all settings, as agents.v1 publishes them
+    deleted          boolean NOT NULL
+);
+
+-- The credential with which an agent's own model or endpoint is called. It is encrypted, and the
+-- encryption key is not in the database.
+CREATE TABLE agent_keys (
+    workspace_id uuid        NOT NULL,
+    agent_id     uuid        NOT NULL,
+    sealed       bytea       NOT NULL,
+    updated_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (workspace_id, agent_id)
+);
+
+-- The numbers of the workspaces. An inbound call to a number is answered by its agent.
+CREATE TABLE numbers (
+    number_id    uuid PRIMARY KEY,
+    workspace_id uuid NOT NULL,
+    phone_e164   text NOT NULL UNIQUE,
+    agent_id     uuid NOT NULL
+);
+CREATE INDEX numbers_by_workspace ON numbers (workspace_id, number_id DESC);
+CREATE INDEX numbers_by_agent ON numbers (agent_id, number_id);
+
+-- One row for each call request. It is kept for 60 days, because an event about the request can
+-- arrive again. A request that is withdrawn before it arrives has a row without a number.
+--
+-- look_at is when the row is read next. It is the due time of a request that waits, the end of the
+-- claim of a claimed request, and for a held request the latest time at which the call to its
+-- number must have ended.
+--
+-- The type json keeps variables as the customer sent them. jsonb refuses some valid JSON, and one
+-- such request would stop a partition of call-requests.v1.
+CREATE TABLE dial_queue (
+    call_request_id           uuid PRIMARY KEY,
+    workspace_id              uuid        NOT NULL,
+    state                     text        NOT NULL,
+    to_e164                   text,
+    agent_id                  uuid,
+    contact_id                uuid,
+    variables                 json,
+    schedule_if_outside_hours boolean     NOT NULL DEFAULT false,
+    max_call_seconds          integer     NOT NULL DEFAULT 0,
+    queued_at                 timestamptz,
+    due_at                    timestamptz,
+    look_at                   timestamptz,
+    looks                     integer     NOT NULL DEFAULT 0, -- dial-time checks that found no agent
+    held                      boolean     NOT NULL DEFAULT false, -- a call to the number is in progress
+    claimed_by                uuid,
+    traceparent               text        NOT NULL DEFAULT '',
+    created_at                timestamptz NOT NULL DEFAULT now(),
+    ended_at                  timestamptz,
+    CHECK (state IN ('queued', 'dialing', 'ended', 'withdrawn', 'blocked', 'failed')),
+    CHECK (state = 'withdrawn' OR (to_e164 IS NOT NULL AND agent_id IS NOT NULL AND due_at IS NOT NULL AND look_at IS NOT NULL)),
+    CHECK ((ended_at IS NULL) = (state IN ('queued', 'dialing')))
+) WITH (
+    -- With the default, 100,000 claims would leave as many dead rows in a queue of a million rows.
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000
+);
+CREATE INDEX dial_queue_queued ON dial_queue (workspace_id, look_at) WHERE state = 'queued';
+CREATE INDEX dial_queue_by_agent ON dial_queue (agent_id, look_at) WHERE state = 'queued' AND claimed_by IS NULL;
+CREATE INDEX dial_queue_claimed ON dial_queue (workspace_id, to_e164) WHERE state = 'queued' AND claimed_by IS NOT NULL;
+CREATE INDEX dial_queue_held ON dial_queue (workspace_id, to_e164, due_at) WHERE state = 'queued' AND held;
+CREATE INDEX dial_queue_age ON dial_queue (due_at) WHERE state = 'queued';
+-- The requests that the limits count: claimed, or in a call. look_at of a call in progress is still
+-- the end of its claim.
+CREATE INDEX dial_queue_in_use ON dial_queue (look_at) INCLUDE (workspace_id)
+    WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL;
+
+-- The rate limits. One row for each workspace (scope is its id), for the trunk ("trunk <name>") and
+-- for all calls ("total").
+--
+-- Every change increments version, so the first index entry of a scope is its current row. A
+-- transaction with an old snapshot keeps the earlier versions in the index, and they are not read.
+CREATE TABLE rate_buckets (
+    scope           text             NOT NULL,
+    version         bigint           NOT NULL,
+    tokens          double precision NOT NULL,
+    refilled_at     timestamptz      NOT NULL DEFAULT now(),
+    claimed_at      timestamptz, -- when a claim last took a request
+    -- Claims read queued requests from scan_from on. next_scan_from replaces it 10 s after
+    -- next_scan_at, when each transaction that read the earlier value has ended. The calls of the
+    -- scope total are counted from scan_from on.
+    scan_from       timestamptz,
+    next_scan_from  timestamptz,
+    next_scan_at    timestamptz,
+    no_capacity_at  timestamptz, -- when a claim last left due requests because no capacity was free
+    own_limit_since timestamptz, -- since when the workspace has had more due than its own limits allow
+    own_limit_seen  timestamptz, -- when that was last true
+    PRIMARY KEY (scope, version)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- A fence permits one dial of a request. It commits before the INVITE is sent, and it is never
+-- changed. The retention job deletes it with its request after 60 days (ADR 12).
+CREATE TABLE fences (
+    call_id         uuid PRIMARY KEY,
+    call_request_id uuid        NOT NULL,
+    attempt         integer     NOT NULL,
+    trunk           text        NOT NULL,
+    instance_id     uuid        NOT NULL,
+    fenced_at       timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (call_request_id, attempt)
+);
+REVOKE UPDATE, TRUNCATE ON fences FROM dialer_app;
+
+-- +goose StatementBegin
+CREATE FUNCTION refuse_deletion() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'fence of call % is younger than 60 days', OLD.call_id USING ERRCODE = 'restrict_violation';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER fences_young BEFORE DELETE ON fences FOR EACH ROW
+    WHEN (OLD.fenced_at > now() - interval '60 days') EXECUTE FUNCTION refuse_deletion();
+
+-- The calls. Two states are not published: fenced (no INVITE is known to have been sent) and void
+-- (no INVITE was sent).
+CREATE TABLE calls (
+    call_id          uuid PRIMARY KEY,
+    call_request_id  uuid,                                    -- null for an inbound call
+    workspace_id     uuid        NOT NULL,
+    direction        text        NOT NULL,
+    from_number      text        NOT NULL,
+    to_e164          text        NOT NULL,
+    agent_id         uuid        NOT NULL,
+    contact_id       uuid,
+    variables        json,
+    status           text        NOT NULL,
+    ending           text        NOT NULL DEFAULT '',         -- why the dialer hangs up; '': it does not
+    hangup_cause     text        NOT NULL DEFAULT '',
+    disposition      text        NOT NULL DEFAULT '',
+    error_code       text        NOT NULL DEFAULT '',
+    error_detail     text        NOT NULL DEFAULT '',
+    queued_at        timestamptz,
+    dialed_at        timestamptz,
+    ringing_at       timestamptz,
+    answered_at      timestamptz,
+    ended_at         timestamptz,
+    turns            json        NOT NULL DEFAULT '[]',       -- the transcript
+    disclosure       json,                                    -- what was played; null before the end, or if unknown
+    outcome          text        NOT NULL DEFAULT '',         -- the result of the conversation
+    analyse_at       timestamptz,                             -- when the summary is due; null: no summary
+    analyses         integer     NOT NULL DEFAULT 0,          -- attempts to summarise
+    recording_key    text        NOT NULL DEFAULT '',         -- the key in object storage; '': not stored
+    time_zone        text        NOT NULL DEFAULT '',         -- of the person, from contacts-compliance; '': unknown
+    -- The person was erased. The transcript of a call in progress is kept until its end, because the
+    -- conversation needs it.
+    erased           boolean     NOT NULL DEFAULT false,
+    max_call_seconds integer     NOT NULL,
+    end_by           timestamptz,                             -- when the call reaches max_call_seconds
+    deadline_at      timestamptz NOT NULL,                    -- when the watchdog ends the call
+    hangup_at        timestamptz,                             -- when the carrier is next asked to hang up
+    answer_at        timestamptz,                             -- when the carrier is next asked to answer
+    owner            uuid,
+    traceparent      text        NOT NULL DEFAULT '',
+    version          bigint      NOT NULL DEFAULT 0,
+    CHECK (direction IN ('inbound', 'outbound')),
+    CHECK ((direction = 'outbound') = (call_request_id IS NOT NULL)),
+    CHECK (status IN ('fenced', 'void', 'initiated', 'ringing', 'in_progress', 'completed', 'no_answer', 'busy', 'failed', 'canceled')),
+    CHECK ((ended_at IS NULL) = (status IN ('fenced', 'initiated', 'ringing', 'in_progress')))
+);
+-- A workspace has at most one live call to a number.
+CREATE UNIQUE INDEX calls_one_live ON calls (workspace_id, to_e164) WHERE ended_at IS NULL AND direction = 'outbound';
+CREATE INDEX calls_inbound_live ON calls (call_id) WHERE ended_at IS NULL AND direction = 'inbound';
+CREATE INDEX calls_owned ON calls (owner) WHERE ended_at IS NULL;
+CREATE INDEX calls_hangup ON calls (hangup_at) WHERE ended_at IS NULL AND hangup_at IS NOT NULL;
+CREATE INDEX calls_answer ON calls (answer_at) WHERE ended_at IS NULL AND answer_at IS NOT NULL;
+CREATE INDEX calls_longest ON calls (end_by) WHERE ended_at IS NULL AND ending = '';
+CREATE INDEX calls_deadline ON calls (deadline_at) WHERE ended_at IS NULL;
+CREATE INDEX calls_by_request ON calls (call_request_id);
+-- An erasure reads the inbound calls of a number in the order of their ids.
+CREATE INDEX calls_by_caller ON calls (workspace_id, from_number, call_id) WHERE direction = 'inbound';
+-- The transcripts that the retention job deletes.
+CREATE INDEX calls_spoken ON calls (ended_at) WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0;
+-- Summaries are claimed workspace by workspace, so a slow endpoint delays only its own workspace.
+CREATE INDEX calls_to_analyse_of ON calls (workspace_id, analyse_at) WHERE analyse_at IS NOT NULL;
+
+-- Calls that are live at the carrier and must not be: the row of the call has ended, or the number
+-- that was called has no agent. Each is hung up, and its row is deleted.
+CREATE TABLE orphaned_calls (
+    call_id   uuid PRIMARY KEY,
+    hangup_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Opt-outs during calls. A row is reported to contacts-compliance until it is acknowledged. Until
+-- then the number is not dialed.
+CREATE TABLE opt_outs (
+    call_id         uuid PRIMARY KEY,
+    workspace_id    uuid        NOT NULL,
+    phone_e164      text        NOT NULL,
+    evidence        text        NOT NULL, -- what the person said; '' after the acknowledgement
+    heard_at        timestamptz NOT NULL,
+    report_at       timestamptz NOT NULL DEFAULT now(),
+    acknowledged_at timestamptz
+);
+CREATE INDEX opt_outs_by_number ON opt_outs (workspace_id, phone_e164);
+CREATE INDEX opt_outs_to_report ON opt_outs (report_at) WHERE acknowledged_at IS NULL;
+
+-- The erasures of persons. The inbound calls of a number are erased in steps, in the order of their
+-- ids. workspace_id and phone_e164 are null if there is nothing to do in steps.
+CREATE TABLE erasures (
+    erasure_id   uuid PRIMARY KEY,
+    ordered_at   timestamptz NOT NULL DEFAULT now(),
+    workspace_id uuid,
+    phone_e164   text,                          -- deleted when the last step is done
+    again        boolean     NOT NULL DEFAULT false, -- ordered again after it was done
+    after_call   uuid        NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- the last erased call
+    step_at      timestamptz,                   -- when the next step is due; null: done
+    CHECK (step_at IS NULL OR workspace_id IS NOT NULL AND phone_e164 IS NOT NULL)
+);
+CREATE INDEX erasures_by_step ON erasures (step_at) WHERE step_at IS NOT NULL;
+
+-- The dialer processes with a recent heartbeat. The calls of another process are recovered.
+CREATE TABLE instances (
+    instance_id  uuid PRIMARY KEY,
+    seen_at      timestamptz NOT NULL DEFAULT now(),
+    steady_since timestamptz NOT NULL DEFAULT now() -- since when no heartbeat was late
+);
+
+-- The position up to which the events of each carrier are applied, and the process that reads them.
+CREATE TABLE carrier_cursors (
+    trunk        text PRIMARY KEY,
+    feed         text        NOT NULL DEFAULT '', -- the id of the carrier's stream of events
+    cursor       bigint      NOT NULL DEFAULT 0,
+    reader       uuid,
+    reader_until timestamptz NOT NULL DEFAULT now()
+);
+
+-- What each process reports every two seconds: the state of the trunks as it sees them.
+CREATE TABLE replica_reports (
+    owner       uuid PRIMARY KEY,
+    name        text        NOT NULL, -- of the host
+    reported_at timestamptz NOT NULL DEFAULT now(),
+    report      jsonb       NOT NULL
+);
+
+-- The SIP trunks. The password is encrypted, and the encryption key is not in the database.
+CREATE TABLE trunks (
+    trunk_id              uuid PRIMARY KEY,
+    version               bigint  NOT NULL,
+    name                  text    NOT NULL,
+    status                text    NOT NULL CHECK (status IN ('active', 'disabled')),
+    host                  text    NOT NULL,
+    port                  integer NOT NULL,
+    transport             text    NOT NULL,
+    outbound_proxy        text    NOT NULL,
+    ca_certificates       text    NOT NULL,
+    username              text    NOT NULL,
+    password_sealed       bytea,
+    register              boolean NOT NULL,
+    caller_ids            text[]  NOT NULL,
+    caller_id_header      text    NOT NULL,
+    number_format         text    NOT NULL,
+    number_prefix         text    NOT NULL,
+    codecs                text[]  NOT NULL,
+    srtp                  text    NOT NULL,
+    session_seconds       integer NOT NULL,
+    channels              integer NOT NULL,
+    calls_per_second      integer NOT NULL,
+    priority              integer NOT NULL,
+    inbound_sources       text[]  NOT NULL,
+    -- For how long no RTP or RTCP may arrive before the call is ended; 0: without limit.
+    media_timeout_seconds integer NOT NULL DEFAULT 15,
+    trace                 boolean NOT NULL DEFAULT false -- record the SIP messages
+);
+CREATE UNIQUE INDEX trunks_name ON trunks (lower(name));
+
+-- The SIP dialogs of calls. owner is the process that has the sockets of the dialog. Another process
+-- that needs the leg ended or answered sets hangup_at or pickup_at.
+CREATE TABLE sip_legs (
+    call_id     uuid PRIMARY KEY,
+    trunk_id    uuid    NOT NULL,
+    inbound     boolean NOT NULL,
+    from_number text    NOT NULL,
+    to_number   text    NOT NULL,
+    owner       uuid    NOT NULL,
+    teardown    bytea,  -- what another process needs to end the leg (ADR 15); null: no INVITE was sent, or ended
+    dialed_at   timestamptz,
+    answered_at timestamptz,
+    ended_at    timestamptz,
+    cause       text    NOT NULL DEFAULT '',
+    by_us       boolean NOT NULL DEFAULT false,
+    callback_at timestamptz, -- when the person asked to be called back
+    hangup_at   timestamptz,
+    pickup_at   timestamptz
+);
+CREATE INDEX sip_legs_live ON sip_legs (owner) WHERE ended_at IS NULL;
+CREATE INDEX sip_legs_ended ON sip_legs (ended_at) WHERE ended_at IS NOT NULL;
+-- The legs of a trunk in the order of their ids, which contain the time. A leg that ended is in the
+-- index until vacuum removes it, and a transaction with an old snapshot prevents that.
+CREATE INDEX sip_legs_of_trunk ON sip_legs (trunk_id, call_id) WHERE ended_at IS NULL;
+
+-- The heartbeats of the owners of legs.
+CREATE TABLE sip_leg_owners (
+    owner   uuid PRIMARY KEY,
+    seen_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- trunk_has_channel reports whether the trunk has fewer live legs than channels. It keeps a lock of
+-- the trunk until the transaction ends, so two transactions cannot take the same channel. It is
+-- VOLATILE, so its count reads what was committed before it received the lock. It does not read legs
+-- that began more than six hours ago, because no call takes that long.
+-- +goose StatementBegin
+CREATE FUNCTION trunk_has_channel(trunk uuid, channels integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    oldest uuid := (lpad(to_hex(floor(extract(epoch FROM now() - interval '6 hours') * 1000)::bigint), 12, '0')
+        || '70000000000000000000')::uuid;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || ' trunk ' || trunk, 0));
+    RETURN (SELECT count(*) < channels FROM (
+        SELECT FROM sip_legs WHERE trunk_id = trunk AND call_id > oldest AND ended_at IS NULL LIMIT channels) AS live);
+END $$;
+-- +goose StatementEnd
+
+-- One row for each trunk to which a call was offered, and for each inbound call. The row of an
+-- outbound attempt commits before the INVITE is sent, so it exists after a crash. It is kept longer
+-- than the leg.
+CREATE TABLE sip_attempts (
+    attempt_id  uuid PRIMARY KEY,
+    call_id     uuid        NOT NULL,
+    trunk_id    uuid        NOT NULL,
+    trunk       text        NOT NULL,            -- the name of the trunk at that time
+    sip_call_id text        NOT NULL,            -- the header Call-ID
+    started_at  timestamptz NOT NULL DEFAULT now(),
+    ended_at    timestamptz,
+    sip_status  integer,                         -- the final response to the INVITE; null: there was none
+    sip_reason  text        NOT NULL DEFAULT '',
+    cause       text        NOT NULL DEFAULT '',
+    by_us       boolean     NOT NULL DEFAULT false,
+    error       text        NOT NULL DEFAULT ''  -- why there was no final response
+);
+CREATE INDEX sip_attempts_by_call ON sip_attempts (call_id);
+CREATE INDEX sip_attempts_by_start ON sip_attempts (started_at);
+
+-- An operator's request for the recorded messages of a trunk, and the answer of each process. Rows
+-- exist only while the request is answered. The tables are unlogged: nothing in them must survive a
+-- crash.
+CREATE UNLOGGED TABLE sip_trace_requests (
+    request_id   uuid PRIMARY KEY,
+    trunk_id     uuid NOT NULL,
+    sip_call_id  text NOT NULL, -- only messages with this Call-ID; '': all
+    requested_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE UNLOGGED TABLE sip_trace_answers (
+    request_id uuid NOT NULL REFERENCES sip_trace_requests ON DELETE CASCADE,
+    owner      uuid NOT NULL,
+    messages   json NOT NULL,
+    PRIMARY KEY (request_id, owner)
+);
+
+-- The directories in which processes write recordings, and when a process last used each one. The
+-- id is stored in a file of the directory.
+CREATE TABLE recording_spools (
+    spool   uuid PRIMARY KEY,
+    seen_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Recordings. recording: a process writes the file. recorded: the file waits for its upload. stored:
+-- the object is in storage. leaving: file and object are deleted, then the row. lost: no process
+-- uses the file's directory.
+CREATE TABLE recordings (
+    call_id      uuid PRIMARY KEY,
+    workspace_id uuid        NOT NULL,
+    key          text        NOT NULL,
+    spool        uuid        NOT NULL,
+    state        text        NOT NULL DEFAULT 'recording' CHECK (state IN ('recording', 'recorded', 'stored', 'leaving', 'lost')),
+    in_storage   boolean     NOT NULL DEFAULT false, -- the object may be in storage
+    begun_at     timestamptz NOT NULL DEFAULT now(),
+    ended_at     timestamptz,
+    try_at       timestamptz NOT NULL DEFAULT now(),
+    tries        integer     NOT NULL DEFAULT 0,
+    erasures     uuid[]      NOT NULL DEFAULT '{}' -- to which the deletion is reported
+);
+CREATE INDEX recordings_to_do ON recordings (try_at) WHERE state IN ('recorded', 'leaving');
+CREATE INDEX recordings_of_spool ON recordings (spool) WHERE state IN ('recording', 'recorded');
+CREATE INDEX recordings_kept ON recordings (workspace_id, ended_at) WHERE state IN ('stored', 'lost');
+
+-- The Postgres server with which this database was last reconciled with dial-intents.v1, and the id
+-- of the topic. A failover or a restore leads to a server with another identity. The dialer then
+-- reconciles before it dials (ADR 4).
+CREATE TABLE reconciled_servers (
+    one           boolean     PRIMARY KEY DEFAULT true CHECK (one), -- at most one row
+    server        text        NOT NULL,
+    topic_id      uuid        NOT NULL,
+    reconciled_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- For each partition of dial-intents.v1, the offset below which each intent is fenced, withdrawn or
+-- settled in this database. Reconciliation reads from this offset.
+CREATE TABLE intent_positions (
+    partition   integer PRIMARY KEY,
+    next_offset bigint  NOT NULL CHECK (next_offset >= 0)
+);
+
+-- The identity of the running server: system identifier, timeline and start time. A promoted standby
+-- has another timeline and start time. A restored server has another start time.
+--
+-- PL/pgSQL keeps the plan of the expression for the session. An SQL function would be planned again
+-- in each claim, fence and batch of events.
+-- +goose StatementBegin
+CREATE FUNCTION server_identity() RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
+        substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), extract(epoch FROM pg_postmaster_start_time()));
+END
+$$;
+-- +goose StatementEnd
