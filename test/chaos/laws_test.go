@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// a world in which one call was asked for, dialled, ended, charged and told.
+// scene is a run with one call that was requested, dialed, ended, charged and reported.
 type scene struct {
 	j     *judge
 	known truth
@@ -66,8 +66,8 @@ func (s *scene) change(change func(*call)) {
 	s.known.calls["c1"] = c
 }
 
-// TestJudge_FindsEachBreach has a good run, and one fault at a time in it.
-// TestHeard_WhatATrunkRefusedIsNoDouble, and whatever else rang without a request is one.
+// TestHeard_WhatATrunkRefusedIsNoDouble checks that a refused attempt is not counted as a second
+// dial.
 func TestHeard_WhatATrunkRefusedIsNoDouble(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -162,7 +162,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// record has an event of the call left out while the subscription was paused.
+// record adds an event of the call that was skipped while the subscription was paused.
 func (s *scene) record(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

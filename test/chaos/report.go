@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// law is a promise that is held against what happened.
+// law is a guarantee that the run checks.
 type law int
 
 const (
@@ -25,7 +25,7 @@ const (
 	laws
 )
 
-// promise is what a law says, and breach the name of what breaks it.
+// promise returns the text of the guarantee and the name of its violations.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"law 1  a request is dialled at most once", "law 2  nobody before the time or after an opt-out", "law 3  money adds up",
@@ -34,7 +34,7 @@ func (l law) promise() (says, breach string) {
 	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies"}[l]
 }
 
-// Report is what a run found.
+// Report is the result of a run.
 type Report struct {
 	SIP                 bool
 	Seed                uint64
@@ -61,18 +61,18 @@ func newReport() *Report {
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference is a breach of law 3 by so much.
+// difference reports a wrong amount of money.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(lawMoney, how)
 }
 
-// Holds says that no law was broken.
+// Holds reports whether every guarantee held.
 func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }
 
-// named is how many breaches of a law the report names.
+// named limits the violations of a guarantee that the report lists.
 const named = 20
 
 func (r *Report) String() string {
@@ -137,7 +137,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// answers shows deeds by status.
+// answers formats the operations by status.
 func (r *Report) answers() string {
 	var b strings.Builder
 	statuses := map[int]bool{}
@@ -166,7 +166,7 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// wounds shows faults by target and kind.
+// wounds formats the faults by target and kind.
 func (r *Report) wounds() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {
@@ -208,7 +208,7 @@ func sum(of map[string]int) (all int) {
 	return all
 }
 
-// counted lists the largest first.
+// counted formats counts, the largest first.
 func counted(of map[string]int) string {
 	names := slices.Collect(maps.Keys(of))
 	slices.SortFunc(names, func(a, b string) int {

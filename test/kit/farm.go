@@ -1,5 +1,6 @@
-// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that depends on the
-// dialed number and logs every message. The tests compare that log with the stack's own account of its dials.
+// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that
+// depends on the dialed number and logs every message. Tests compare that log with the calls of the
+// stack.
 
 package kit
 
@@ -19,7 +20,7 @@ import (
 // Program is Debian's sip-tester.
 const Program = "sipp"
 
-// Farm is one sipp at a UDP port of loopback, until Stop.
+// Farm is a running sipp at a UDP port of loopback.
 type Farm struct {
 	Port int
 	dir  string
@@ -29,8 +30,8 @@ type Farm struct {
 	ended chan struct{}
 }
 
-// StartSipp starts sipp with a script (see Script) in the folder, where sipp writes its logs. It returns when sipp listens,
-// and fails if sipp has ended before.
+// StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
+// returns when sipp listens, or an error if sipp ends before.
 func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -79,7 +80,7 @@ func (f *Farm) Stop() {
 	<-f.ended
 }
 
-// Complaints are what sipp said was wrong.
+// Complaints returns the errors that sipp logged.
 func (f *Farm) Complaints() string {
 	written, _ := os.ReadFile(f.errors())
 	return f.said.String() + string(written)

@@ -1,7 +1,9 @@
 package kit
 
-// Town is a script with a bit of everything, by the last two digits: 90 busy, 91 rings until it is cancelled, 92 no such number, 93 the trunk is in trouble, 94 not a word, 95 picks up while it is
-// cancelled, 96 declined, 97 picks up and hangs up, 98 picks up after 3 s, 99 what elsewhere says. The even ones from 50 to 88 wait until the other side hangs up, all others do so after 2 s.
+// Town returns a script that depends on the last two digits: 90 is busy, 91 rings until it is
+// canceled, 92 does not exist, 93 returns a trunk error, 94 sends nothing, 95 answers while it is
+// canceled, 96 declines, 97 answers and hangs up, 98 answers after 3 s, 99 plays elsewhere. The
+// even numbers from 50 to 88 wait until the other side hangs up. All others hang up after 2 s.
 func Town(elsewhere string) string {
 	var patient []int
 	for n := 50; n < 90; n += 2 {
@@ -22,8 +24,8 @@ func Town(elsewhere string) string {
 		RingsFor(104, 300, Answers()+SaysBye(106, 2000)), Over())
 }
 
-// Elsewhere is what the first trunk says to calls that the second takes.
+// Elsewhere returns the script of the first trunk for calls that the second trunk takes.
 func Elsewhere() string { return Says("100 Trying") + Refuses("503 Service Unavailable") }
 
-// Here is what the second says to them.
+// Here returns the script of the second trunk for those calls.
 func Here() string { return RingsFor(992, 300, Answers()+SaysBye(994, 1500)) }
