@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// claimer is the dialer's own benchmark of its claim, built as a program by `make bench`: it runs the store's code on the store's tables.
+	// claimer is the dialer's benchmark of its claim. `make bench` builds it as a program. It runs
+	// the code of the store.
 	claimer = "ringfence-claims"
-	// claimRounds is how many claims each queue gets.
+	// claimRounds is the number of claims in each queue.
 	claimRounds   = 1000
 	goalDialClaim = 1.3
 )
 
-// Claims prints what one claim costs beside a million requests that are scheduled ahead, as a multiple of the same beside a thousand.
+// Claims prints the cost of a claim with a million requests that are scheduled for later, as a
+// multiple of the cost with a thousand.
 func Claims(ctx context.Context, bin, server string) error {
 	program := filepath.Join(bin, claimer)
 	if _, err := os.Stat(program); err != nil {

@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// converser and model are the dialer's own benchmark of its conversations and its fake of a Realtime API, built as programs by `make bench`.
+	// converser and model are the dialer's benchmark of conversations and the fake of the Realtime
+	// API. `make bench` builds both as programs.
 	converser, model = "ringfence-talks", "fakemodel"
-	// goalDelay is what the bridge may add from mouth to ear, at p50, in ms, with few calls.
+	// goalDelay is the time in ms that the bridge may add from mouth to ear at p50 with few calls.
 	goalDelay, few = 12, 20
 )
 
-// Conversations prints what 20, 100 and 200 calls with an agent cost, each side in a process of its own: persons at phones, the dialer's talks, and a model that
-// sends back what it hears.
+// Conversations prints the cost of 20, 100 and 200 calls with an agent. Each side is a process: the
+// phones, the dialer's conversations, and a model that sends back the audio that it receives.
 func Conversations(ctx context.Context, bin string, each time.Duration) error {
 	for _, program := range []string{converser, model} {
 		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
@@ -83,7 +84,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	return nil
 }
 
-// answering starts the model, which sends back what it hears once it has said hello.
+// answering starts the model. It speaks a greeting and then sends back the audio that it receives.
 func answering(ctx context.Context, program string) (url string, end func(), err error) {
 	cmd := exec.CommandContext(ctx, program, "-echo")
 	cmd.Stderr = os.Stderr
@@ -111,7 +112,8 @@ func (t phoneReport) trips() []time.Duration {
 	return took
 }
 
-// heardBy reads what the phones told, and how long after its answer each heard the agent.
+// heardBy reads the reports of the phones, and how long after its answer each phone received audio
+// of the agent.
 func heardBy(said []byte, answers string) (heard phoneReport, waits []time.Duration, err error) {
 	if err := json.Unmarshal(said, &heard); err != nil {
 		return heard, nil, fmt.Errorf("read what the phones said: %w", err)

@@ -1,5 +1,6 @@
-// Package judging measures who may be called: the pre-check and the gate beside millions of contacts, their share of POST /v1/calls, and the
-// import of a DND list beside a bare COPY of the same numbers. README.md of the bench says what each figure is.
+// Measurements of the compliance checks: the pre-check and the dial check with millions of
+// contacts, their share of POST /v1/calls, and the import of a DND list compared with a COPY of the
+// same numbers. README.md describes each figure.
 
 package main
 
@@ -25,19 +26,20 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// GateSetup is what the bench has.
+// GateSetup are the parameters of the measurements.
 type GateSetup struct {
 	Stack *kit.Stack
-	// Home is the stack's folder, DB a superuser's URL of its database.
+	// Home is the folder of the stack. DB is the URL of its database as superuser.
 	Home, DB string
-	// Each is how long a measurement runs; Contacts how many a workspace has; Listed how many numbers a list.
+	// Each is the duration of one measurement. Contacts is the number of contacts of a workspace,
+	// and Listed the number of entries of a list.
 	Each             time.Duration
 	Contacts, Listed int
 }
 
 const answerer = "contacts-compliance"
 
-// house is a workspace with very many contacts, and its questioners.
+// house is a workspace with many contacts and the clients that request checks.
 type house struct {
 	GateSetup
 	*kit.Workspace
@@ -46,7 +48,7 @@ type house struct {
 	gate     compliancev1.DialCheckServiceClient
 }
 
-// Measure does all of it.
+// Measure runs all measurements.
 func Measure(ctx context.Context, setup GateSetup) error {
 	h := &house{GateSetup: setup}
 	var err error
@@ -76,8 +78,9 @@ func Measure(ctx context.Context, setup GateSetup) error {
 	return h.list(ctx)
 }
 
-// packed asks the same with the workspace held to pack us: consent, zones, hours and holidays of states, and in Florida the count of earlier calls. Whatever
-// the hour makes of it is an answer.
+// packed measures the checks of a workspace with the country rules of the US: consent, time zones,
+// hours and holidays of states, and in Florida the number of earlier calls. Allowed and denied
+// checks both count.
 func (h *house) packed(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
@@ -102,7 +105,7 @@ func (h *house) askGated(ctx context.Context) error {
 	return err
 }
 
-// questioners ask as calls and the dialer do, with their keys.
+// questioners creates clients with the service keys of calls and the dialer.
 func (h *house) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -130,12 +133,13 @@ func (h *house) questioners() error {
 	return errors.Join(err, err2)
 }
 
-// number is the n-th contact's: California, Florida, New York, Texas and Illinois in turn.
+// number returns the number of the n-th contact. Its state is California, Florida, New York, Texas
+// or Illinois in turn.
 func number(n int) string {
 	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
 }
 
-// fillSome is one statement's share.
+// fillSome is the number of rows of one INSERT.
 const fillSome = 250_000
 
 const fillContacts = `
@@ -154,10 +158,10 @@ func (h *house) fill(ctx context.Context) error {
 	return err
 }
 
-// someone is a contact who has not opted out.
+// someone returns a random contact that has not opted out.
 func (h *house) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
 
-// consenting is one whose consent is on record, and who has not opted out.
+// consenting returns a random contact with consent and without an opt-out.
 func (h *house) consenting() string {
 	for {
 		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
@@ -166,13 +170,14 @@ func (h *house) consenting() string {
 	}
 }
 
-// kind is one question.
+// kind is one kind of request.
 type kind struct {
 	name string
 	ask  func(context.Context) error
 }
 
-// level asks with so many clients: each asks one question after the other, the three in turn, so that all meet the same noise.
+// level measures with so many clients. Each client sends the three kinds of requests in turn, so
+// that all have the same noise.
 func (h *house) level(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
@@ -184,7 +189,7 @@ func (h *house) level(ctx context.Context, clients int) error {
 	return nil
 }
 
-// measure prints how long each kind of question took, and answers the p50 of each.
+// measure prints the duration of each kind of request, and returns the p50 of each.
 func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)
@@ -203,7 +208,7 @@ func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves 
 						cancel()
 						return
 					}
-					if round > 5 { // the first make connections and statements
+					if round > 5 { // the first rounds open connections and prepare statements
 						took[client][kind] = append(took[client][kind], time.Since(began))
 					}
 				}

@@ -17,23 +17,25 @@ import (
 )
 
 const (
-	// heldFor is how long the calls are held, all of them at once.
+	// heldFor is how long all calls are held at the same time.
 	heldFor = time.Minute
-	// callers post them, hangers let the persons hang up.
+	// callers post calls, and hangers let the persons hang up.
 	callers, hangers = 16, 16
-	// rampPatience is how long nothing may move before a call that was posted is called missing.
+	// rampPatience is how long no call may make progress before the missing ones are counted as
+	// lost.
 	rampPatience = time.Minute
 )
 
-// services are those whose Go runtime tells of itself.
+// services are the programs that export metrics of the Go runtime.
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
-// memory is what a program has: its resident pages and, of a service, its heap after a collection and its goroutines.
+// memory is the resident memory of a program, and for a service its heap after a collection and its
+// goroutines.
 type memory struct {
 	resident, heap, goroutines float64
 }
 
-// Held keeps many calls answered at once for a minute, looks at what they weigh, and lets them end.
+// Held keeps many calls answered for a minute, measures the memory that they need, and ends them.
 func Held(ctx context.Context, h *CallStack) error {
 	if err := h.rule(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
 		return err
@@ -74,7 +76,7 @@ func Held(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// rule orders faults of the simulated carrier, or ends them.
+// rule adds or removes faults of the simulated carrier.
 func (h *CallStack) rule(ctx context.Context, method string, body any) error {
 	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
 	if err == nil && status >= http.StatusBadRequest {
@@ -85,7 +87,7 @@ func (h *CallStack) rule(ctx context.Context, method string, body any) error {
 
 const inProgress = `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'in_progress'`
 
-// ramp posts the calls and waits until calls knows all of them as answered.
+// ramp posts the calls and waits until all are answered.
 func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]string, error) {
 	numbers, began := make([]string, h.Held), time.Now()
 	for n := range numbers {
@@ -115,14 +117,14 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUse counts the requests that the limits count.
+// inUse counts the requests that count toward the limits.
 const inUse = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
-// holdThem looks at the calls for a minute.
+// holdThem measures during one minute.
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
-	if err := callPause(ctx, 5*time.Second); err != nil { // what the ramp left is done
+	if err := callPause(ctx, 5*time.Second); err != nil { // until the work of the ramp is done
 		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)
@@ -155,8 +157,9 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// tellWeights prints what the programs had before the first call, with all of them, and when all had ended. What a call weighs is the heap that goes
-// with it; pages, once used, stay.
+// tellWeights prints the memory of the programs before the first call, with all calls, and after
+// their end. The memory of a call is the heap that is freed after it; the operating system keeps
+// used pages.
 func tellWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
@@ -170,7 +173,7 @@ func tellWeights(before, during, after map[string]memory, calls float64) {
 	}
 }
 
-// weigh reads what every program has. Services collect their garbage first.
+// weigh measures every program. Services collect their garbage before.
 func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
 	weights := map[string]memory{}
 	for name, pids := range h.Stack.Processes() {
@@ -178,12 +181,12 @@ func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		if name != "postgres" { // its pages are shared among its backends
+		if name != "postgres" { // its backends share pages
 			weights[name] = w
 		}
 	}
 	for _, service := range services {
-		for range 2 { // what is pooled goes with the second collection
+		for range 2 { // pools are freed by the second collection
 			if err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil }); err != nil {
 				return nil, err
 			}
@@ -199,7 +202,7 @@ func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
 	return weights, nil
 }
 
-// letGo has every person hang up and looks whether everything ended as it should.
+// letGo lets every person hang up and checks that everything ended correctly.
 func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
 	entries, err := h.log.since(ctx)
 	if err != nil {
@@ -245,7 +248,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 	return nil
 }
 
-// hangUp is the person's doing.
+// hangUp hangs up as the person.
 func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
 	if err != nil {
@@ -266,7 +269,7 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-// landedSoon waits until every number has its terminal webhook, or nothing comes any more.
+// landedSoon waits until every number has its terminal webhook, or no more webhooks arrive.
 func (h *CallStack) landedSoon(ctx context.Context, numbers []string) landed {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {

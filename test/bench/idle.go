@@ -13,16 +13,16 @@ import (
 
 const (
 	goalStatements = 2.0
-	// goalIdle is percent of a core; the peers' comparison names it (webhook-peers.md, T8), the issue does not.
+	// goalIdle is a percentage of one core.
 	goalIdle = 0.5
-	// roles begin so: the one that runs and the one that owns.
+	// roles is the prefix of the two roles of the schema: the owner and the role of the service.
 	roles = "webhook_dispatcher"
-	// calmed is how long after its last delivery the dispatcher is left alone before it counts as idle.
+	// calmed is how long after its last delivery the dispatcher counts as idle.
 	calmed = 15 * time.Second
 )
 
-// Idle counts what the dispatcher asks of Postgres while nothing happens, after it has worked a little. The house's stack reaches its Postgres through
-// the proxy.
+// Idle counts the statements of the dispatcher while nothing happens, after some work. The stack
+// reaches its Postgres through the proxy.
 func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	return nil
 }
 
-// beginning is as much of a statement as a line holds.
+// beginning returns the part of a statement that fits into a line.
 func beginning(statement string) string {
 	const most = 110
 	if runes := []rune(statement); len(runes) > most {

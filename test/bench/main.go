@@ -1,6 +1,6 @@
-// Command bench measures the whole of Ringfence on this machine and prints each figure beside a
-// limit taken in the same run: nothing here fails a test, and no figure means anything without its limit.
-// README.md says what each figure is, what the goals are and which were met.
+// Command bench measures Ringfence on this machine. It prints each figure together with a limit
+// that it measured in the same run, because a figure without a limit means nothing. A missed goal
+// is not an error. README.md describes the figures and the goals.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings are the bench's flags.
+// settings are the flags.
 type settings struct {
 	bin      string
 	postgres string
@@ -37,33 +37,34 @@ type settings struct {
 	broker string
 }
 
-// bench is what a measurement has at hand: one stack, idle when the measurement begins.
+// bench is the state that a measurement uses: one stack, idle when the measurement begins.
 type bench struct {
 	settings
 	// on is the broker of the stack: embedded or apache.
 	on string
-	// home is the stack's folder.
+	// home is the folder of the stack.
 	home string
 	// db connects to the stack's database as superuser.
 	db    string
 	stack *kit.Stack
 	hooks *kit.Receiver
-	// landing is told of what comes to hooks.
+	// landing records the deliveries to hooks.
 	landing *Landing
-	// house is what the measurements of deliveries share; nil until the first of them.
+	// house is the state of the measurements of deliveries. It is nil before the first of them.
 	house *WebhookStack
-	// dialing is what the measurements of calls share; nil until the first of them.
+	// dialing is the state of the measurements of calls. It is nil before the first of them.
 	dialing *CallStack
 	meter   *probe.Meter
 }
 
-// measurement is one part of the bench, run in the order of the list; -only picks some by name. An error ends the bench.
+// measurement is one part of the bench. The parts run in the order of the list; -only selects some
+// by name. An error ends the bench.
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
-	// asked: it runs only when -only names it.
+	// asked parts run only if -only names them.
 	asked bool
-	// bus: facts ride on Kafka meanwhile, so it is run on each of them.
+	// bus parts use Kafka, so they run on each broker.
 	bus bool
 }
 
@@ -96,22 +97,22 @@ func measurements() []measurement {
 	}
 }
 
-// media measures the audio of calls: it needs nothing of the stack.
+// media measures the audio of calls. It does not use the stack.
 func media(ctx context.Context, b *bench) error {
 	return Streams(ctx, b.bin, b.each)
 }
 
-// bridge measures conversations with agents: it needs nothing of the stack.
+// bridge measures conversations with agents. It does not use the stack.
 func bridge(ctx context.Context, b *bench) error {
 	return Conversations(ctx, b.bin, b.each)
 }
 
-// judged measures who may be called.
+// judged measures the compliance checks.
 func judged(ctx context.Context, b *bench) error {
 	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
-// another is what this program is as a second process of itself; nil: it is the bench.
+// another returns the command of this process if it is a helper process of the bench, or nil.
 func another() func([]string) error {
 	if len(os.Args) < 2 {
 		return nil
@@ -152,7 +153,7 @@ func main() {
 	}
 }
 
-// chosen are the measurements that -only names; when it is empty, all that run unasked.
+// chosen returns the measurements that -only names, or all that run by default.
 func chosen(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
@@ -174,7 +175,7 @@ const (
 	apache   = "apache"
 )
 
-// brokers are those that the setting means, as far as they are here.
+// brokers returns the brokers of the setting that are installed.
 func brokers(set settings) ([]string, error) {
 	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
 	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""
@@ -217,13 +218,13 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-// measure runs the list on one stack.
+// measure runs the measurements on one stack.
 func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	if b.home, err = os.MkdirTemp("", "ringfence-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.home)
-	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		return err
 	}
 	if b.db = b.postgres; b.db == "" {
@@ -257,7 +258,7 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	return nil
 }
 
-// stop ends what the measurements shared, and the stack.
+// stop ends the shared state of the measurements and the stack.
 func (b *bench) stop() {
 	if b.house != nil {
 		b.house.Close()
@@ -268,7 +269,8 @@ func (b *bench) stop() {
 	_ = b.stack.Stop()
 }
 
-// start starts a stack in its own folder and on its own database. Variables in env replace those of the bench.
+// start starts a stack with its own folder and database. Variables in env replace those of the
+// bench.
 func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit.Stack, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -285,7 +287,8 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
-		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
+		// The shared limits of the dialer are high enough not to apply: one workspace can use nine
+		// tenths of them.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}
 	return kit.Start(ctx, kit.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})

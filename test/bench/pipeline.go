@@ -15,11 +15,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// late is how long a call may take before its webhook is called missing.
+// late is how long a call can take before its webhook counts as missing.
 const late = time.Minute
 
-// Pipeline keeps some number of calls under way, each from its POST to its terminal webhook and then the next: what comes out is sustained, since
-// nothing can pile up. Each number of calls runs until as many have ended before it counts.
+// Pipeline keeps a number of calls in progress, each from its POST to its terminal webhook. A
+// finished call is replaced by the next, so the measured rate is sustained. Before a level counts,
+// as many calls have ended as are in progress.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -35,12 +36,13 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// kept is what one level did while it counted.
+// kept is the result of one level.
 type kept struct {
 	mu sync.Mutex
-	// numbers are those whose POST was accepted, unanswered those of errBusy.
+	// numbers are the numbers whose POST was accepted, unanswered those with errBusy.
 	numbers, unanswered []string
-	// all are the calls whose webhook came; counted and took are those of them that came while it counted.
+	// all counts the calls whose webhook arrived. counted and took are those that arrived while the
+	// level counted.
 	all, counted int
 	counting     bool
 	took         []time.Duration
@@ -76,7 +78,7 @@ func (k *kept) count(on bool) {
 	k.counting = on
 }
 
-// keep prints one level and answers its rate.
+// keep prints one level and returns its rate.
 func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
@@ -125,7 +127,7 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	return perSecond, nil
 }
 
-// What became of a number's requests, in calls and in the dial queue, and of their calls.
+// The states of a number's requests in calls and in the dial queue, and of their calls.
 const fates = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
@@ -134,7 +136,8 @@ FROM calls.call_requests r LEFT JOIN dialer.dial_queue q ON q.call_request_id = 
 WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
 GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
 
-// tellFates prints what became of calls that were not dialled, or of which nothing was told: a request may end without a call, and then no event tells of it.
+// tellFates prints the states of calls that were not dialed or have no terminal event. A request
+// can end without a call, and then has no event.
 func (h *CallStack) tellFates(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
 	if len(numbers) == 0 {
 		return nil
@@ -150,7 +153,8 @@ func (h *CallStack) tellFates(ctx context.Context, workspaces []*kit.Workspace, 
 	return err
 }
 
-// turn keeps the calls under way for a measurement's time, after as long as it takes for as many to have ended, and then lets the last of them end.
+// turn keeps the calls in progress for the time of one measurement, and then waits for the last of
+// them.
 func (h *CallStack) turn(ctx context.Context, k *kept, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
@@ -175,7 +179,8 @@ func (h *CallStack) turn(ctx context.Context, k *kept, workspaces []*kit.Workspa
 	return err
 }
 
-// countFor lets the first calls pass, for a minute at the most, and counts those that end in the time of a measurement.
+// countFor waits for the first calls, for a minute at most, and counts those that end in the time
+// of a measurement.
 func (h *CallStack) countFor(ctx context.Context, k *kept, first int) error {
 	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
@@ -196,7 +201,8 @@ func (h *CallStack) countFor(ctx context.Context, k *kept, first int) error {
 	return err
 }
 
-// oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end; a POST that nobody answers for ends nothing.
+// oneCall places one call and waits for its terminal webhook. A missing webhook is found at the
+// end. A POST without a response does not end the measurement.
 func (h *CallStack) oneCall(ctx context.Context, k *kept, w *kit.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// talker is the dialer's own benchmark of its RTP streams, built as a program by `make bench`.
+	// talker is the dialer's benchmark of its RTP streams. `make bench` builds it as a program.
 	talker = "ringfence-media"
-	// goalCPU is percent of a core per 100 calls, at 500 of them without SRTP.
+	// goalCPU is a percentage of a core for 100 calls, measured with 500 calls without SRTP.
 	goalCPU = 15
 )
 
-// Streams prints what 100, 300 and 500 calls' audio both ways costs, without and with SRTP, how late packets are sent, and how many are lost.
+// Streams prints the CPU time of the audio of 100, 300 and 500 calls in both directions, without
+// and with SRTP, how late packets are sent, and how many are lost.
 func Streams(ctx context.Context, bin string, each time.Duration) error {
 	program := filepath.Join(bin, talker)
 	if _, err := os.Stat(program); err != nil {
