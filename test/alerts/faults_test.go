@@ -62,18 +62,18 @@ func hanging() []fault {
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
 		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *world, until func()) {
-			if err := w.proxy.Slow(300); err != nil {
+			if err := w.proxy.DelayResponses(300); err != nil {
 				t.Fatal(err)
 			}
 			until()
-			if err := w.proxy.Mend(); err != nil {
+			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.proxy.Cut()
+			w.proxy.Disconnect()
 			until()
-			if err := w.proxy.Mend(); err != nil {
+			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},

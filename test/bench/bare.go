@@ -248,7 +248,7 @@ func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (t
 		return nil, fmt.Errorf("bare dials: %s", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	entries, err := b.log.since(ctx)
-	for to, at := range countCalls(entries, numbers).at {
+	for to, at := range countDials(entries, numbers).at {
 		took = append(took, at.Sub(due[to]))
 	}
 	return took, err

@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// called returns a measurement of calls. The first measurement creates the shared state.
-func called(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
+// withCallStack returns a measurement of calls. The first measurement creates the shared state.
+func withCallStack(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.dialing == nil {
 			setup := CallSetup{

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// told is how long an idle backend can delay its statistics. Postgres reports them after 10 s
+	// statisticsDelay is how long an idle backend can delay its statistics. Postgres reports them after 10 s
 	// at the latest.
-	told = 11 * time.Second
+	statisticsDelay = 11 * time.Second
 	// counted is the number of POST requests. The pause between them is so long that no two share a
 	// commit.
 	counted = 40
@@ -43,7 +43,7 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
 // count reads the counters after every backend has reported its statistics. No work may be in
 // progress.
 func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
-	if err = rest(ctx, told); err != nil {
+	if err = rest(ctx, statisticsDelay); err != nil {
 		return t, err
 	}
 	t.at = time.Now()

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// converser and model are the dialer's benchmark of conversations and the fake of the Realtime
+	// conversationBench and model are the dialer's benchmark of conversations and the fake of the Realtime
 	// API. `make bench` builds both as programs.
-	converser, model = "ringfence-talks", "fakemodel"
+	conversationBench, model = "ringfence-talks", "fakemodel"
 	// goalDelay is the time in ms that the bridge may add from mouth to ear at p50 with few calls.
 	goalDelay, few = 12, 20
 )
@@ -25,7 +25,7 @@ const (
 // Conversations prints the cost of 20, 100 and 200 calls with an agent. Each side is a process: the
 // phones, the dialer's conversations, and a model that sends back the audio that it receives.
 func Conversations(ctx context.Context, bin string, each time.Duration) error {
-	for _, program := range []string{converser, model} {
+	for _, program := range []string{conversationBench, model} {
 		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
 			return fmt.Errorf("%s is missing: `make bench` builds it", program)
 		}
@@ -51,7 +51,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	}
 	answers := filepath.Join(os.TempDir(), "ringfence-answers-"+phones.pid)
 	defer os.Remove(answers)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, converser), "-test.run=^$", "-test.bench=^BenchmarkTalks$", "-test.benchtime=1x", "-test.timeout=15m")
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, conversationBench), "-test.run=^$", "-test.bench=^BenchmarkTalks$", "-test.benchtime=1x", "-test.timeout=15m")
 	cmd.Env = append(os.Environ(), "RINGFENCE_TALK_PHONES="+phones.addresses, "RINGFENCE_TALK_MODEL="+url, "RINGFENCE_TALK_FOR="+each.String(),
 		"RINGFENCE_TALK_SETTLING="+settling.String(), "RINGFENCE_TALK_ANSWERS="+answers)
 	before, begun := probe.Spent(phones.pid), time.Now()
@@ -59,7 +59,7 @@ func converse(ctx context.Context, bin string, count int, each time.Duration) er
 	theirs := 100 * (probe.Spent(phones.pid) - before).Seconds() / time.Since(begun).Seconds()
 	said := phones.stop()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", converser, err, out)
+		return fmt.Errorf("%s: %w\n%s", conversationBench, err, out)
 	}
 	cost, err := probe.Reported(string(out))
 	if err != nil {

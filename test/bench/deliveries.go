@@ -34,8 +34,8 @@ func Deliveries(ctx context.Context, h *WebhookStack) error {
 	return h.backlogOf(ctx, manySubscriptions)
 }
 
-// drained is the result of one backlog.
-type drained struct {
+// backlogResult is the result of one backlog.
+type backlogResult struct {
 	countedRecords
 	made int
 	used used
@@ -102,7 +102,7 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 
 // drain publishes the records while the dispatcher is stopped, starts a new dispatcher and waits
 // for the last delivery.
-func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got drained, err error) {
+func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {
 		records[i] = endpoints[i%len(endpoints)].source.next()

@@ -15,17 +15,17 @@ import (
 const (
 	// posters is the number of clients that post the requests.
 	posters = 16
-	// sounding is the number of POST requests with which the speed of POST is measured. They are
+	// sampleRequests is the number of POST requests with which the speed of POST is measured. They are
 	// scheduled a day ahead.
-	sounding = 100
+	sampleRequests = 100
 	// callsStuck is how long nothing may happen before the missing calls are counted as lost. It is
 	// longer than the lease of a claim.
 	callsStuck = 30 * time.Second
 )
 
-// following are the services that consume the events of the dialer. The dialer waits for none of
+// eventConsumers are the services that consume the events of the dialer. The dialer waits for none of
 // them.
-var following = []string{"calls", "billing-wallet", "webhook-dispatcher"}
+var eventConsumers = []string{"calls", "billing-wallet", "webhook-dispatcher"}
 
 // Dials lets requests become due evenly at three rates, and reads from the carrier's log when each
 // was dialed.
@@ -48,9 +48,9 @@ func Dials(ctx context.Context, h *CallStack) error {
 	return h.dials(ctx, loop, 500, true)
 }
 
-// dialled is the result of one rate.
-type dialled struct {
-	heard
+// dialResult is the result of one rate.
+type dialResult struct {
+	dialLog
 	asked int
 	took  []time.Duration
 	used  probe.Time
@@ -88,7 +88,7 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 
 // becomeDue posts the requests of one measurement so early that all are queued before the first is
 // due.
-func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialled, err error) {
+func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
 	workspaces, err := h.workspaces(ctx, "dials", 4) // no workspace reaches its limit of 500 calls per second
 	if err != nil {
 		return got, err
@@ -151,10 +151,10 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 // day ahead.
 func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
-	err := every(ctx, posters, make([]struct{}, sounding), func(ctx context.Context, i int, _ struct{}) error {
+	err := every(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
 		return h.place(ctx, workspaces[i%len(workspaces)], h.number(), tomorrow)
 	})
-	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sounding, err
+	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sampleRequests, err
 }
 
 const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id = ANY ($1::uuid[])`
@@ -164,12 +164,12 @@ func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n i
 	return kit.Until(ctx, time.Minute, "the dialer has what was posted", func() (bool, error) {
 		var there int
 		err := h.db.QueryRow(ctx, queuedAhead, ids(workspaces)).Scan(&there)
-		return there == n+sounding, err
+		return there == n+sampleRequests, err
 	})
 }
 
 // watchDials reads the carrier's log until every number was dialed, or no more dials follow.
-func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialled, err error) {
+func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialResult, err error) {
 	var entries []entry
 	last, moved := due[numbers[len(numbers)-1]], time.Now()
 	for {
@@ -180,7 +180,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 		if entries = append(entries, more...); len(more) > 0 {
 			moved = time.Now()
 		}
-		if got.heard = countCalls(entries, numbers); got.missing == 0 || time.Since(last) > 0 && time.Since(moved) > callsStuck {
+		if got.dialLog = countDials(entries, numbers); got.missing == 0 || time.Since(last) > 0 && time.Since(moved) > callsStuck {
 			break
 		}
 		if err := callPause(ctx, time.Second); err != nil {
@@ -219,7 +219,7 @@ func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 		return err
 	}
 	running := h.Stack.Processes()
-	for _, name := range following {
+	for _, name := range eventConsumers {
 		for _, pid := range running[name] {
 			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 				return nil, errors.Join(fmt.Errorf("stop %s: %w", name, err), goOn())

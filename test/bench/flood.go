@@ -135,7 +135,7 @@ func (b *bench) repeat(ctx context.Context, w *kit.Workspace) (took []time.Durat
 	return took, nil
 }
 
-func (b *bench) fromFlooded(path, key string, want int) *asker {
+func (b *bench) fromFlooded(path, key string, want int) *repeatedGet {
 	a := b.withKey(&kit.Workspace{WriteKey: key}, path, want)
 	a.forwardedFor = floodedAddress
 	return a

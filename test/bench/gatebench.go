@@ -39,8 +39,8 @@ type GateSetup struct {
 
 const answerer = "contacts-compliance"
 
-// house is a workspace with many contacts and the clients that request checks.
-type house struct {
+// gateBench is a workspace with many contacts and the clients that request checks.
+type gateBench struct {
 	GateSetup
 	*kit.Workspace
 	db       *pgx.Conn
@@ -50,7 +50,7 @@ type house struct {
 
 // Measure runs all measurements.
 func Measure(ctx context.Context, setup GateSetup) error {
-	h := &house{GateSetup: setup}
+	h := &gateBench{GateSetup: setup}
 	var err error
 	if h.Workspace, err = setup.Stack.NewWorkspace(ctx, "bench judging", "10000000"); err != nil {
 		return err
@@ -81,7 +81,7 @@ func Measure(ctx context.Context, setup GateSetup) error {
 // packed measures the checks of a workspace with the country rules of the US: consent, time zones,
 // hours and holidays of states, and in Florida the number of earlier calls. Allowed and denied
 // checks both count.
-func (h *house) packed(ctx context.Context, clients int) error {
+func (h *gateBench) packed(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
 		return err
@@ -91,14 +91,14 @@ func (h *house) packed(ctx context.Context, clients int) error {
 	return err
 }
 
-func (h *house) askPreChecked(ctx context.Context) error {
+func (h *gateBench) askPreChecked(ctx context.Context) error {
 	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
-func (h *house) askGated(ctx context.Context) error {
+func (h *gateBench) askGated(ctx context.Context) error {
 	_, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
@@ -106,7 +106,7 @@ func (h *house) askGated(ctx context.Context) error {
 }
 
 // questioners creates clients with the service keys of calls and the dialer.
-func (h *house) questioners() error {
+func (h *gateBench) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 10000000 + n), 
        $1, '+1' || (ARRAY['415', '305', '212', '214', '312'])[n % 5 + 1] || lpad((n / 5)::text, 7, '0'), CASE WHEN n % 50 = 0 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 3 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series($2::int, $3::int) AS n`
 
-func (h *house) fill(ctx context.Context) error {
+func (h *gateBench) fill(ctx context.Context) error {
 	for from := 0; from < h.Contacts; from += fillSome {
 		if _, err := h.db.Exec(ctx, fillContacts, h.ID, from, min(from+fillSome, h.Contacts)-1); err != nil {
 			return fmt.Errorf("write contacts: %w", err)
@@ -158,11 +158,11 @@ func (h *house) fill(ctx context.Context) error {
 	return err
 }
 
-// someone returns a random contact that has not opted out.
-func (h *house) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
+// randomContact returns a random contact that has not opted out.
+func (h *gateBench) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
 
 // consenting returns a random contact with consent and without an opt-out.
-func (h *house) consenting() string {
+func (h *gateBench) consenting() string {
 	for {
 		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
 			return number(n)
@@ -178,7 +178,7 @@ type kind struct {
 
 // level measures with so many clients. Each client sends the three kinds of requests in turn, so
 // that all have the same noise.
-func (h *house) level(ctx context.Context, clients int) error {
+func (h *gateBench) level(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
 	if err != nil {
@@ -190,7 +190,7 @@ func (h *house) level(ctx context.Context, clients int) error {
 }
 
 // measure prints the duration of each kind of request, and returns the p50 of each.
-func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
+func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -233,7 +233,7 @@ func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves 
 	return halves, nil
 }
 
-func (h *house) askPreCheck(ctx context.Context) error {
+func (h *gateBench) askPreCheck(ctx context.Context) error {
 	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
@@ -243,7 +243,7 @@ func (h *house) askPreCheck(ctx context.Context) error {
 	return err
 }
 
-func (h *house) askGate(ctx context.Context) error {
+func (h *gateBench) askGate(ctx context.Context) error {
 	said, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
@@ -253,7 +253,7 @@ func (h *house) askGate(ctx context.Context) error {
 	return err
 }
 
-func (h *house) post(ctx context.Context) error {
+func (h *gateBench) post(ctx context.Context) error {
 	status, answer, err := h.API.Do(ctx, http.MethodPost, "/v1/calls", map[string]any{
 		"agent_id": h.AgentID, "to": h.someone(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
 	})

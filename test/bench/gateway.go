@@ -78,8 +78,8 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	return nil
 }
 
-// asker repeats one GET request and requires one status.
-type asker struct {
+// repeatedGet repeats one GET request and requires one status.
+type repeatedGet struct {
 	client  *http.Client
 	address string
 	want    int
@@ -91,19 +91,19 @@ type asker struct {
 	forwardedFor string
 }
 
-func newAsker(address string, want int, header string, value func() (string, error)) *asker {
+func newAsker(address string, want int, header string, value func() (string, error)) *repeatedGet {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
-	return &asker{client: client, address: address, want: want, header: header, value: value}
+	return &repeatedGet{client: client, address: address, want: want, header: header, value: value}
 }
 
 // withKey sends requests to the public address of the stack.
-func (b *bench) withKey(w *kit.Workspace, path string, want int) *asker {
+func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
 // directly sends requests to calls, with a service token that the gateway's key signs. A token is
 // valid for a minute and used for half of it, so that the signing does not count.
-func (b *bench) directly(w *kit.Workspace, path string, want int) (*asker, error) {
+func (b *bench) directly(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`
 		SigningKeys map[string]string `json:"signing_keys"`
@@ -134,7 +134,7 @@ func (b *bench) directly(w *kit.Workspace, path string, want int) (*asker, error
 	}), nil
 }
 
-func (a *asker) ask(ctx context.Context) (time.Duration, error) {
+func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.address, nil)
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func (a *asker) ask(ctx context.Context) (time.Duration, error) {
 }
 
 // inTurn sends both requests in turn for the given time. It leaves out the first ones.
-func inTurn(ctx context.Context, long time.Duration, a, b *asker) (ofA, ofB []time.Duration, err error) {
+func inTurn(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {
 		tookA, err := a.ask(ctx)

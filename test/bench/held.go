@@ -37,10 +37,10 @@ type memory struct {
 
 // Held keeps many calls answered for a minute, measures the memory that they need, and ends them.
 func Held(ctx context.Context, h *CallStack) error {
-	if err := h.rule(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
+	if err := h.setFault(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
 		return err
 	}
-	defer func() { _ = h.rule(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
+	defer func() { _ = h.setFault(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
 	workspaces, err := h.workspaces(ctx, "held", 4)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func Held(ctx context.Context, h *CallStack) error {
 	if _, err := h.log.since(ctx); err != nil {
 		return err
 	}
-	before, err := h.weigh(ctx)
+	before, err := h.measureMemory(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,19 +65,19 @@ func Held(ctx context.Context, h *CallStack) error {
 	if err != nil {
 		return err
 	}
-	if err := h.letGo(ctx, numbers, workspaces); err != nil {
+	if err := h.endCalls(ctx, numbers, workspaces); err != nil {
 		return err
 	}
-	after, err := h.weigh(ctx)
+	after, err := h.measureMemory(ctx)
 	if err != nil {
 		return err
 	}
-	tellWeights(before, during, after, float64(len(numbers)))
+	printWeights(before, during, after, float64(len(numbers)))
 	return nil
 }
 
-// rule adds or removes faults of the simulated carrier.
-func (h *CallStack) rule(ctx context.Context, method string, body any) error {
+// setFault adds or removes faults of the simulated carrier.
+func (h *CallStack) setFault(ctx context.Context, method string, body any) error {
 	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
 	if err == nil && status >= http.StatusBadRequest {
 		err = fmt.Errorf("%s /faults: %d %s", method, status, answer)
@@ -140,7 +140,7 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 		return nil, err
 	}
 	meanwhile, took := now.Less(used), time.Since(began)
-	if weights, err = h.weigh(ctx); err != nil {
+	if weights, err = h.measureMemory(ctx); err != nil {
 		return nil, err
 	}
 	var taken, answered int
@@ -157,10 +157,10 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// tellWeights prints the memory of the programs before the first call, with all calls, and after
+// printWeights prints the memory of the programs before the first call, with all calls, and after
 // their end. The memory of a call is the heap that is freed after it; the operating system keeps
 // used pages.
-func tellWeights(before, during, after map[string]memory, calls float64) {
+func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
 		was, is, ended := before[name], during[name], after[name]
@@ -173,8 +173,8 @@ func tellWeights(before, during, after map[string]memory, calls float64) {
 	}
 }
 
-// weigh measures every program. Services collect their garbage before.
-func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
+// measureMemory measures every program. Services collect their garbage before.
+func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error) {
 	weights := map[string]memory{}
 	for name, pids := range h.Stack.Processes() {
 		w := memory{}
@@ -202,13 +202,13 @@ func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
 	return weights, nil
 }
 
-// letGo lets every person hang up and checks that everything ended correctly.
-func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
+// endCalls lets every person hang up and checks that everything ended correctly.
+func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
 	entries, err := h.log.since(ctx)
 	if err != nil {
 		return err
 	}
-	began, early := time.Now(), countCalls(entries, numbers)
+	began, early := time.Now(), countDials(entries, numbers)
 	err = every(ctx, hangers, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 		return err
 	}
 	over := time.Since(began)
-	hooks := h.landedSoon(ctx, numbers)
+	hooks := h.awaitWebhooks(ctx, numbers)
 	landed := time.Since(began)
 	var completed, left int
 	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
@@ -231,7 +231,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 	if err != nil {
 		return err
 	}
-	all, wrong := countCalls(append(entries, more...), numbers), []string{}
+	all, wrong := countDials(append(entries, more...), numbers), []string{}
 	for _, w := range workspaces {
 		found, err := w.Differences(ctx)
 		if err != nil {
@@ -269,8 +269,8 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-// landedSoon waits until every number has its terminal webhook, or no more webhooks arrive.
-func (h *CallStack) landedSoon(ctx context.Context, numbers []string) landed {
+// awaitWebhooks waits until every number has its terminal webhook, or no more webhooks arrive.
+func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {
 		now := h.Landing.left(numbers)

@@ -17,8 +17,8 @@ const (
 	goalIdle = 0.5
 	// roles is the prefix of the two roles of the schema: the owner and the role of the service.
 	roles = "webhook_dispatcher"
-	// calmed is how long after its last delivery the dispatcher counts as idle.
-	calmed = 15 * time.Second
+	// idleAfter is how long after its last delivery the dispatcher counts as idle.
+	idleAfter = 15 * time.Second
 )
 
 // Idle counts the statements of the dispatcher while nothing happens, after some work. The stack
@@ -34,7 +34,7 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	if err := h.settled(ctx, webhooksStuck); err != nil {
 		return err
 	}
-	if err := webhookPause(ctx, calmed); err != nil {
+	if err := webhookPause(ctx, idleAfter); err != nil {
 		return err
 	}
 	m, err := h.watch(ctx, false)
@@ -56,14 +56,14 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	fmt.Printf("  statements           %6.2f /s   %s; every one that its roles sent in %.0f s, BEGIN, COMMIT and pings among them\n", perSecond,
 		probe.AtMost(perSecond, goalStatements, " /s"), took.Seconds())
 	for _, statement := range slices.SortedFunc(maps.Keys(asked), func(a, b string) int { return cmp.Or(cmp.Compare(asked[b], asked[a]), cmp.Compare(a, b)) }) {
-		fmt.Printf("    %6.2f /s  %s\n", float64(asked[statement])/took.Seconds(), beginning(statement))
+		fmt.Printf("    %6.2f /s  %s\n", float64(asked[statement])/took.Seconds(), firstWords(statement))
 	}
 	fmt.Printf("  share of a core      %6.2f %%    %s; process %.2f %%, its backends %.2f %%\n", share, cpu.judged(probe.AtMost(share, goalIdle, " %")), core(cpu.dispatcher), core(cpu.backends))
 	return nil
 }
 
-// beginning returns the part of a statement that fits into a line.
-func beginning(statement string) string {
+// firstWords returns the part of a statement that fits into a line.
+func firstWords(statement string) string {
 	const most = 110
 	if runes := []rune(statement); len(runes) > most {
 		return string(runes[:most]) + "…"

@@ -35,8 +35,8 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	return page.Data, err
 }
 
-// heard is the carrier's log of numbers that must be called once each.
-type heard struct {
+// dialLog is the carrier's log of numbers that must be called once each.
+type dialLog struct {
 	// at is the time of the first dial of each number, calls the id of that call.
 	at    map[string]time.Time
 	calls map[string]string
@@ -51,16 +51,16 @@ type heard struct {
 }
 
 // perSecond returns the rate from the first dial to the last.
-func (h heard) perSecond() float64 {
+func (h dialLog) perSecond() float64 {
 	if len(h.at) < 2 || !h.last.After(h.first) {
 		return 0
 	}
 	return float64(len(h.at)-1) / h.last.Sub(h.first).Seconds()
 }
 
-// countCalls returns what the log contains about the numbers.
-func countCalls(entries []entry, numbers []string) heard {
-	h := heard{at: map[string]time.Time{}, calls: map[string]string{}}
+// countDials returns what the log contains about the numbers.
+func countDials(entries []entry, numbers []string) dialLog {
+	h := dialLog{at: map[string]time.Time{}, calls: map[string]string{}}
 	ours := make(map[string]bool, len(numbers))
 	for _, to := range numbers {
 		ours[to] = true

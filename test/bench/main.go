@@ -75,24 +75,24 @@ func measurements() []measurement {
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
 		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
 		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
-		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(Dials)},
-		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(Pipeline), bus: true},
-		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(Held)},
+		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: withCallStack(Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: withCallStack(Pipeline), bus: true},
+		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: withCallStack(Held)},
 		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
 		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
-		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(Deliveries), bus: true},
-		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(Steady), bus: true},
-		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(Neighbours)},
-		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: housed(Pauses)},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: withWebhookStack(Steady), bus: true},
+		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
+		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
 			says: "an endpoint beside a subscription with a million queued deliveries that is paused and resumed",
-			run:  housed(LongQueue)},
+			run:  withWebhookStack(LongQueue)},
 		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
-		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(Soak), asked: true},
+		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: withWebhookStack(Soak), asked: true},
 		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
-		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: judged},
+		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
 }
@@ -107,13 +107,13 @@ func bridge(ctx context.Context, b *bench) error {
 	return Conversations(ctx, b.bin, b.each)
 }
 
-// judged measures the compliance checks.
-func judged(ctx context.Context, b *bench) error {
+// complianceChecks measures the compliance checks.
+func complianceChecks(ctx context.Context, b *bench) error {
 	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
-// another returns the command of this process if it is a helper process of the bench, or nil.
-func another() func([]string) error {
+// helperProcess returns the command of this process if it is a helper process of the bench, or nil.
+func helperProcess() func([]string) error {
 	if len(os.Args) < 2 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func another() func([]string) error {
 }
 
 func main() {
-	if run := another(); run != nil {
+	if run := helperProcess(); run != nil {
 		if err := run(os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[1], err)
 			os.Exit(1)

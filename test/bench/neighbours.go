@@ -14,9 +14,9 @@ const (
 	neighbourRate = 20.0
 	// goalBeside is the p99 of the healthy endpoint as a multiple of its p99 alone.
 	goalBeside = 2.0
-	// quieted is how long the requests to endpoints that hang can stay open: more than the timeout
+	// hangingClosed is how long the requests to endpoints that hang can stay open: more than the timeout
 	// of an attempt.
-	quieted = 30 * time.Second
+	hangingClosed = 30 * time.Second
 )
 
 // Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
@@ -83,7 +83,7 @@ func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging in
 			return got, 0, err
 		}
 	}
-	err = kit.Until(ctx, quieted, "no request to an endpoint that hangs is open", func() (bool, error) {
+	err = kit.Until(ctx, hangingClosed, "no request to an endpoint that hangs is open", func() (bool, error) {
 		count, err := h.receiver.Count(ctx, lane)
 		tried = count.Arrived
 		return count.Open == 0, err

@@ -172,15 +172,15 @@ func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	})
 }
 
-// measured is the result of a closed loop.
-type measured struct {
+// loopResult is the result of a closed loop.
+type loopResult struct {
 	perSecond float64
 	took      []time.Duration
 }
 
 // closedLoop lets every client repeat op for the given time. It returns the first error of any
 // client.
-func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got measured, err error) {
+func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got loopResult, err error) {
 	var (
 		wg sync.WaitGroup
 		mu sync.Mutex

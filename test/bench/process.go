@@ -62,11 +62,11 @@ func Start(caFile, keyFile string, hosts int) (*Receiver, error) {
 		_ = in.Close()
 		return nil, fmt.Errorf("the receiver ended before it listened: %w", cmd.Wait())
 	}
-	var told receiverAddresses
-	if err := json.Unmarshal(line, &told); err != nil {
+	var printed receiverAddresses
+	if err := json.Unmarshal(line, &printed); err != nil {
 		return nil, fmt.Errorf("read the receiver's addresses: %w", err)
 	}
-	return &Receiver{URLs: told.URLs, PID: strconv.Itoa(cmd.Process.Pid), control: told.Control, cmd: cmd, in: in}, nil
+	return &Receiver{URLs: printed.URLs, PID: strconv.Itoa(cmd.Process.Pid), control: printed.Control, cmd: cmd, in: in}, nil
 }
 
 // Stop ends the process.

@@ -64,9 +64,9 @@ func (h *history) agent(n int) uuid.UUID {
 	return h.nth("agent", n%5)
 }
 
-// fate returns the direction and the status of the n-th call. Three calls in the first tenth of the
+// outcome returns the direction and the status of the n-th call. Three calls in the first tenth of the
 // history were busy.
-func (h *history) fate(n int) (direction, status string) {
+func (h *history) outcome(n int) (direction, status string) {
 	direction = "outbound"
 	if n%12 == 5 {
 		direction = "inbound"
@@ -206,7 +206,7 @@ func (b *bench) compare(ctx context.Context, clients int, q question, few, many 
 		return nil
 	}
 	for asked, began := 0, time.Now(); err == nil && (asked < enough || time.Since(began) < b.each/4); {
-		var got measured
+		var got loopResult
 		got, err = closedLoop(ctx, clients, b.each/8, ask)
 		asked += len(got.took)
 	}
@@ -304,7 +304,7 @@ func tables() []table {
 			"id", "workspace_id", "call_request_id", "direction", "from_number", "to_e164", "agent_id", "contact_id", "external_ref", "status", "outcome",
 			"summary", "queued_at", "ended_at", "talk_seconds", "billable_seconds", "version", "analysed", "charge_settled", "closed", "traceparent",
 		}, 1, func(h *history, n int) []any {
-			direction, status := h.fate(n)
+			direction, status := h.outcome(n)
 			var outcome, summary *string
 			talked := 0
 			if status == "completed" {
@@ -323,7 +323,7 @@ func tables() []table {
 		}, 1, func(h *history, n int) []any {
 			status := "completed"
 			var code *string
-			if _, fate := h.fate(n); fate == "failed" || fate == "canceled" {
+			if _, fate := h.outcome(n); fate == "failed" || fate == "canceled" {
 				why := "provider_unavailable"
 				status, code = "failed", &why
 			}

@@ -182,26 +182,26 @@ func Run(args []string) error {
 	}
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
-	var told receiverAddresses
+	var printed receiverAddresses
 	for _, host := range hosts {
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil && len(told.URLs) > 0 {
+		if err != nil && len(printed.URLs) > 0 {
 			break // not every system has more than one loopback address
 		}
 		if err != nil {
 			return err
 		}
-		told.URLs = append(told.URLs, "https://"+ln.Addr().String())
+		printed.URLs = append(printed.URLs, "https://"+ln.Addr().String())
 		go func() { _ = server.ServeTLS(noting{ln}, "", "") }()
 	}
 	control, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	told.Control = "http://" + control.Addr().String()
+	printed.Control = "http://" + control.Addr().String()
 	asked := &http.Server{Handler: r.control(), ErrorLog: quiet, ReadHeaderTimeout: time.Minute}
 	go func() { _ = asked.Serve(control) }()
-	if err := json.NewEncoder(os.Stdout).Encode(told); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(printed); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)

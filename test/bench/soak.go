@@ -52,7 +52,7 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 	if err != nil {
 		return err
 	}
-	return h.tellSoak(ctx, all, first, last)
+	return h.printSoak(ctx, all, first, last)
 }
 
 // soak publishes at the rate and measures the first and the last minute.
@@ -106,8 +106,8 @@ func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int,
 
 var errRestarted = errors.New("the dispatcher was started anew in the middle of the soak")
 
-// tellSoak waits for the remaining deliveries, retries included, and prints the figures.
-func (h *WebhookStack) tellSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
+// printSoak waits for the remaining deliveries, retries included, and prints the figures.
+func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
 	for n, e := range all {
 		if err := e.source.sent.wait(); err != nil {
 			return err

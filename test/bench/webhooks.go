@@ -88,8 +88,8 @@ func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (ma
 	return sent, fault
 }
 
-// housed returns a measurement of deliveries. The first measurement creates the shared state.
-func housed(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
+// withWebhookStack returns a measurement of deliveries. The first measurement creates the shared state.
+func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.house == nil {
 			if b.house, err = OpenWebhooks(ctx, b.setup(b.stack, b.home, b.db)); err != nil {

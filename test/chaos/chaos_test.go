@@ -156,7 +156,7 @@ func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
 			}
 			hurt[f.Target], last = true, f.At
 		}
-		for _, target := range append(mortals(), lines()...) {
+		for _, target := range append(killable(), links()...) {
 			if !hurt[target] {
 				t.Errorf("seed %d: nothing happens to %s", seed, target)
 			}

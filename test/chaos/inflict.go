@@ -15,10 +15,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// inflicted counts the faults by target and kind.
-type inflicted map[string]map[Kind]int
+// faultCounts counts the faults by target and kind.
+type faultCounts map[string]map[Kind]int
 
-func (in inflicted) add(f Fault) {
+func (in faultCounts) add(f Fault) {
 	if in[f.Target] == nil {
 		in[f.Target] = map[Kind]int{}
 	}
@@ -26,10 +26,10 @@ func (in inflicted) add(f Fault) {
 }
 
 // inflict carries out the plan until ctx ends. All faults are repaired when it returns. A blackout
-// takes as long as the stack needs to start; later faults are delayed by that. told is called with
+// takes as long as the stack needs to start; later faults are delayed by that. report is called with
 // each fault when it begins.
-func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (done inflicted, err error) {
-	done = inflicted{}
+func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
+	done = faultCounts{}
 	var mu sync.Mutex
 	var open sync.WaitGroup
 	began := time.Now()
@@ -38,7 +38,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 			break
 		}
 		if f.Kind == Blackout {
-			told(f)
+			report(f)
 			open.Wait()
 			before := time.Now()
 			if err = errors.Join(err, w.blackout(ctx)); err != nil {
@@ -49,7 +49,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 			continue
 		}
 		open.Go(func() {
-			hurt, fault := w.hurt(ctx, f, told)
+			hurt, fault := w.hurt(ctx, f, report)
 			mu.Lock()
 			defer mu.Unlock()
 			if err = errors.Join(err, fault); hurt {
@@ -72,18 +72,18 @@ func rest(ctx context.Context, d time.Duration) bool {
 }
 
 // hurt injects one fault and repairs it. It returns false if the target was not running.
-func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) (hurt bool, err error) {
+func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
-		told(f)
+		report(f)
 		err := wound(proxy, f)
 		rest(ctx, f.For)
-		return true, errors.Join(err, proxy.Mend())
+		return true, errors.Join(err, proxy.Restore())
 	}
 	pid := w.find(ctx, f)
 	if pid == 0 {
 		return false, nil
 	}
-	told(f)
+	report(f)
 	if f.Kind == Kill {
 		return syscall.Kill(pid, syscall.SIGKILL) == nil, nil
 	}
@@ -101,15 +101,15 @@ func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) (hurt bool,
 func wound(proxy *kit.Proxy, f Fault) error {
 	switch f.Kind {
 	case Deaf:
-		return proxy.Deafen()
+		return proxy.DropRequests()
 	case Mute:
-		return proxy.Mute()
+		return proxy.DropResponses()
 	case Slow:
-		return proxy.Slow(f.Amount)
+		return proxy.DelayResponses(f.Amount)
 	case Tear:
-		return proxy.Tear(f.Amount)
+		return proxy.TruncateResponses(f.Amount)
 	}
-	proxy.Cut()
+	proxy.Disconnect()
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (w *world) blackout(ctx context.Context) error {
 	up, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
 	following.Go(func() { w.follow(up) })
-	again, err := w.stack.Again(up)
+	again, err := w.stack.Restart(up)
 	stop()
 	following.Wait()
 	if err != nil {
@@ -202,7 +202,7 @@ func (w *world) resume() {
 // heal repairs all faults and waits until calls can be placed.
 func (w *world) heal(ctx context.Context) error {
 	for line, proxy := range w.links {
-		if err := proxy.Mend(); err != nil {
+		if err := proxy.Restore(); err != nil {
 			return fmt.Errorf("mend %s: %w", line, err)
 		}
 	}

@@ -204,9 +204,9 @@ func (j *judge) answers(known truth, dials map[string]int) {
 		switch {
 		case !there:
 			j.r.broken(lawLost, fmt.Sprintf("request %s to %s", o.id, o.to))
-		case o.told == 200 && req.Status != "canceled":
+		case o.cancelStatus == 200 && req.Status != "canceled":
 			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
-		case o.told == 409 && !o.doubt && req.Status == "canceled":
+		case o.cancelStatus == 409 && !o.doubt && req.Status == "canceled":
 			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
 		}
 	}
@@ -246,7 +246,7 @@ func (j *judge) webhooks(known truth) {
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
-			j.r.broken(lawOwn, fmt.Sprintf("workspace %s was told of call %s, which it does not have", known.name, d.CallID))
+			j.r.broken(lawOwn, fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID))
 		}
 		there[event{d.CallID, d.Sequence}] = true
 		last[d.CallID] = max(last[d.CallID], d.Sequence)
@@ -274,7 +274,7 @@ func (j *judge) webhooks(known truth) {
 		}
 		for _, kind := range ends[id] {
 			if kind != terminal[c.Status] {
-				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and %s was told", id, c.Status, kind))
+				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and its event is %s", id, c.Status, kind))
 			}
 		}
 		if len(ends[id]) == 0 {

@@ -18,11 +18,11 @@ import (
 const (
 	again    = 300 * time.Millisecond
 	patience = 2 * time.Minute
-	// bound is how long after the answer to an opt-out a dial can still happen
+	// optOutDelay is how long after the answer to an opt-out a dial can still happen
 	// (docs/reference/api/compliance.md).
-	bound = 2 * time.Second
-	// mostOpen limits the operations that the clients perform at the same time.
-	mostOpen = 128
+	optOutDelay = 2 * time.Second
+	// maxOpen limits the operations that the clients perform at the same time.
+	maxOpen = 128
 )
 
 // order is one request to place a call.
@@ -34,12 +34,12 @@ type order struct {
 	due           time.Time // the zero value means immediately
 
 	mu sync.Mutex
-	// id is the id in the response and made the number of responses with 202. told is the status of
+	// id is the id in the response and made the number of responses with 202. cancelStatus is the status of
 	// the cancel response. doubt is true if the cancel was not answered.
-	id    string
-	made  int
-	told  int
-	doubt bool
+	id           string
+	made         int
+	cancelStatus int
+	doubt        bool
 }
 
 func newOrder(t *tenant, name, to string) *order {
@@ -68,7 +68,7 @@ type load struct {
 
 func newLoad(w *world) *load {
 	return &load{
-		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, mostOpen),
+		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, maxOpen),
 		shut: map[string][]span{}, answers: map[string]map[int]int{},
 	}
 }
@@ -259,7 +259,7 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 	for range 3 {
 		status, answer := l.ask(ctx, "cancel", o.tenant.API, "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		o.mu.Lock()
-		o.told = status
+		o.cancelStatus = status
 		o.doubt = o.doubt || status == 0 || status == 503
 		o.mu.Unlock()
 		switch status {
@@ -285,14 +285,14 @@ func (l *load) isShut(o *order) bool {
 // optOutAndBack orders a call for later, opts the number out, checks that a second call is refused,
 // removes the opt-out, and orders a call again.
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
-	o.due = time.Now().Add(bound + 500*time.Millisecond + later)
+	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
 	if status, answer := l.insist(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": o.to}); status != 200 {
 		l.lie("opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
 	l.mu.Lock()
-	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(bound)})
+	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(optOutDelay)})
 	l.mu.Unlock()
 	refused := newOrder(o.tenant, o.name+"-refused", o.to)
 	if status := l.place(ctx, refused); status == 202 {

@@ -53,7 +53,7 @@ type settings struct {
 // whole returns the field of a full run.
 func whole(replicas int) Field {
 	return Field{
-		Processes: mortals(), Replicated: services(), Replicas: replicas, Links: lines(),
+		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),
 		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
 	}
 }
@@ -66,8 +66,8 @@ func (set *settings) overSIP() {
 	set.field.Processes, set.field.Links = slices.DeleteFunc(set.field.Processes, simulated), slices.DeleteFunc(set.field.Links, simulated)
 }
 
-// mortals returns the processes that can be killed.
-func mortals() []string { return append(services(), carrier, broker, postgres) }
+// killable returns the processes that can be killed.
+func killable() []string { return append(services(), carrier, broker, postgres) }
 
 func main() {
 	set := settings{scale: 1, patient: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
@@ -137,8 +137,8 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(id))
 }
 
-// calmBefore is how long there is traffic without faults at the beginning and at the end.
-const calmBefore = 2 * time.Second
+// calmPeriod is how long there is traffic without faults at the beginning and at the end.
+const calmPeriod = 2 * time.Second
 
 // run runs everything. It returns an error if the run could not be checked. Broken guarantees are
 // in the report. If ctx ends, only the faults end early.
@@ -150,7 +150,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	set.broker = cmp.Or(set.broker, kit.Broker())
 	r.Broker = set.broker
 	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
-	w, err := raise(ctx, set)
+	w, err := startWorld(ctx, set)
 	keep := true
 	defer func() {
 		if keep {
@@ -186,18 +186,18 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 
 // storm runs the traffic with the faults of the plan. When it returns, all faults are repaired and
 // all requests are answered.
-func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done inflicted, err error) {
+func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { l.run(working) })
 	began := time.Now()
-	rest(ctx, calmBefore)
+	rest(ctx, calmPeriod)
 	done, err = w.inflict(ctx, plan, func(f Fault) {
 		asked, accepted := l.standing()
 		say(fmt.Sprintf("%s  %-60s asked %5d  accepted %5d", clock(time.Since(began)), f, asked, accepted))
 	})
 	err = errors.Join(err, w.heal(context.WithoutCancel(ctx)))
-	rest(ctx, calmBefore)
+	rest(ctx, calmPeriod)
 	end()
 	all.Wait()
 	return done, err

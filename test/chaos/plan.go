@@ -78,8 +78,8 @@ type Field struct {
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second
-	// recovers is how long a killed process has no further fault.
-	recovers = 3 * time.Second
+	// recoveryTime is how long a killed process has no further fault.
+	recoveryTime = 3 * time.Second
 )
 
 // Plan returns the faults in the order of their begin. It depends on seed, length and field only.
@@ -127,7 +127,7 @@ func quiet(plan []Fault, at time.Duration) time.Duration {
 // over returns the time from which the same target can have the next fault.
 func (f Fault) over() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
-		return f.At + f.For + recovers
+		return f.At + f.For + recoveryTime
 	}
 	return f.At + f.For
 }

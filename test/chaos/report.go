@@ -43,7 +43,7 @@ type Report struct {
 	Planned, Replicas   int
 	Length              time.Duration
 	Storm, Settled      time.Duration
-	Faults              inflicted
+	Faults              faultCounts
 	Answers             map[string]map[int]int
 	Missed              int
 
@@ -56,7 +56,7 @@ type Report struct {
 }
 
 func newReport() *Report {
-	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: inflicted{}}
+	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: faultCounts{}}
 }
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
@@ -72,8 +72,8 @@ func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }
 
-// named limits the violations of a guarantee that the report lists.
-const named = 20
+// maxNamed limits the violations of a guarantee that the report lists.
+const maxNamed = 20
 
 func (r *Report) String() string {
 	var b strings.Builder
@@ -94,7 +94,7 @@ func (r *Report) String() string {
 	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
 	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
 	if r.Missed > 0 {
-		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, mostOpen))
+		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, maxOpen))
 	}
 	if len(r.Codes) > 0 {
 		row("", "codes: "+counted(r.Codes))
@@ -103,7 +103,7 @@ func (r *Report) String() string {
 	row("calls", fmt.Sprintf("%d: %s", sum(r.Calls), counted(r.Calls)))
 	row("webhooks", fmt.Sprintf("%d events delivered, %d of them more than once, %d skipped while paused, %d given up", r.Delivered, r.Twice, r.Recorded["skipped"], r.Recorded["failed"]))
 	row("money", fmt.Sprintf("%s paid in, %s charged", r.Paid, r.Charged))
-	b.WriteString("\n" + r.answers() + "\n" + r.wounds() + "\n")
+	b.WriteString("\n" + r.answers() + "\n" + r.faults() + "\n")
 	for l := range laws {
 		says, breach := l.promise()
 		figure, mark := fmt.Sprint(len(r.Breaches[l])), "✓"
@@ -122,10 +122,10 @@ func (r *Report) String() string {
 		}
 		says, _ := l.promise()
 		fmt.Fprintf(&b, "\n  BROKEN: %s\n", strings.TrimSpace(says))
-		for _, one := range how[:min(named, len(how))] {
+		for _, one := range how[:min(maxNamed, len(how))] {
 			fmt.Fprintf(&b, "    %s\n", one)
 		}
-		if more := len(how) - named; more > 0 {
+		if more := len(how) - maxNamed; more > 0 {
 			fmt.Fprintf(&b, "    and %d more\n", more)
 		}
 	}
@@ -166,8 +166,8 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// wounds formats the faults by target and kind.
-func (r *Report) wounds() string {
+// faults formats the faults by target and kind.
+func (r *Report) faults() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {
 		fmt.Fprintf(&b, "  %-30s", title)
@@ -186,8 +186,8 @@ func (r *Report) wounds() string {
 			b.WriteString("\n")
 		}
 	}
-	table("faults", mortals(), onProcess())
-	table("", lines(), onLink())
+	table("faults", killable(), onProcess())
+	table("", links(), onLink())
 	if n := r.Faults[everything][Blackout]; n > 0 {
 		fmt.Fprintf(&b, "  %-30s%7d all at once\n", everything, n)
 	}

@@ -63,7 +63,7 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 // hear waits for terminal events that are still on their way between two services, where no
 // delivery exists yet. Events that do not arrive are reported later.
 func (j *judge) hear(ctx context.Context) {
-	_ = kit.Until(ctx, 30*time.Second, "every end is told", func() (bool, error) {
+	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
 			ids, err := callIDs(ctx, t)
 			if err != nil {
@@ -73,8 +73,8 @@ func (j *judge) hear(ctx context.Context) {
 			if err != nil {
 				return false, err
 			}
-			told := terminals(j.w.hooks.Deliveries(t.ID), left)
-			if slices.ContainsFunc(ids, func(id string) bool { return len(told[id]) == 0 }) {
+			ends := terminals(j.w.hooks.Deliveries(t.ID), left)
+			if slices.ContainsFunc(ids, func(id string) bool { return len(ends[id]) == 0 }) {
 				rest(ctx, time.Second)
 				return false, nil
 			}

@@ -32,8 +32,8 @@ const (
 	everybody = "everybody"
 )
 
-// lines returns the connections that can fail, as "client>server".
-func lines() (all []string) {
+// links returns the connections that can fail, as "client>server".
+func links() (all []string) {
 	for _, name := range services() {
 		all = append(all, name+">"+postgres)
 	}
@@ -59,7 +59,7 @@ type world struct {
 	links   map[string]*kit.Proxy
 	hooks   *kit.Receiver
 	tenants []*tenant
-	farms   []*kit.Farm // the far ends of the trunks, in the order of their priority
+	farms   []*kit.Sipp // the far ends of the trunks, in the order of their priority
 
 	mu    sync.Mutex
 	stack *kit.Stack
@@ -83,8 +83,8 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// raise starts everything. raze stops what it has started, also after an error.
-func raise(ctx context.Context, set settings) (w *world, err error) {
+// startWorld starts everything. raze stops what it has started, also after an error.
+func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {
 		return w, err
@@ -101,7 +101,7 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 	if err := w.plant(ctx); err != nil {
 		return w, err
 	}
-	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, Apart: true}); err != nil {
+	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, OwnProcessGroup: true}); err != nil {
 		return w, err
 	}
 	for _, t := range []*tenant{{name: "steady"}, {name: "resting", resting: true}, {name: "poor", poor: true}} {
@@ -118,12 +118,12 @@ func (w *world) plant(ctx context.Context) error {
 	if !w.sip {
 		return nil
 	}
-	for i, elsewhere := range []string{kit.Elsewhere(), kit.Here()} {
+	for i, elsewhere := range []string{kit.OverflowScript(), kit.SecondTrunkScript()} {
 		dir := filepath.Join(w.home, fmt.Sprintf("farm-%d", i))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		one, err := kit.StartSipp(ctx, dir, kit.Town(elsewhere))
+		one, err := kit.StartSipp(ctx, dir, kit.MixedScript(elsewhere))
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (w *world) wire() error {
 		defer held.Close()
 		w.ports[name] = port
 	}
-	for _, line := range lines() {
+	for _, line := range links() {
 		_, peer, _ := strings.Cut(line, ">")
 		target := fmt.Sprintf("127.0.0.1:%d", w.ports[peer])
 		if peer == receiver {
@@ -259,7 +259,7 @@ func (w *world) raze(keep bool) error {
 		one.Stop()
 	}
 	for _, proxy := range w.links {
-		proxy.Cut()
+		proxy.Disconnect()
 	}
 	if w.hooks != nil {
 		w.hooks.Close()

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// idleFor is how long a client keeps an unused connection. It is shorter than the DRAIN_DELAY of a
+// idleTimeout is how long a client keeps an unused connection. It is shorter than the DRAIN_DELAY of a
 // stack whose replicas are replaced, so that no request uses a connection that the server is about
 // to close.
-const idleFor = 2 * time.Second
+const idleTimeout = 2 * time.Second
 
 // Client is an HTTP client of one API with one bearer credential.
 type Client struct {
@@ -31,7 +31,7 @@ func NewClient(base, key string) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 256
-	transport.IdleConnTimeout = idleFor
+	transport.IdleConnTimeout = idleTimeout
 	return &Client{base: base, key: key, http: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 }
 

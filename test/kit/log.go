@@ -33,7 +33,7 @@ var (
 )
 
 // Messages returns all messages so far in order.
-func (f *Farm) Messages() ([]Message, error) {
+func (f *Sipp) Messages() ([]Message, error) {
 	written, err := os.ReadFile(f.messages())
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ type SippCall struct {
 }
 
 // Calls returns all calls so far, ordered by their first INVITE.
-func (f *Farm) Calls() (calls []*SippCall, err error) {
+func (f *Sipp) Calls() (calls []*SippCall, err error) {
 	messages, err := f.Messages()
 	if err != nil {
 		return nil, err

@@ -33,22 +33,22 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, p.proxy.Start()
 }
 
-// Cut closes the port and every connection.
-func (p *Proxy) Cut() { p.proxy.Stop() }
+// Disconnect closes the port and every connection.
+func (p *Proxy) Disconnect() { p.proxy.Stop() }
 
-// Deafen drops all data to the target. Connections stay open until Mend closes them.
-func (p *Proxy) Deafen() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
+// DropRequests drops all data to the target. Connections stay open until Mend closes them.
+func (p *Proxy) DropRequests() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
 
-// Mute drops all data from the target. Connections stay open until Mend closes them.
-func (p *Proxy) Mute() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
+// DropResponses drops all data from the target. Connections stay open until Mend closes them.
+func (p *Proxy) DropResponses() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
 
-// Slow delays each piece of a response by the given time ± 50 %.
-func (p *Proxy) Slow(milliseconds int) error {
+// DelayResponses delays each piece of a response by the given time ± 50 %.
+func (p *Proxy) DelayResponses(milliseconds int) error {
 	return p.poison("latency", "downstream", fmt.Sprintf(`{"latency": %d, "jitter": %d}`, milliseconds, milliseconds/2))
 }
 
-// Tear closes each connection after so many bytes of its responses.
-func (p *Proxy) Tear(bytes int) error {
+// TruncateResponses closes each connection after so many bytes of its responses.
+func (p *Proxy) TruncateResponses(bytes int) error {
 	return p.poison("limit_data", "downstream", fmt.Sprintf(`{"bytes": %d}`, bytes))
 }
 
@@ -60,8 +60,8 @@ func (p *Proxy) poison(toxic, stream, attributes string) error {
 	})
 }
 
-// Mend removes all faults and listens at the same port again.
-func (p *Proxy) Mend() error {
+// Restore removes all faults and listens at the same port again.
+func (p *Proxy) Restore() error {
 	return bounded(func() error {
 		p.proxy.Toxics.ResetToxics(context.Background())
 		if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {

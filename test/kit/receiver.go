@@ -83,8 +83,8 @@ func NewReceiver(dir string) (*Receiver, error) {
 // Close stops the endpoint.
 func (r *Receiver) Close() { r.server.Close() }
 
-// Trust sets the secret with which deliveries to a path must be signed.
-func (r *Receiver) Trust(path, secret string) {
+// SetSecret sets the secret with which deliveries to a path must be signed.
+func (r *Receiver) SetSecret(path, secret string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets[path] = secret

@@ -31,8 +31,8 @@ const End = 1000
 // Over returns the end of a script.
 func Over() string { return fmt.Sprintf(`<label id="%d"/><pause milliseconds="1"/>`, End) }
 
-// said returns a message that sipp sends within the transaction of the INVITE.
-func said(status, cseq, more, attributes string) string {
+// message returns a message that sipp sends within the transaction of the INVITE.
+func message(status, cseq, more, attributes string) string {
 	return fmt.Sprintf(`<send %s><![CDATA[SIP/2.0 %s
 [last_Via:]
 [last_From:]
@@ -61,40 +61,40 @@ m=audio [media_port] RTP/AVP 0
 a=rtpmap:0 PCMU/8000`
 )
 
-// Says returns a response to the INVITE, for example "180 Ringing". headers are added.
-func Says(status string, headers ...string) string {
-	return said(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
+// Respond returns a response to the INVITE, for example "180 Ringing". headers are added.
+func Respond(status string, headers ...string) string {
+	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
 }
 
-// Refuses returns a final response, which sipp repeats until the ACK.
-func Refuses(status string, headers ...string) string {
-	return said(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+// Reject returns a final response, which sipp repeats until the ACK.
+func Reject(status string, headers ...string) string {
+	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// Canceled waits for a CANCEL and responds to it and to the INVITE.
-func Canceled() string {
-	return `<recv request="CANCEL"></recv>` + said("200 OK", sameCSeq, empty, "") + said("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+// ExpectCancel waits for a CANCEL and responds to it and to the INVITE.
+func ExpectCancel() string {
+	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// CanceledTooLate waits for a CANCEL, responds to it, and answers the call nevertheless.
-func CanceledTooLate() string {
-	return `<recv request="CANCEL"></recv>` + said("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + said("200 OK", inviteCSeq, audio, `retrans="500"`) +
-		`<recv request="ACK" crlf="true"></recv>` + HearsBye()
+// AnswerDespiteCancel waits for a CANCEL, responds to it, and answers the call nevertheless.
+func AnswerDespiteCancel() string {
+	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + message("200 OK", inviteCSeq, audio, `retrans="500"`) +
+		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
-// RingsFor rings. If no CANCEL arrives within the time, then follows. label must be as in When.
-func RingsFor(label, milliseconds int, then string) string {
-	return Says("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
-		said("200 OK", sameCSeq, empty, "") + said("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
+// RingThen rings. If no CANCEL arrives within the time, then follows. label must be as in When.
+func RingThen(label, milliseconds int, then string) string {
+	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
+		message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
 }
 
-// Answers answers the call.
-func Answers() string {
-	return said("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
+// Answer answers the call.
+func Answer() string {
+	return message("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
 }
 
-// HearsBye waits until the other side hangs up.
-func HearsBye() string {
+// ExpectBye waits until the other side hangs up.
+func ExpectBye() string {
 	return `<recv request="BYE"></recv><send><![CDATA[SIP/2.0 200 OK
 [last_Via:]
 [last_From:]
@@ -106,9 +106,9 @@ Content-Length: 0
 ]]></send>`
 }
 
-// SaysBye hangs up if the other side has not done so within the time. label must be as in When.
-func SaysBye(label, milliseconds int) string {
-	return fmt.Sprintf(`<recv request="BYE" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) + strings.TrimPrefix(HearsBye(), `<recv request="BYE"></recv>`) +
+// HangUp hangs up if the other side has not done so within the time. label must be as in When.
+func HangUp(label, milliseconds int) string {
+	return fmt.Sprintf(`<recv request="BYE" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) + strings.TrimPrefix(ExpectBye(), `<recv request="BYE"></recv>`) +
 		fmt.Sprintf(`<nop next="%d"/><label id="%d"/>`, End, label) + `<send retrans="500"><![CDATA[BYE sip:[remote_ip]:[remote_port] SIP/2.0
 Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
 From: <sip:farm@[local_ip]:[local_port]>;tag=[pid]farm[call_number]

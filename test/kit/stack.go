@@ -42,8 +42,8 @@ type Options struct {
 	Env []string
 	// Ready limits the wait for the whole stack. The zero value means 90 s.
 	Ready time.Duration
-	// Apart protects the stack from a Ctrl-C at the terminal. The caller must stop it.
-	Apart bool
+	// OwnProcessGroup protects the stack from a Ctrl-C at the terminal. The caller must stop it.
+	OwnProcessGroup bool
 }
 
 // Stack is a running local stack.
@@ -80,7 +80,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
 	s.cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.Apart}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.OwnProcessGroup}
 	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)
@@ -165,8 +165,8 @@ func (s *Stack) Kill() {
 	<-s.done
 }
 
-// Again starts the stack with the same folder after Stop or Kill.
-func (s *Stack) Again(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
+// Restart starts the stack with the same folder after Stop or Kill.
+func (s *Stack) Restart(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
 
 // Command runs a command of ringfence-local beside the running stack and returns its output.
 func (s *Stack) Command(ctx context.Context, args ...string) (said string, err error) {
@@ -176,9 +176,9 @@ func (s *Stack) Command(ctx context.Context, args ...string) (said string, err e
 	return string(out), err
 }
 
-// Operate runs the ringfence command line against the stack and returns its standard output. The
+// RunCLI runs the ringfence command line against the stack and returns its standard output. The
 // error contains the standard error output.
-func (s *Stack) Operate(ctx context.Context, stdin string, args ...string) (said string, err error) {
+func (s *Stack) RunCLI(ctx context.Context, stdin string, args ...string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
 	cmd.Env, cmd.Stdin = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
 	var asides strings.Builder
@@ -241,8 +241,8 @@ func (s *Stack) SuperuserURL() (string, error) {
 	return fmt.Sprintf(format, state.PostgresPassword, state.Ports["postgres"]), nil
 }
 
-// Privates returns the addresses of the private ports of a service's replicas.
-func (s *Stack) Privates(name string) (addresses []string, err error) {
+// PrivateAddresses returns the addresses of the private ports of a service's replicas.
+func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 	state, err := s.state()
 	if err != nil {
 		return nil, err

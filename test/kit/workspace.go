@@ -80,7 +80,7 @@ func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err 
 		"name": "test", "url": r.URL + "/" + w.ID,
 		"events": []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"},
 	}, http.StatusCreated, &made)
-	r.Trust("/"+w.ID, made.Secret)
+	r.SetSecret("/"+w.ID, made.Secret)
 	return made.ID, err
 }
 

@@ -147,7 +147,7 @@ func (s Setup) bill(ctx context.Context) (b bill, err error) {
 	for _, name := range services() {
 		role := strings.ReplaceAll(name, "-", "_")
 		b.statements[name], b.passed[name] = s.Proxy.Of(role), s.Proxy.Passed(role)
-		addresses, err := s.Stack.Privates(name)
+		addresses, err := s.Stack.PrivateAddresses(name)
 		if err != nil {
 			return b, err
 		}

@@ -1,7 +1,3 @@
-// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that
-// depends on the dialed number and logs every message. Tests compare that log with the calls of the
-// stack.
-
 package kit
 
 import (
@@ -20,8 +16,9 @@ import (
 // Program is Debian's sip-tester.
 const Program = "sipp"
 
-// Farm is a running sipp at a UDP port of loopback.
-type Farm struct {
+// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It plays a script that
+// depends on the dialed number and logs every message, which tests compare with the calls of the stack.
+type Sipp struct {
 	Port int
 	dir  string
 	cmd  *exec.Cmd
@@ -32,7 +29,7 @@ type Farm struct {
 
 // StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
 // returns when sipp listens, or an error if sipp ends before.
-func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
+func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {
 		return nil, err
@@ -41,7 +38,7 @@ func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Farm{Port: port, dir: dir, ended: make(chan struct{})}
+	f := &Sipp{Port: port, dir: dir, ended: make(chan struct{})}
 	path := filepath.Join(dir, "script.xml")
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
@@ -64,24 +61,24 @@ func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	})
 	if err != nil {
 		f.Stop()
-		return nil, fmt.Errorf("%w: %s", err, f.Complaints())
+		return nil, fmt.Errorf("%w: %s", err, f.Errors())
 	}
 	return f, nil
 }
 
 var errSippEnded = errors.New(Program + " ended before it listened")
 
-func (f *Farm) messages() string { return filepath.Join(f.dir, "messages.log") }
-func (f *Farm) errors() string   { return filepath.Join(f.dir, "errors.log") }
+func (f *Sipp) messages() string { return filepath.Join(f.dir, "messages.log") }
+func (f *Sipp) errors() string   { return filepath.Join(f.dir, "errors.log") }
 
 // Stop kills sipp and waits for its end.
-func (f *Farm) Stop() {
+func (f *Sipp) Stop() {
 	_ = f.cmd.Process.Kill()
 	<-f.ended
 }
 
-// Complaints returns the errors that sipp logged.
-func (f *Farm) Complaints() string {
+// Errors returns the errors that sipp logged.
+func (f *Sipp) Errors() string {
 	written, _ := os.ReadFile(f.errors())
 	return f.said.String() + string(written)
 }
