@@ -97,13 +97,13 @@ func hanging() []fault {
 			until()
 		}},
 		{"a secret that cannot be opened", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
-			const other = `UPDATE webhook_dispatcher.webhook_subscription SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
+			const other = `UPDATE webhook_dispatcher.subscriptions SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
 			w.exec(t, other, w.tenant.ID)
 		}},
 		{"the webhooks' queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.locked(t, "webhook_dispatcher.webhook_queue", 50*time.Second)
+			w.locked(t, "webhook_dispatcher.delivery_queue", 50*time.Second)
 			until()
 		}},
 		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {

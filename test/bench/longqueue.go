@@ -23,7 +23,7 @@ const (
 
 // fillWebhookQueue inserts deliveries that are due tomorrow.
 const fillWebhookQueue = `
-INSERT INTO webhook_dispatcher.webhook_queue
+INSERT INTO webhook_dispatcher.delivery_queue
     (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
 SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
 FROM generate_series(1, $3::int)`
@@ -44,7 +44,7 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	if _, err := h.db.Exec(ctx, fillWebhookQueue, toggled.workspace.ID, toggled.subscription, rows); err != nil {
 		return fmt.Errorf("fill the queue: %w", err)
 	}
-	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.webhook_queue`); err != nil {
+	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.delivery_queue`); err != nil {
 		return fmt.Errorf("vacuum the queue: %w", err)
 	}
 	var alone, beside []time.Duration

@@ -137,7 +137,7 @@ func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, l
 	times := last.claims.Quantile(0.99) / first.claims.Quantile(0.99)
 	fmt.Printf("    %-30s %s\n    %-30s %s\n", "claims, first minute", first.claims, "claims, last minute", last.claims)
 	fmt.Printf("    %-30s %.2f x   %s; of their means %.2f x\n", "p99 of the last, of the first", times, probe.AtMost(times, goalWebhookClaim, "x"), last.claims.Mean()/first.claims.Mean())
-	fmt.Printf("    %-30s %s\n    %-30s %s\n", "webhook_queue, first minute", first.queue, "webhook_queue, last minute", last.queue)
+	fmt.Printf("    %-30s %s\n    %-30s %s\n", "delivery_queue, first minute", first.queue, "delivery_queue, last minute", last.queue)
 	return nil
 }
 
@@ -163,7 +163,7 @@ type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
 
 const queueSize = `
 SELECT n_live_tup, n_dead_tup, pg_total_relation_size(relid), autovacuum_count
-FROM pg_stat_user_tables WHERE schemaname = 'webhook_dispatcher' AND relname = 'webhook_queue'`
+FROM pg_stat_user_tables WHERE schemaname = 'webhook_dispatcher' AND relname = 'delivery_queue'`
 
 func (q queue) String() string {
 	n := max(q.samples, 1)

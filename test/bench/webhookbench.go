@@ -180,7 +180,7 @@ func (h *WebhookStack) halt() (again func() error, err error) {
 	return func() error { return syscall.Kill(pid, syscall.SIGKILL) }, nil
 }
 
-const openWork = `SELECT count(*) FROM webhook_dispatcher.webhook_queue`
+const openWork = `SELECT count(*) FROM webhook_dispatcher.delivery_queue`
 
 // settled waits until the dispatcher has stored the result of all deliveries and none is left.
 func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error {
