@@ -19,7 +19,7 @@ var navigation = []struct {
 		"errors-and-retries.md", "compliance.md", "ai-agents.md", "media-stream-agents.md", "recordings.md", "billing.md",
 	}},
 	{"SIP trunks", []string{"sip-trunks/README.md", "sip-trunks"}},
-	{"Operate", []string{"deploy", "operate.md", "kafka.md", "scale.md", "security.md"}},
+	{"Operate", []string{"deploy", "operate.md", "configure.md", "kafka.md", "scale.md", "security.md", "releases.md"}},
 	{"Runbooks", []string{"runbooks/README.md", "runbooks"}},
 	{"Reference", []string{"reference/api/README.md", "reference/api", "reference", "glossary.md"}},
 	{"Contribute", []string{"architecture.md", "contribute.md", "test.md", "adr/README.md", "adr"}},

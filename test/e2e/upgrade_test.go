@@ -113,7 +113,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 
 // ready says whether every replica of a service is.
 func ready(t *testing.T, s *kit.Stack, name string) bool {
-	addresses, err := s.PrivateAddresses(name)
+	addresses, err := s.Privates(name)
 	if err != nil {
 		t.Error(err)
 		return false

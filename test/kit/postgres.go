@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Postgres is a temporary server of a test, instead of the server that the stack would start.
+// Postgres is a throw-away server of its own, apart from the one the stack would start.
 type Postgres struct {
 	// URL connects as superuser.
 	URL string
@@ -20,14 +20,13 @@ type Postgres struct {
 	in  interface{ Close() error }
 }
 
-// StartPostgres starts a server through `ringfence-local with-postgres` with the given flags. With
-// --durable commits are written to the disk.
+// StartPostgres starts one through `ringfence-local with-postgres`, which takes the given flags (--durable: commits
+// reach the disk).
 func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	args := append([]string{"with-postgres"}, flags...)
 	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
 	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
-	// with-postgres uses the server that the environment names, if any. Two stacks must not share a
-	// database.
+	// with-postgres hands on a server that the environment names already, and two stacks in one database do each other's work.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "RINGFENCE_TEST_POSTGRES=") })
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -50,7 +49,7 @@ func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	return nil, errors.Join(errors.New("a Postgres ended before it was ready"), cmd.Wait())
 }
 
-// Stop stops the server and deletes its data.
+// Stop ends it and removes its data.
 func (p *Postgres) Stop() error {
 	_ = p.in.Close()
 	return p.cmd.Wait()

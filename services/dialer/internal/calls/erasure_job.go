@@ -1,3 +1,5 @@
+// Package erasure erases the inbound calls of erased persons in the background.
+
 package calls
 
 import (
@@ -9,15 +11,14 @@ import (
 )
 
 const (
-	// pollInterval is the pause while there is no work.
+	// pollInterval is the time between two looks for work while there is none.
 	pollInterval = time.Second
 	// maxCallsPerStep limits the calls that one transaction locks, and the size of one report.
 	maxCallsPerStep = 200
 )
 
-// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica; each
-// step is claimed with FOR UPDATE SKIP LOCKED. A step commits with its progress, so a job continues
-// after a restart.
+// ErasureJob does the steps of erasures. It runs in every replica; each step is claimed with
+// FOR UPDATE SKIP LOCKED. A step commits with its progress, so a job continues after a restart.
 type ErasureJob struct{ store *store.Store }
 
 // NewErasureJob returns a job that works on the store's erasures.
@@ -39,7 +40,7 @@ func (j *ErasureJob) Run(ctx context.Context) error {
 	}
 }
 
-// Work does all due steps.
+// Work does all steps that are due.
 func (j *ErasureJob) Work(ctx context.Context) error {
 	for {
 		worked, err := j.store.EraseNextCalls(ctx, maxCallsPerStep)

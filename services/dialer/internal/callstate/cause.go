@@ -2,11 +2,10 @@ package callstate
 
 import "ringfence.dev/services/dialer/internal/agent"
 
-// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A name that is not listed
-// here counts as a failure of the carrier.
+// Cause is a Q.850 name of contract.md §2. It is an open enum: a name that is not listed here counts as a failure of the carrier.
 type Cause string
 
-// Causes that the code uses.
+// Causes that our own code speaks of.
 const (
 	NormalClearing         Cause = "normal_clearing"
 	UserBusy               Cause = "user_busy"
@@ -35,7 +34,7 @@ const (
 	SwitchCongestion       Cause = "switch_congestion"
 )
 
-// Error codes of a call request whose call failed.
+// Codes with which a failed call fails its request.
 const (
 	CodeInvalidNumber       = "invalid_number"
 	CodeProviderRejected    = "provider_rejected"
@@ -45,22 +44,16 @@ const (
 	CodeInternal            = "internal_error"
 )
 
-// OfTrunk reports whether a refusal with this cause is a fault of the trunk, which every call would
-// meet.
+// OfTrunk says that a refusal with this cause is the trunk's own trouble, which every call would meet, and not about the number.
 func (c Cause) OfTrunk() bool {
 	switch c {
-	case NetworkOutOfOrder,
-		SwitchCongestion,
-		NormalTemporaryFailure,
-		RecoveryOnTimerExpire,
-		ProviderAuthFailed,
-		Unspecified:
+	case NetworkOutOfOrder, SwitchCongestion, NormalTemporaryFailure, RecoveryOnTimerExpire, ProviderAuthFailed, Unspecified:
 		return true
 	}
 	return false
 }
 
-// Conversed reports whether only an answered call ends with this cause.
+// Conversed says that only a call that was answered ends with this cause.
 func (c Cause) Conversed() bool {
 	switch c {
 	case NormalClearing, MaxDuration, SilenceTimeout:
@@ -69,7 +62,7 @@ func (c Cause) Conversed() bool {
 	return false
 }
 
-// status returns the status of a call that ended with this cause.
+// status is how a call that ended with this cause ended.
 func (c Cause) status(answered bool) Status {
 	if answered && c.Conversed() {
 		return Completed
@@ -88,13 +81,12 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the detail of a call that a trunk refused because of the operator's account, or
-// probably because of it.
+// accountRefused is the detail of a call that a trunk refused, surely or probably because of the operator's account.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// errorCode returns the request's error code, and what the customer can do about it.
-func (c Cause) errorCode() (errorCode, detail string) {
+// code is the request's error code and what the customer can do about it.
+func (c Cause) code() (code, detail string) {
 	switch c {
 	case NoRouteDestination:
 		return CodeInvalidNumber, "The operator's trunk redirected the call or has no route to the number; " +
@@ -104,8 +96,7 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	case ProviderAuthFailed:
 		return CodeProviderRejected, accountRefused
 	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
-		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or " +
-			"from another number."
+		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
 	case OriginatorCancel:
 		return CodeProviderUnavailable, "The service canceled the call before it was answered; ask for it again."
 	case AgentError:
@@ -116,9 +107,8 @@ func (c Cause) errorCode() (errorCode, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// disposition returns the disposition of a call that ended with this cause. The disposition of a
-// completed call comes from its conversation instead.
-func (c Cause) disposition(status Status) string {
+// reached is the disposition of a call that ended so; a completed call is judged by its conversation instead.
+func (c Cause) reached(status Status) string {
 	switch status {
 	case Busy:
 		return "busy"

@@ -7,7 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// The calls service needs the outcome in the ended event, because the summary can be late.
+// TestEnd_EndedHasTheSettledOutcome covers the outcome in the ended event. The calls service needs
+// it there, because the summary can be late.
 func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
@@ -15,17 +16,12 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		words  string // what the person said to the scripted agent
+		words  string // heard by the scripted agent
 		cause  callstate.Cause
 		judged *agent.Judgement
 		want   string
 	}{
-		{
-			name:   "opted out",
-			cause:  callstate.NormalClearing,
-			judged: judged(agent.OutcomeOptedOut),
-			want:   agent.OutcomeOptedOut,
-		},
+		{name: "opted out", cause: callstate.NormalClearing, judged: judged(agent.OutcomeOptedOut), want: agent.OutcomeOptedOut},
 		{
 			name: "callback", cause: callstate.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
 			want: agent.OutcomeCallbackRequested,
@@ -34,17 +30,12 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 			name: "no conversation", cause: callstate.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
 			want: agent.OutcomeNoConversation,
 		},
-		{name: "decided by the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
+		{name: "left to the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
 		{
 			name: "failed call", cause: callstate.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
 			want: agent.OutcomeOptedOut,
 		},
-		{
-			name:  "scripted agent",
-			words: "Never call me again.",
-			cause: callstate.NormalClearing,
-			want:  agent.OutcomeOptedOut,
-		},
+		{name: "scripted agent", words: "Never call me again.", cause: callstate.NormalClearing, want: agent.OutcomeOptedOut},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

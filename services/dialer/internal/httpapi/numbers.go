@@ -18,9 +18,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// agentTimeout is how long a request waits for the agent's record of agents.v1, which is at most 5
-// s late.
-const agentTimeout = 5 * time.Second
+// agentPatience is how long a number, or a key, waits for its agent: agents.v1 is at most 5 s behind.
+const agentPatience = 5 * time.Second
 
 type numberView struct {
 	ID        uuid.UUID         `json:"id"`
@@ -34,7 +33,7 @@ func viewNumber(n dialqueue.Number) numberView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
-// addNumber handles POST .../numbers. It responds 201. The agent answers the number from then on.
+// addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.
 func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		PhoneE164 *string `json:"phone_e164"`
@@ -54,19 +53,14 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts other forms
+	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse takes other spellings too
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	added := dialqueue.Number{
-		NumberID:    id,
-		WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID,
-		PhoneE164:   string(number),
-		AgentID:     agentID,
-	}
+	added := dialqueue.Number{NumberID: id, WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
 	err = onceKnown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
 	switch {
 	case errors.Is(err, store.ErrTaken):
@@ -79,12 +73,11 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown repeats do while it returns the error unknown, for at most agentTimeout. The agent may
-// have been created a moment ago.
+// onceKnown does something again while it fails for want of an agent, who may have been made a moment ago.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
-	for start := time.Now(); ; {
+	for begun := time.Now(); ; {
 		err := do()
-		if !errors.Is(err, unknown) || time.Since(start) > agentTimeout {
+		if !errors.Is(err, unknown) || time.Since(begun) > agentPatience {
 			return err
 		}
 		select {
@@ -95,15 +88,15 @@ func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	}
 }
 
-// listNumbers handles GET .../numbers.
+// listNumbers answers GET .../numbers with a page.
 func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
-	query, err := page.Parse(r.URL.Query())
+	asked, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	if query.After != uuid.Nil {
-		cursor, err := a.store.Number(r.Context(), workspaceID, query.After)
+	if asked.After != uuid.Nil {
+		cursor, err := a.store.Number(r.Context(), workspaceID, asked.After)
 		if err != nil {
 			return err
 		}
@@ -111,14 +104,14 @@ func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
 			return page.UnknownCursor()
 		}
 	}
-	numbers, err := a.store.Numbers(r.Context(), workspaceID, query)
+	numbers, err := a.store.Numbers(r.Context(), workspaceID, asked)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, numbers, viewNumber))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, numbers, viewNumber))
 }
 
-// readNumber handles GET .../numbers/{number_id}.
+// readNumber answers GET .../numbers/{number_id}.
 func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")
 	if err != nil {
@@ -134,7 +127,7 @@ func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewNumber(*number))
 }
 
-// removeNumber handles DELETE .../numbers/{number_id}. Later calls to the number are refused.
+// removeNumber answers DELETE .../numbers/{number_id}: calls to it are refused from now on.
 func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")
 	if err != nil {

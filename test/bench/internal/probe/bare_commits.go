@@ -1,6 +1,5 @@
-// Bare loops commit the same rows as one operation of the product, into copies of its tables, and
-// nothing else: no HTTP, no Kafka, no reads, and no lock that two goroutines share. They are the
-// limit to which the product is compared.
+// Package bare makes the durable commits that one deed of the product makes and nothing else: no HTTP, no Kafka, no reads, no lock that two of its
+// goroutines want. It writes what the product writes, into copies of its tables, and is the limit that the product is measured against.
 
 package probe
 
@@ -23,62 +22,60 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// Commit is one durable transaction.
+// Commit is one transaction that must be on disk.
 type Commit struct {
-	// Awaited is true if the client gets its response after this commit.
+	// Awaited: whoever asked for the deed has no answer before it.
 	Awaited bool
 	Writes  []Write
 }
 
-// Write is one prepared statement. An insert copies the newest row that the stack wrote into the
-// table and replaces the columns in Fresh. Another statement is in SQL, with {} for the copy of the
-// table and {other.table} for the copy of another table.
+// Write is one prepared statement. An insert is a copy of the newest row that the stack wrote into the table, its fresh columns replaced; any
+// other statement is spelled out, with {} for the copy of the table and {other.table} for that of another.
 type Write struct {
 	Table string
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value
-	// Sample takes the row from Copies.Sample instead of the stack.
+	// Sample: the row to copy is the one that Copies.Sample put there, not the stack's.
 	Sample bool
-	// Create is the statement that creates the table, with {} for its name. It replaces the copy of
-	// the product's table, so that the table stays the same when the product changes. SQL must be
-	// set.
+	// Create makes the table, with {} for its name, instead of copying the table of the product. With
+	// it, SQL must be set. The table stays the same when the product changes.
 	Create string
 }
 
-// Value is the value of a column or of a parameter.
+// Value is what stands in a column of a row, or in a place of a statement.
 type Value int
 
+// Values.
 const (
 	Kept     Value = iota // as in the copied row
-	Lane                  // a UUID for each goroutine: its wallet or workspace
-	Request               // a UUID for each turn: the request id
-	Call                  // a UUID for each turn: the call id
-	Another               // a UUID for each row
-	Number                // a phone number for each turn
-	Sequence              // a bigint for each turn
+	Lane                  // one uuid a goroutine: its wallet, its workspace
+	Request               // a uuid a turn: the request id
+	Call                  // a uuid a turn: the call id
+	Another               // a uuid a row
+	Number                // a phone number a turn
+	Sequence              // a bigint a turn
 )
 
-// Turn contains the values of one operation.
+// Turn is one deed.
 type Turn struct {
 	Request, Call []byte
 	N             int64
 	Number        string
 }
 
-// Copies are copies of the product's tables in another schema.
+// Copies are tables like the product's in a schema of their own.
 type Copies struct {
 	DB     *pgx.Conn
 	Schema string
 }
 
-// Of returns the name of the copy of a table.
+// Of names the copy of a table.
 func (c Copies) Of(table string) string {
 	return c.Schema + "." + strings.ReplaceAll(table, ".", "_")
 }
 
-// Make creates empty tables with the same columns, checks, indexes and storage as the tables of the
-// commits, without foreign keys.
+// Make makes empty tables of the same columns, checks, indexes and storage as the ones that the commits write, without foreign keys.
 func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	if _, err := c.DB.Exec(ctx, fmt.Sprintf("DROP SCHEMA IF EXISTS %[1]s CASCADE; CREATE SCHEMA %[1]s", c.Schema)); err != nil {
 		return err
@@ -109,8 +106,7 @@ func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	return nil
 }
 
-// Sample inserts an outbox row of the product to copy from. The outbox of the stack is empty when
-// the stack is idle.
+// Sample puts a fact like the product's where it is copied from: the real outbox is empty when the stack is quiet.
 func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fact proto.Message) error {
 	id := uuid.Must(uuid.NewV7())
 	return pgx.BeginFunc(ctx, c.DB, func(tx pgx.Tx) error {
@@ -121,14 +117,13 @@ func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fac
 	})
 }
 
-// Drop drops the copies.
+// Drop removes the copies; what is measured next pays for its own pages.
 func (c Copies) Drop(ctx context.Context) error {
 	_, err := c.DB.Exec(ctx, fmt.Sprintf("DROP SCHEMA %s CASCADE; CHECKPOINT", c.Schema))
 	return err
 }
 
-// statement is a write that is ready to be sent: the values of the copied row in binary, and which
-// of them are replaced.
+// statement is a write, ready to be sent: the copied row's values in binary, and which of them are fresh.
 type statement struct {
 	name, sql string
 	oids      []uint32
@@ -136,7 +131,7 @@ type statement struct {
 	fresh     []Value
 }
 
-// prepare reads the row to copy: the newest one.
+// prepare reads the row to copy. The newest one is the one that the bench's own calls left.
 func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string) (statement, error) {
 	s := statement{name: name, fresh: w.Args, values: make([][]byte, len(w.Args))}
 	if w.SQL != "" {
@@ -176,7 +171,7 @@ func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string)
 	return s, nil
 }
 
-// Loop commits on one connection. Only one goroutine may use it.
+// Loop makes the commits on one connection. It is not safe for use by several goroutines.
 type Loop struct {
 	conn    *pgconn.PgConn
 	lane    uuid.UUID
@@ -184,7 +179,7 @@ type Loop struct {
 	formats []int16
 }
 
-// NewLoop connects and prepares the commits. lane is the number of the goroutine.
+// NewLoop connects and prepares the commits; lane tells the goroutines apart.
 func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Commit) (*Loop, error) {
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -208,9 +203,10 @@ func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Com
 	return l, nil
 }
 
+// Close ends the connection.
 func (l *Loop) Close() { _ = l.conn.Close(context.Background()) }
 
-// Once makes all commits of a turn one after the other, with one round trip each.
+// Once makes all commits of a turn, one after another, each in one round trip.
 func (l *Loop) Once(ctx context.Context, t Turn) error {
 	for i := range l.commits {
 		if err := l.Commit(ctx, i, t); err != nil {
@@ -254,10 +250,10 @@ func (l *Loop) row(s statement, t Turn) [][]byte {
 	return row
 }
 
-// NewID returns the bytes of a UUIDv7.
+// NewID is the bytes of a UUIDv7, cheaply.
 func NewID() []byte {
 	id := make([]byte, 16)
-	_, _ = rand.Read(id[6:]) // crypto/rand never fails
+	_, _ = rand.Read(id[6:]) // never fails (crypto/rand)
 	now := time.Now().UnixMilli()
 	binary.BigEndian.PutUint32(id, uint32(now>>16))
 	binary.BigEndian.PutUint16(id[4:], uint16(now))
@@ -265,7 +261,7 @@ func NewID() []byte {
 	return id
 }
 
-// LaneID returns the UUID of the n-th goroutine.
+// LaneID is the n-th goroutine's.
 func LaneID(n int) uuid.UUID {
 	var id uuid.UUID
 	binary.BigEndian.PutUint64(id[8:], uint64(n+1))

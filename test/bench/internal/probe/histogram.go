@@ -1,3 +1,5 @@
+// Package histogram reads histograms of Prometheus' text format and what lies between their bounds.
+
 package probe
 
 import (
@@ -11,15 +13,15 @@ import (
 	"strings"
 )
 
-// Histogram is a Prometheus histogram: the number of values at or below each bound.
+// Histogram is one of Prometheus': how many fell at or below each bound.
 type Histogram struct {
 	buckets map[float64]float64
 	sum     float64
-	// Count is the number of values.
+	// Count is how many there were.
 	Count float64
 }
 
-// Parse reads one histogram without labels from the text format of Prometheus.
+// Parse reads one histogram without labels of its own from Prometheus' text format.
 func Parse(text io.Reader, name string) (Histogram, error) {
 	found := Histogram{buckets: map[float64]float64{}}
 	lines := bufio.NewScanner(text)
@@ -52,7 +54,7 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 	return found, lines.Err()
 }
 
-// Less returns the values since an earlier reading.
+// Less is what was counted since an earlier reading.
 func (g Histogram) Less(before Histogram) Histogram {
 	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
 	for bound, n := range g.buckets {
@@ -61,7 +63,7 @@ func (g Histogram) Less(before Histogram) Histogram {
 	return since
 }
 
-// around returns the bucket of the quantile, and the position of the quantile in its count.
+// around is the bucket that holds the quantile, and how far into its count the quantile lies.
 func (g Histogram) around(q float64) (low, high, inside float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
@@ -73,8 +75,7 @@ func (g Histogram) around(q float64) (low, high, inside float64) {
 	return low, low, 0
 }
 
-// Quantile returns seconds. It interpolates linearly inside a bucket. Values above the last bound
-// count as that bound.
+// Quantile is in seconds, taken as if what a bucket holds were spread evenly over it; what lies above the last bound counts as that bound.
 func (g Histogram) Quantile(q float64) float64 {
 	low, high, inside := g.around(q)
 	if math.IsInf(high, 1) {
@@ -83,7 +84,7 @@ func (g Histogram) Quantile(q float64) float64 {
 	return low + inside*(high-low)
 }
 
-// Mean returns seconds.
+// Mean is in seconds.
 func (g Histogram) Mean() float64 { return g.sum / max(g.Count, 1) }
 
 func (g Histogram) String() string {

@@ -1,3 +1,6 @@
+// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that depends on the
+// dialed number and logs every message. The tests compare that log with the stack's own account of its dials.
+
 package kit
 
 import (
@@ -16,9 +19,8 @@ import (
 // Program is Debian's sip-tester.
 const Program = "sipp"
 
-// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It plays a script that
-// depends on the dialed number and logs every message, which tests compare with the calls of the stack.
-type Sipp struct {
+// Farm is one sipp at a UDP port of loopback, until Stop.
+type Farm struct {
 	Port int
 	dir  string
 	cmd  *exec.Cmd
@@ -27,9 +29,9 @@ type Sipp struct {
 	ended chan struct{}
 }
 
-// StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
-// returns when sipp listens, or an error if sipp ends before.
-func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
+// StartSipp starts sipp with a script (see Script) in the folder, where sipp writes its logs. It returns when sipp listens,
+// and fails if sipp has ended before.
+func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	port, err := testkit.Port()
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Sipp{Port: port, dir: dir, ended: make(chan struct{})}
+	f := &Farm{Port: port, dir: dir, ended: make(chan struct{})}
 	path := filepath.Join(dir, "script.xml")
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
@@ -61,24 +63,24 @@ func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	})
 	if err != nil {
 		f.Stop()
-		return nil, fmt.Errorf("%w: %s", err, f.Errors())
+		return nil, fmt.Errorf("%w: %s", err, f.Complaints())
 	}
 	return f, nil
 }
 
 var errSippEnded = errors.New(Program + " ended before it listened")
 
-func (f *Sipp) messages() string { return filepath.Join(f.dir, "messages.log") }
-func (f *Sipp) errors() string   { return filepath.Join(f.dir, "errors.log") }
+func (f *Farm) messages() string { return filepath.Join(f.dir, "messages.log") }
+func (f *Farm) errors() string   { return filepath.Join(f.dir, "errors.log") }
 
 // Stop kills sipp and waits for its end.
-func (f *Sipp) Stop() {
+func (f *Farm) Stop() {
 	_ = f.cmd.Process.Kill()
 	<-f.ended
 }
 
-// Errors returns the errors that sipp logged.
-func (f *Sipp) Errors() string {
+// Complaints are what sipp said was wrong.
+func (f *Farm) Complaints() string {
 	written, _ := os.ReadFile(f.errors())
 	return f.said.String() + string(written)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// The judge must be able to find each fault it looks for.
 func TestJudgeEvents_FindsEachFault(t *testing.T) {
 	t.Parallel()
 	ended := []lightCall{{ID: "c1", Status: "completed"}}
@@ -13,7 +14,7 @@ func TestJudgeEvents_FindsEachFault(t *testing.T) {
 	tests := []struct {
 		name string
 		got  []Delivery
-		want string // empty if no fault is expected
+		want string // "" means no fault
 	}{
 		{"one terminal event is right", []Delivery{good}, ""},
 		{"the same event twice is a repeat, not a second end", []Delivery{good, good}, ""},

@@ -17,16 +17,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openPools opens a database with two pools, one of them for heartbeats.
+// openPools opens a database, and a second pool of it for heartbeats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
-	work = pgtest.New(
-		t,
-		"dialer",
-		outbox.Migrations,
-		inbox.Migrations,
-		pg.Migrations{Name: "dialer", FS: store.Migrations},
-	)
+	work = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 	beats, err := pgxpool.NewWithConfig(t.Context(), work.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -47,19 +41,20 @@ func saturate(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
+func TestHeart_BeatsWhileThePoolIsSaturated(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	st := store.New(work, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute})
-	heartbeat := NewHeartbeat(st.On(beats), time.Minute)
+	heart := NewHeartbeat(st.On(beats), time.Minute)
 	saturate(t, work)
-	if err := heartbeat.Send(t.Context()); err != nil {
-		t.Errorf("Send with a saturated pool = %v, want nil", err)
+	if err := heart.Beat(t.Context()); err != nil {
+		t.Errorf("Beat with a saturated pool = %v, want nil", err)
 	}
 }
 
-// A process whose own heartbeats are late must not take over the calls of other processes.
-func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
+// TestTakeOver_OnlyWithHealthyHeart covers a process whose own heartbeats are late: it must leave
+// the calls of others alone.
+func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	own, dead, lease := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), time.Minute
@@ -75,8 +70,8 @@ func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 		max_call_seconds, deadline_at, owner)
 		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'in_progress', 60, now() + interval '1 hour',
 			$2)`, uuid.New(), dead)
-	heartbeat := NewHeartbeat(st.On(beats), lease)
-	r := NewRecoverer(st, heartbeat, nil, nil, prometheus.NewRegistry())
+	heart := NewHeartbeat(st.On(beats), lease)
+	r := NewRecoverer(st, heart, nil, nil, prometheus.NewRegistry())
 	owner := func() (id uuid.UUID) {
 		t.Helper()
 		if err := work.QueryRow(t.Context(), "SELECT owner FROM calls").Scan(&id); err != nil {
@@ -87,8 +82,8 @@ func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := heartbeat.Send(canceled); err == nil {
-		t.Fatal("Send with a canceled context = nil, want an error")
+	if err := heart.Beat(canceled); err == nil {
+		t.Fatal("Beat with a canceled context = nil, want an error")
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
@@ -96,24 +91,20 @@ func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 	if got := owner(); got != dead {
 		t.Errorf("owner after a failed heartbeat = %s, want %s: the call is left alone", got, dead)
 	}
-	if err := heartbeat.Send(t.Context()); err != nil {
-		t.Fatalf("Send: %v", err)
+	if err := heart.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
 	}
 	if got := owner(); got != dead {
-		t.Errorf(
-			"owner after the first heartbeat that follows a failure = %s, want %s: the call is left alone",
-			got,
-			dead,
-		)
+		t.Errorf("owner after the first heartbeat that follows a failure = %s, want %s: the call is left alone", got, dead)
 	}
 
 	const short = 500 * time.Millisecond
-	r.heartbeat = NewHeartbeat(st.On(beats), short)
-	if err := r.heartbeat.Send(t.Context()); err != nil {
-		t.Fatalf("Send: %v", err)
+	r.heart = NewHeartbeat(st.On(beats), short)
+	if err := r.heart.Beat(t.Context()); err != nil {
+		t.Fatalf("Beat: %v", err)
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
@@ -122,10 +113,10 @@ func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 		t.Errorf("owner after the first heartbeat of a process = %s, want %s: the call is left alone", got, dead)
 	}
 	testkit.Until(t, "the heartbeats have been in time for a lease", func() bool {
-		if err := r.heartbeat.Send(t.Context()); err != nil {
-			t.Fatalf("Send: %v", err)
+		if err := r.heart.Beat(t.Context()); err != nil {
+			t.Fatalf("Beat: %v", err)
 		}
-		return r.heartbeat.Healthy()
+		return r.heart.Healthy()
 	})
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
