@@ -103,7 +103,7 @@ func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		next, err := s.Again(t.Context())
+		next, err := s.Restart(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ var laws = map[string]map[string]string{
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
 	"dialer":              {"fences": "UPDATE TRUNCATE"}, // a trigger refuses to delete one that is younger than 60 days
 	"billing_wallet":      {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
-	"webhook_dispatcher":  {"webhook_event": "UPDATE TRUNCATE", "webhook_attempt": "UPDATE TRUNCATE"},
+	"webhook_dispatcher":  {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
 }
 
 // of the tables that every schema has.

@@ -164,7 +164,7 @@ func certificate(t *testing.T, good time.Duration) string {
 // restless kills a service whenever it is up again and has been scraped.
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
-	doors, err := b.Privates(service)
+	doors, err := b.PrivateAddresses(service)
 	if err != nil {
 		t.Fatalf("%s has no private port: Privates: %v", service, err)
 	}

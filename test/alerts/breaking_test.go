@@ -49,7 +49,7 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 // tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.
 func (w *world) tells(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
-	doors, err := w.Privates(service)
+	doors, err := w.PrivateAddresses(service)
 	if err != nil {
 		t.Fatalf("%s has no private port: Privates: %v", service, err)
 	}

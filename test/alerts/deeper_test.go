@@ -58,7 +58,7 @@ func deeper() []fault {
 			until()
 		}},
 		{"an endpoint is slow", false, nil, func(t *testing.T, w *world, _ func()) {
-			const held = `webhook_terminal_to_delivered_seconds_%s{held="endpoint",%stry="first"}`
+			const held = `ringfence_webhooks_terminal_event_to_delivery_seconds_%s{held="endpoint",%stry="first"}`
 			late := func() float64 {
 				return w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
@@ -71,7 +71,7 @@ func deeper() []fault {
 		}},
 		{"an endpoint refuses for too long", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.breaks.Store(true)
-			const long = `UPDATE webhook_dispatcher.webhook_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`
+			const long = `UPDATE webhook_dispatcher.subscription_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`
 			meanwhile(t, until, func(ctx context.Context) {
 				for ; ctx.Err() == nil; every(ctx, time.Second) {
 					w.exec(t, long, w.other)

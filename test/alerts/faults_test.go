@@ -62,18 +62,18 @@ func hanging() []fault {
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck", "DialingStopped"}, stopped("broker")},
 		{"the database is slow", false, []string{"APISlow", "APISlow (ticket)"}, func(t *testing.T, w *world, until func()) {
-			if err := w.proxy.Slow(300); err != nil {
+			if err := w.proxy.DelayResponses(300); err != nil {
 				t.Fatal(err)
 			}
 			until()
-			if err := w.proxy.Mend(); err != nil {
+			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "APIUnavailable (ticket)", "ConsumerBehind", "ConsumerRetrying (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.proxy.Cut()
+			w.proxy.Disconnect()
 			until()
-			if err := w.proxy.Mend(); err != nil {
+			if err := w.proxy.Restore(); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -97,13 +97,13 @@ func hanging() []fault {
 			until()
 		}},
 		{"a secret that cannot be opened", false, []string{"WebhookSecretsUnreadable"}, func(t *testing.T, w *world, until func()) {
-			const other = `UPDATE webhook_dispatcher.webhook_subscription SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
+			const other = `UPDATE webhook_dispatcher.subscriptions SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
 			w.exec(t, other, w.tenant.ID)
 			until()
 			w.exec(t, other, w.tenant.ID)
 		}},
 		{"the webhooks' queue is locked", false, []string{"WebhookQueueStuck", "WebhookQueueStuck (ticket)", "ConsumerStopped", "EventsDeliveredLate", "EventsDeliveredLate (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.locked(t, "webhook_dispatcher.webhook_queue", 50*time.Second)
+			w.locked(t, "webhook_dispatcher.delivery_queue", 50*time.Second)
 			until()
 		}},
 		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {

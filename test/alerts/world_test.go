@@ -66,7 +66,7 @@ func begin(t *testing.T) *world {
 	if w.proxy, err = kit.NewProxy(address.Host); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.proxy.Cut)
+	t.Cleanup(w.proxy.Disconnect)
 	w.url, address.Host = db.URL, w.proxy.Addr
 	w.home, w.Stack = raise(t, bin, "POSTGRES_URL="+address.String(), "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL, "SSL_CERT_FILE="+w.hooks.CAFile,
 		"RETRY_DELAYS=1s,2s,3s,4s", "WEBHOOK_POLL=200ms", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "WEBHOOK_TIMEOUT=2s", "WEBHOOK_LEASE=5s", "RECONCILE_EVERY=2s", "REPUBLISH_AFTER=5s")

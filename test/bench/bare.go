@@ -29,20 +29,21 @@ import (
 )
 
 const (
-	// bareConns is how many connections the bare loop has: the dialer's pool has as many.
+	// bareConns is the number of connections of the bare loop. The pool of the dialer has as many.
 	bareConns = 16
-	// bareRows is how many requests lie in its queue.
+	// bareRows is the number of requests in its queue.
 	bareRows = 100_000
 )
 
-// The places of the commits of a dial in ofOneDial.
+// Positions of the commits of a dial in ofOneDial.
 const (
 	claimed = iota
 	fenced
 	initiated
 )
 
-// ofOneDial are the durable commits of one dial: claim and fence, which come before the carrier is asked, and what it said.
+// ofOneDial returns the durable commits of one dial: claim and fence, which precede the request to
+// the carrier, and the carrier's answer.
 func ofOneDial() []probe.Commit {
 	return []probe.Commit{
 		{Awaited: true, Writes: []probe.Write{
@@ -66,7 +67,8 @@ func ofOneDial() []probe.Commit {
 	}
 }
 
-// The queue's rows: like the newest one that the product dialled, each with another number. Their ids are told by their number.
+// The rows of the queue are copies of the newest row that the product dialed, with other numbers.
+// Their ids are derived from the number.
 const fillDialQueue = `
 INSERT INTO %s (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
 	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
@@ -75,8 +77,8 @@ SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'queued', '+1415' || l
 FROM (SELECT agent_id, contact_id, variables, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent FROM dialer.dial_queue
 	WHERE to_e164 IS NOT NULL ORDER BY ctid DESC LIMIT 1) r, generate_series(1, $1::integer) n`
 
-// bareDials makes the commits of a dial and the one request to a simulated carrier, a process of its own: what it rings would be nobody's calls to
-// the dialer.
+// bareDials makes the commits of a dial and one request to a simulated carrier in another process,
+// whose calls the dialer does not know.
 type bareDials struct {
 	copies probe.Copies
 	loops  chan *probe.Loop
@@ -91,7 +93,7 @@ func (h *CallStack) newBare(ctx context.Context) (b *bareDials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // the row to copy
+	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // creates the row to copy
 		return nil, err
 	}
 	if err := h.ended(ctx, w, callsStuck); err != nil {
@@ -158,7 +160,7 @@ func (b *bareDials) close() {
 	}
 }
 
-// once makes one dial on whichever connection is free.
+// once makes one dial on a free connection.
 func (b *bareDials) once(ctx context.Context, to string) error {
 	l := <-b.loops
 	defer func() { b.loops <- l }()
@@ -199,7 +201,7 @@ func (b *bareDials) originate(ctx context.Context, t probe.Turn) error {
 	return err
 }
 
-// flatOut dials as fast as the connections allow and says how many a second.
+// flatOut dials as fast as the connections allow and returns the dials per second.
 func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond float64, err error) {
 	var (
 		wg     sync.WaitGroup
@@ -218,7 +220,8 @@ func (b *bareDials) flatOut(ctx context.Context, long time.Duration) (perSecond 
 	return float64(made.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// evenly dials at a rate and says how long each took, from its instant to the carrier's own log. A dial that finds no connection free waits for one.
+// evenly dials at a rate and returns the time of each dial from its due time to the carrier's log.
+// A dial waits for a free connection.
 func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (took []time.Duration, err error) {
 	if _, err := b.log.since(ctx); err != nil {
 		return nil, err
@@ -245,7 +248,7 @@ func (b *bareDials) evenly(ctx context.Context, rate int, long time.Duration) (t
 		return nil, fmt.Errorf("bare dials: %s", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	entries, err := b.log.since(ctx)
-	for to, at := range countCalls(entries, numbers).at {
+	for to, at := range countDials(entries, numbers).at {
 		took = append(took, at.Sub(due[to]))
 	}
 	return took, err

@@ -1,5 +1,6 @@
-// Package calling measures calls through the whole stack, from a request that is due to the simulated carrier's own log and to the terminal webhook.
-// README.md of the bench says what each figure is. Every call is looked for: nothing may be missing, and nothing dialled twice.
+// Measurements of calls through the whole stack, from a request that is due to the carrier's log
+// and to the terminal webhook. README.md describes each figure. Every call is checked: none may be
+// missing, and none dialed twice.
 
 package main
 
@@ -25,40 +26,42 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// dialer is the service that most of this is about, and its program's name.
+// dialer is the name of the service and its program.
 const dialer = "dialer"
 
-// CallSetup is what the bench has.
+// CallSetup are the parameters of the measurements.
 type CallSetup struct {
 	Stack *kit.Stack
-	// Bin holds the programs, Home is the stack's folder, DB a superuser's URL of its database.
+	// Bin is the folder of the programs, Home the folder of the stack, and DB the URL of its
+	// database as superuser.
 	Bin, Home, DB string
-	// Hooks receives webhooks; Landing is told of them.
+	// Hooks receives webhooks and passes them to Landing.
 	Hooks   *kit.Receiver
 	Landing *Landing
 	Meter   *probe.Meter
-	// Each is how long a measurement runs.
+	// Each is the duration of one measurement.
 	Each time.Duration
-	// Held is how many calls are held at once.
+	// Held is the number of calls that are held at the same time.
 	Held int
-	// Profile names the file that the dialer's CPU profile under load is written to; empty: none is made.
+	// Profile is the file for the dialer's CPU profile under load. If it is empty, there is no
+	// profile.
 	Profile string
 }
 
-// CallStack is what the measurements work with.
+// CallStack is the state that the measurements share.
 type CallStack struct {
 	CallSetup
 	db    *pgx.Conn
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
-	// patience is how long a POST is made again.
+	// patience is how long a POST is retried.
 	patience time.Duration
-	// refused counts POSTs that were answered 503 and made again.
+	// refused counts the POST requests that were answered with 503 and retried.
 	refused atomic.Int64
 }
 
-// OpenCalls connects to what the stack has.
+// OpenCalls connects to the stack.
 func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 	h := &CallStack{CallSetup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: late}
 	data, err := os.ReadFile(filepath.Join(setup.Home, "state.json"))
@@ -74,22 +77,23 @@ func OpenCalls(ctx context.Context, setup CallSetup) (*CallStack, error) {
 	return h, err
 }
 
-// Close ends the connections.
 func (h *CallStack) Close() { _ = h.db.Close(context.Background()) }
 
-// firstNumber is where the numbers begin that no other measurement calls.
+// firstNumber is the first number of these measurements. No other measurement calls numbers from
+// here on.
 const firstNumber = 5_000_000
 
-// number is one that nobody was called at before.
+// number returns a new number.
 func (h *CallStack) number() string { return dialedNumber(firstNumber + h.next.Add(1)) }
 
-// dialedNumber is the n-th of nine million, none of which is busy, silent or out of order.
+// dialedNumber returns the n-th of nine million numbers. None of them is busy, silent or invalid.
 func dialedNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
 
-// errBusy: whether the call was asked for is not known.
+// errBusy is returned if it is unknown whether the call request was created.
 var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
 
-// place posts one call, at a time ahead when at is not zero, and again while a service is too busy to answer for it.
+// place posts one call, scheduled at a time unless at is zero. It retries while a service is too
+// busy.
 func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at time.Time) error {
 	body := map[string]any{"agent_id": w.AgentID, "to": to}
 	if !at.IsZero() {
@@ -117,7 +121,7 @@ func (h *CallStack) place(ctx context.Context, w *kit.Workspace, to string, at t
 	}
 }
 
-// workspaces are so many new ones with more credit than they need.
+// workspaces creates n workspaces with more credit than they need.
 func (h *CallStack) workspaces(ctx context.Context, name string, n int) (made []*kit.Workspace, err error) {
 	for range n {
 		w, err := h.Stack.NewWorkspace(ctx, "bench "+name, "10000000")
@@ -136,7 +140,7 @@ func ids(workspaces []*kit.Workspace) (ids []string) {
 	return ids
 }
 
-// every calls of a slice are made by so many clients, each one after another. The first fault ends it.
+// every calls do for all items with so many concurrent clients. The first error ends it.
 func every[T any](ctx context.Context, clients int, items []T, do func(context.Context, int, T) error) error {
 	var (
 		wg     sync.WaitGroup
@@ -166,7 +170,8 @@ func every[T any](ctx context.Context, clients int, items []T, do func(context.C
 
 const openRequests = `SELECT count(*) FROM calls.call_requests WHERE workspace_id = ANY ($1::uuid[]) AND status IN ('queued', 'dialing')`
 
-// ended waits until no request of the workspaces is open. When nothing moves for the patience it gives up without an error: what is missing is a figure.
+// ended waits until no request of the workspaces is open. If nothing changes for the patience it
+// returns nil; the missing calls are a figure.
 func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, patience time.Duration) error {
 	left, moved := -1, time.Now()
 	for {
@@ -186,7 +191,7 @@ func (h *CallStack) ended(ctx context.Context, workspaces []*kit.Workspace, pati
 	}
 }
 
-// scrape reads the metrics of a service from its private port, by name and labels as they are printed there.
+// scrape returns the metrics of a service by their name and labels as text.
 func (h *CallStack) scrape(ctx context.Context, service string) (map[string]float64, error) {
 	values := map[string]float64{}
 	err := h.private(ctx, service, "/metrics", func(resp *http.Response) error {
@@ -203,7 +208,7 @@ func (h *CallStack) scrape(ctx context.Context, service string) (map[string]floa
 	return values, err
 }
 
-// private asks a service's private port.
+// private sends a request to the private port of a service.
 func (h *CallStack) private(ctx context.Context, service, path string, read func(*http.Response) error) error {
 	return get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", h.ports[service+" private 1"], path), read)
 }

@@ -6,8 +6,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// called is a measurement of calls. The first one makes what they share.
-func called(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
+// withCallStack returns a measurement of calls. The first measurement creates the shared state.
+func withCallStack(measure func(context.Context, *CallStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.dialing == nil {
 			setup := CallSetup{
@@ -21,7 +21,7 @@ func called(measure func(context.Context, *CallStack) error) func(context.Contex
 	}
 }
 
-// claims measures in databases of a Postgres of its own: it makes roles there.
+// claims measures in databases of a separate Postgres, because it creates roles.
 func claims(ctx context.Context, b *bench) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

@@ -11,24 +11,26 @@ import (
 )
 
 const (
-	// claimer is the dialer's own benchmark of its claim, built as a program by `make bench`: it runs the store's code on the store's tables.
-	claimer = "ringfence-claims"
-	// claimRounds is how many claims each queue gets.
+	// claimBench is the dialer's benchmark of its claim. `make bench` builds it as a program. It runs
+	// the code of the store.
+	claimBench = "ringfence-claims"
+	// claimRounds is the number of claims in each queue.
 	claimRounds   = 1000
 	goalDialClaim = 1.3
 )
 
-// Claims prints what one claim costs beside a million requests that are scheduled ahead, as a multiple of the same beside a thousand.
+// Claims prints the cost of a claim with a million requests that are scheduled for later, as a
+// multiple of the cost with a thousand.
 func Claims(ctx context.Context, bin, server string) error {
-	program := filepath.Join(bin, claimer)
+	program := filepath.Join(bin, claimBench)
 	if _, err := os.Stat(program); err != nil {
-		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/store)", claimer, claimer)
+		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/store)", claimBench, claimBench)
 	}
 	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.bench=^BenchmarkClaim$", fmt.Sprintf("-test.benchtime=%dx", claimRounds), "-test.timeout=15m")
 	cmd.Env = append(os.Environ(), "RINGFENCE_TEST_POSTGRES="+server)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", claimer, err, out)
+		return fmt.Errorf("%s: %w\n%s", claimBench, err, out)
 	}
 	cost, err := probe.Reported(string(out))
 	if err != nil {

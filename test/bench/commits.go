@@ -11,22 +11,26 @@ import (
 )
 
 const (
-	// told is how long a backend that rests may keep its counts to itself (Postgres tells them after 10 s at the latest).
-	told = 11 * time.Second
-	// counted POSTs, so far apart that none shares a commit with the next.
+	// statisticsDelay is how long an idle backend can delay its statistics. Postgres reports them after 10 s
+	// at the latest.
+	statisticsDelay = 11 * time.Second
+	// counted is the number of POST requests. The pause between them is so long that no two share a
+	// commit.
 	counted = 40
 	apart   = 100 * time.Millisecond
-	// slack is what the background may do more in one window than in the other, in commits a POST.
+	// slack is the permitted difference of the background work in the two periods, in commits per
+	// POST.
 	slack = 0.5
 )
 
 // transactions is a reading of the database's counters.
 type transactions struct {
-	// all is xact_commit: reads count, and so does what writes nothing to disk.
+	// all is xact_commit, which includes transactions that only read.
 	all int64
-	// writing took a transaction id, that is, wrote a row.
+	// writing is the number of transaction ids: transactions that wrote a row.
 	writing int64
-	// counting are the writes of the rate limit's table, which is unlogged: they wait for no disk.
+	// counting is the number of writes to the table of the rate limit. It is unlogged, so they do
+	// not wait for the disk.
 	counting int64
 	at       time.Time
 }
@@ -36,9 +40,10 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
        (SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'gateway' AND relname = 'rate_limits')`
 
-// count reads the counters once every backend has told its own; nothing may be under way.
+// count reads the counters after every backend has reported its statistics. No work may be in
+// progress.
 func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
-	if err = rest(ctx, told); err != nil {
+	if err = rest(ctx, statisticsDelay); err != nil {
 		return t, err
 	}
 	t.at = time.Now()
@@ -46,7 +51,7 @@ func count(ctx context.Context, db *pgx.Conn) (t transactions, err error) {
 	return t, err
 }
 
-// perPOST is what one POST did between two readings, less what the stack does by itself.
+// perPOST returns the transactions of one POST between two readings, minus those of an idle stack.
 func perPOST(idle, before, after transactions, posts int) (all, writing, counting float64) {
 	share := after.at.Sub(before.at).Seconds() / before.at.Sub(idle.at).Seconds()
 	of := func(idle, before, after int64) float64 {
@@ -55,7 +60,8 @@ func perPOST(idle, before, after transactions, posts int) (all, writing, countin
 	return of(idle.all, before.all, after.all), of(idle.writing, before.writing, after.writing), of(idle.counting, before.counting, after.counting)
 }
 
-// commits counts the transactions of one POST on a quiet stack. More durable commits than expectedCommits end the bench with an error.
+// commits counts the transactions of one POST on an idle stack. More durable commits than
+// expectedCommits are an error.
 func commits(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench commits", "1000000")
 	if err != nil {
@@ -66,7 +72,7 @@ func commits(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-	if err := placeApart(ctx, w, 10); err != nil { // connections and statements are made now
+	if err := placeApart(ctx, w, 10); err != nil { // opens connections and prepares statements
 		return err
 	}
 	var read [3]transactions
@@ -91,7 +97,8 @@ func commits(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// placeApart makes n POSTs one after another, each with time for what it sets in motion.
+// placeApart sends n POST requests one after the other, with a pause for the work that follows
+// each.
 func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 	for i := range n {
 		if err := place(ctx, w, int64(i), tomorrow()); err != nil {
@@ -104,10 +111,10 @@ func placeApart(ctx context.Context, w *kit.Workspace, n int) error {
 	return nil
 }
 
-// tomorrow is when calls are scheduled that nobody shall dial.
+// tomorrow is the time of scheduled calls that must not be dialed.
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// place makes the n-th POST; scheduledFor may be empty.
+// place sends the n-th POST. scheduledFor can be empty.
 func place(ctx context.Context, w *kit.Workspace, n int64, scheduledFor string) error {
 	body := map[string]any{"to": phoneNumber(n)}
 	if scheduledFor != "" {

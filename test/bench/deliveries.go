@@ -15,17 +15,18 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// The goals, as ratios to the bare loop of the same run.
+// Goals as ratios to the bare loop of the same run.
 const (
 	goalDeliveryShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops                       = 15.0
-	// manySubscriptions is the second, wider backlog.
+	// manySubscriptions is the number of subscriptions of the second backlog.
 	manySubscriptions = 50
-	// webhooksStuck is how long nothing may arrive before what is missing is called missing: longer than a lease.
+	// webhooksStuck is how long no webhook may arrive before the missing ones are counted as lost.
+	// It is longer than a lease.
 	webhooksStuck = 30 * time.Second
 )
 
-// Deliveries empties a backlog that waits on call-events.v1, of one subscription and then of fifty.
+// Deliveries delivers a backlog in call-events.v1 to one subscription, and then one to fifty.
 func Deliveries(ctx context.Context, h *WebhookStack) error {
 	if err := h.backlogOf(ctx, 1); err != nil {
 		return err
@@ -33,8 +34,8 @@ func Deliveries(ctx context.Context, h *WebhookStack) error {
 	return h.backlogOf(ctx, manySubscriptions)
 }
 
-// drained is how a backlog went.
-type drained struct {
+// backlogResult is the result of one backlog.
+type backlogResult struct {
 	countedRecords
 	made int
 	used used
@@ -86,7 +87,7 @@ func (h *WebhookStack) backlogOf(ctx context.Context, subscriptions int) error {
 	return nil
 }
 
-// sender POSTs what the dispatcher would send to a lane of the receiver's first address.
+// sender returns a sender of the same requests as the dispatcher's to a lane of the receiver.
 func (h *WebhookStack) sender(lane string) (*probe.Sender, error) {
 	return probe.NewPosting(h.CAFile, h.receiver.URLs[0]+"/"+Take+"/"+lane, h.body())
 }
@@ -99,8 +100,9 @@ func (h *WebhookStack) bareLoop(ctx context.Context, long time.Duration) (probe.
 	return s.Loop(ctx, long, h.receiver.PID)
 }
 
-// drain puts the records on the topic while the dispatcher stands still, lets a new one loose on them and waits for the last.
-func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got drained, err error) {
+// drain publishes the records while the dispatcher is stopped, starts a new dispatcher and waits
+// for the last delivery.
+func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got backlogResult, err error) {
 	records := make([]*kgo.Record, h.Records)
 	for i := range records {
 		records[i] = endpoints[i%len(endpoints)].source.next()
@@ -126,7 +128,7 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got dr
 	if err := h.awaitArrivals(ctx, lane, len(records), webhooksStuck); err != nil {
 		return got, err
 	}
-	_ = h.settled(ctx, webhooksStuck) // what is left open shows in what is missing
+	_ = h.settled(ctx, webhooksStuck) // open deliveries are counted as missing
 	if got.used, err = m.stop(ctx); err != nil {
 		return got, err
 	}
@@ -139,10 +141,10 @@ func (h *WebhookStack) drain(ctx context.Context, endpoints []*endpoint) (got dr
 	return got, nil
 }
 
-// profileFor is how long the dispatcher is looked at, from the first receipt on.
+// profileFor is the duration of the CPU profile in seconds, from the first delivery on.
 const profileFor = 5
 
-// profile writes the dispatcher's CPU profile under load; the backlog may be empty before it ends.
+// profile writes the dispatcher's CPU profile under load. The backlog can be empty before it ends.
 func (h *WebhookStack) profile(ctx context.Context, lane string) {
 	if err := h.awaitArrivals(ctx, lane, 1, webhooksStuck); err != nil {
 		return

@@ -13,18 +13,22 @@ import (
 )
 
 const (
-	// posters make the requests that are to become due.
+	// posters is the number of clients that post the requests.
 	posters = 16
-	// sounding is how many POSTs a day ahead tell how fast POSTs are.
-	sounding = 100
-	// callsStuck is how long nothing may happen before what is missing is called missing: longer than a claim's lease.
+	// sampleRequests is the number of POST requests with which the speed of POST is measured. They are
+	// scheduled a day ahead.
+	sampleRequests = 100
+	// callsStuck is how long nothing may happen before the missing calls are counted as lost. It is
+	// longer than the lease of a claim.
 	callsStuck = 30 * time.Second
 )
 
-// following are the services that work on what the dialer tells. The dialer waits for none of them.
-var following = []string{"calls", "billing-wallet", "webhook-dispatcher"}
+// eventConsumers are the services that consume the events of the dialer. The dialer waits for none of
+// them.
+var eventConsumers = []string{"calls", "billing-wallet", "webhook-dispatcher"}
 
-// Dials lets requests become due evenly, at three rates, and looks into the carrier's log for when each was dialled.
+// Dials lets requests become due evenly at three rates, and reads from the carrier's log when each
+// was dialed.
 func Dials(ctx context.Context, h *CallStack) error {
 	loop, err := h.newBare(ctx)
 	if err != nil {
@@ -44,17 +48,17 @@ func Dials(ctx context.Context, h *CallStack) error {
 	return h.dials(ctx, loop, 500, true)
 }
 
-// dialled is how one rate went.
-type dialled struct {
-	heard
+// dialResult is the result of one rate.
+type dialResult struct {
+	dialLog
 	asked int
 	took  []time.Duration
 	used  probe.Time
-	// results are the dialer's attempts by what became of them.
+	// results contains the number of attempts by result.
 	results string
 }
 
-// dials prints one rate. alone: what follows the dial stands still meanwhile, as if it ran on other machines.
+// dials prints one rate. alone stops the services that follow, as if they ran on other machines.
 func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone bool) error {
 	got, err := h.becomeDue(ctx, rate, alone)
 	if err != nil {
@@ -82,9 +86,10 @@ func (h *CallStack) dials(ctx context.Context, loop *bareDials, rate int, alone 
 	return nil
 }
 
-// becomeDue posts as many requests as the rate makes in the time of a measurement, far enough ahead that all are queued before the first is due.
-func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialled, err error) {
-	workspaces, err := h.workspaces(ctx, "dials", 4) // none meets its own 500 calls a second
+// becomeDue posts the requests of one measurement so early that all are queued before the first is
+// due.
+func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got dialResult, err error) {
+	workspaces, err := h.workspaces(ctx, "dials", 4) // no workspace reaches its limit of 500 calls per second
 	if err != nil {
 		return got, err
 	}
@@ -142,28 +147,29 @@ func (h *CallStack) becomeDue(ctx context.Context, rate int, alone bool) (got di
 	return got, err
 }
 
-// leadOf is how long the posting of n requests will take at most, as the first of them let one expect. Those are a day ahead and stay so.
+// leadOf returns how long the posting of n requests takes at most, estimated from a few requests a
+// day ahead.
 func (h *CallStack) leadOf(ctx context.Context, workspaces []*kit.Workspace, n int) (time.Duration, error) {
 	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
-	err := every(ctx, posters, make([]struct{}, sounding), func(ctx context.Context, i int, _ struct{}) error {
+	err := every(ctx, posters, make([]struct{}, sampleRequests), func(ctx context.Context, i int, _ struct{}) error {
 		return h.place(ctx, workspaces[i%len(workspaces)], h.number(), tomorrow)
 	})
-	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sounding, err
+	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sampleRequests, err
 }
 
 const queuedAhead = `SELECT count(*) FROM dialer.dial_queue WHERE workspace_id = ANY ($1::uuid[])`
 
-// queued waits until the dialer has what was posted, the soundings included.
+// queued waits until the dialer has all posted requests in its queue.
 func (h *CallStack) queued(ctx context.Context, workspaces []*kit.Workspace, n int) error {
 	return kit.Until(ctx, time.Minute, "the dialer has what was posted", func() (bool, error) {
 		var there int
 		err := h.db.QueryRow(ctx, queuedAhead, ids(workspaces)).Scan(&there)
-		return there == n+sounding, err
+		return there == n+sampleRequests, err
 	})
 }
 
-// watchDials reads the carrier's log until every number was dialled, or nothing more comes.
-func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialled, err error) {
+// watchDials reads the carrier's log until every number was dialed, or no more dials follow.
+func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[string]time.Time) (got dialResult, err error) {
 	var entries []entry
 	last, moved := due[numbers[len(numbers)-1]], time.Now()
 	for {
@@ -174,7 +180,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 		if entries = append(entries, more...); len(more) > 0 {
 			moved = time.Now()
 		}
-		if got.heard = countCalls(entries, numbers); got.missing == 0 || time.Since(last) > 0 && time.Since(moved) > callsStuck {
+		if got.dialLog = countDials(entries, numbers); got.missing == 0 || time.Since(last) > 0 && time.Since(moved) > callsStuck {
 			break
 		}
 		if err := callPause(ctx, time.Second); err != nil {
@@ -188,7 +194,7 @@ func (h *CallStack) watchDials(ctx context.Context, numbers []string, due map[st
 	return got, nil
 }
 
-// results are the dialer's attempts between two readings of its metrics, by what became of them.
+// results returns the number of attempts by result between two readings of the dialer's metrics.
 func results(before, after map[string]float64) string {
 	const name = `ringfence_dialer_attempts_total{result="`
 	var parts []string
@@ -200,7 +206,7 @@ func results(before, after map[string]float64) string {
 	return "attempts: " + strings.Join(parts, ", ")
 }
 
-// halt stops what follows the dial where it stands; goOn lets it go on.
+// halt stops the services that follow the dialer. goOn continues them.
 func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 	if !alone {
 		return func() error { return nil }, nil
@@ -213,7 +219,7 @@ func (h *CallStack) halt(alone bool) (goOn func() error, err error) {
 		return err
 	}
 	running := h.Stack.Processes()
-	for _, name := range following {
+	for _, name := range eventConsumers {
 		for _, pid := range running[name] {
 			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 				return nil, errors.Join(fmt.Errorf("stop %s: %w", name, err), goOn())

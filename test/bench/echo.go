@@ -1,5 +1,5 @@
-// Package talking measures the audio of calls: the dialer's own RTP streams, as a program of their own, talk to far ends in another process that send
-// every packet back.
+// Measurements of the audio of calls. The dialer's RTP streams run in one program and talk to far
+// ends in another process, which send every packet back.
 
 package main
 
@@ -14,10 +14,11 @@ import (
 	"strings"
 )
 
-// EchoCommand is the word by which the bench's program becomes the far ends.
+// EchoCommand is the argument that makes this program the far ends.
 const EchoCommand = "echo-rtp"
 
-// Echo is the far ends: it opens as many UDP ports as it is told, prints their addresses in one line, and sends each packet back where it came from until its input ends.
+// Echo opens the given number of UDP ports, prints their addresses in one line, and sends each
+// packet back to its source until its input ends.
 func Echo(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: %s <ports>", EchoCommand)
@@ -49,7 +50,7 @@ func Echo(args []string) error {
 	return err
 }
 
-// peers are far ends that run.
+// peers are running far ends.
 type peers struct {
 	addresses string
 	pid       string
@@ -58,7 +59,7 @@ type peers struct {
 	out       *bufio.Reader
 }
 
-// call starts this program once more as so many far ends of a kind.
+// call starts this program again as far ends of a kind.
 func call(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -86,7 +87,7 @@ func call(kind string, count int) (*peers, error) {
 	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in, out: lines}, nil
 }
 
-// stop ends them and returns what they said last.
+// stop ends them and returns their last output.
 func (p *peers) stop() []byte {
 	_ = p.in.Close()
 	said, _ := io.ReadAll(p.out)

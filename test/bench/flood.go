@@ -17,29 +17,33 @@ import (
 )
 
 const (
-	// floodClients send requests of the flood, each on its own connection, one after the other.
+	// floodClients is the number of clients of the flood. Each sends its requests one after the
+	// other on one connection.
 	floodClients = 16
-	// floodRate is the number of requests of the flood a second, both kinds.
+	// floodRate is the number of requests per second of both kinds.
 	floodRate = 1000
-	// goalFlood is the p99 beside invented keys as a multiple of the p99 beside requests that need no key.
+	// goalFlood is the p99 during a flood of invalid keys as a multiple of the p99 during a flood
+	// of requests that need no key.
 	goalFlood = 3.0
 	// floodedAddress is the client address of all requests, which the stack's trusted proxy (loopback) names.
 	floodedAddress = "203.0.113.40"
 )
 
-// refusals are the statuses of an invented key: above the limit, and for the ten requests a second that come back.
+// refusals are the statuses of an invalid key: over the limit, and for the ten requests per second
+// within it.
 var refusals = []int{http.StatusTooManyRequests, http.StatusUnauthorized}
 
-// flood prints the time of GET /v1/wallet with a valid key in three situations: alone, beside a
-// flood of requests that need no key (GET /readyz), and beside an equal flood of invented keys from
-// the same address, which is over its limit for them. The second situation is the limit: the flood
-// costs processor time there, too, but no key is checked.
+// flood prints the time of GET /v1/wallet with a valid key in three situations: alone, during a
+// flood of requests that need no key (GET /readyz), and during an equal flood of invalid keys from
+// the same address, which is over its limit for them. The second situation is the reference: that
+// flood costs CPU time as well, but no key is checked.
 func flood(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench flood", "10")
 	if err != nil {
 		return err
 	}
-	// 600 requests of one address pass as guesses in the first minute. They are used up before the measurement.
+	// The first 600 requests of an address with invalid keys pass in the first minute. They are
+	// used up before the measurement.
 	var serial atomic.Int64
 	invented := func() string { return inventedKey(serial.Add(1)) }
 	if err := b.useUpGuesses(ctx, invented); err != nil {
@@ -77,8 +81,8 @@ func flood(ctx context.Context, b *bench) error {
 	return b.firstUse(ctx, w, invented)
 }
 
-// firstUse measures the first request with each of 20 new keys beside the flood of invented keys,
-// against later requests with the same key.
+// firstUse compares the first request with each of 20 new keys to later requests with the same key,
+// during the flood of invalid keys.
 func (b *bench) firstUse(ctx context.Context, w *kit.Workspace, invented func() string) error {
 	stop := b.startFlood(ctx, "/v1/calls", invented, refusals...)
 	first, later, fault := b.useNewKeys(ctx, w)
@@ -131,7 +135,7 @@ func (b *bench) repeat(ctx context.Context, w *kit.Workspace) (took []time.Durat
 	return took, nil
 }
 
-func (b *bench) fromFlooded(path, key string, want int) *asker {
+func (b *bench) fromFlooded(path, key string, want int) *repeatedGet {
 	a := b.withKey(&kit.Workspace{WriteKey: key}, path, want)
 	a.forwardedFor = floodedAddress
 	return a
@@ -179,7 +183,7 @@ func (b *bench) startFlood(
 	}
 }
 
-// useUpGuesses sends invented keys until the address is over its limit.
+// useUpGuesses sends invalid keys until the address is over its limit.
 func (b *bench) useUpGuesses(ctx context.Context, invented func() string) error {
 	client := &http.Client{Timeout: 30 * time.Second}
 	return kit.Until(ctx, time.Minute, "the address is over its limit", func() (bool, error) {

@@ -1,5 +1,6 @@
-// Package judging measures who may be called: the pre-check and the gate beside millions of contacts, their share of POST /v1/calls, and the
-// import of a DND list beside a bare COPY of the same numbers. README.md of the bench says what each figure is.
+// Measurements of the compliance checks: the pre-check and the dial check with millions of
+// contacts, their share of POST /v1/calls, and the import of a DND list compared with a COPY of the
+// same numbers. README.md describes each figure.
 
 package main
 
@@ -25,20 +26,21 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// GateSetup is what the bench has.
+// GateSetup are the parameters of the measurements.
 type GateSetup struct {
 	Stack *kit.Stack
-	// Home is the stack's folder, DB a superuser's URL of its database.
+	// Home is the folder of the stack. DB is the URL of its database as superuser.
 	Home, DB string
-	// Each is how long a measurement runs; Contacts how many a workspace has; Listed how many numbers a list.
+	// Each is the duration of one measurement. Contacts is the number of contacts of a workspace,
+	// and Listed the number of entries of a list.
 	Each             time.Duration
 	Contacts, Listed int
 }
 
 const answerer = "contacts-compliance"
 
-// house is a workspace with very many contacts, and its questioners.
-type house struct {
+// gateBench is a workspace with many contacts and the clients that request checks.
+type gateBench struct {
 	GateSetup
 	*kit.Workspace
 	db       *pgx.Conn
@@ -46,9 +48,9 @@ type house struct {
 	gate     compliancev1.DialCheckServiceClient
 }
 
-// Measure does all of it.
+// Measure runs all measurements.
 func Measure(ctx context.Context, setup GateSetup) error {
-	h := &house{GateSetup: setup}
+	h := &gateBench{GateSetup: setup}
 	var err error
 	if h.Workspace, err = setup.Stack.NewWorkspace(ctx, "bench judging", "10000000"); err != nil {
 		return err
@@ -76,9 +78,10 @@ func Measure(ctx context.Context, setup GateSetup) error {
 	return h.list(ctx)
 }
 
-// packed asks the same with the workspace held to pack us: consent, zones, hours and holidays of states, and in Florida the count of earlier calls. Whatever
-// the hour makes of it is an answer.
-func (h *house) packed(ctx context.Context, clients int) error {
+// packed measures the checks of a workspace with the country rules of the US: consent, time zones,
+// hours and holidays of states, and in Florida the number of earlier calls. Allowed and denied
+// checks both count.
+func (h *gateBench) packed(ctx context.Context, clients int) error {
 	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
 	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
 		return err
@@ -88,22 +91,22 @@ func (h *house) packed(ctx context.Context, clients int) error {
 	return err
 }
 
-func (h *house) askPreChecked(ctx context.Context) error {
+func (h *gateBench) askPreChecked(ctx context.Context) error {
 	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
-func (h *house) askGated(ctx context.Context) error {
+func (h *gateBench) askGated(ctx context.Context) error {
 	_, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
 	}))
 	return err
 }
 
-// questioners ask as calls and the dialer do, with their keys.
-func (h *house) questioners() error {
+// questioners creates clients with the service keys of calls and the dialer.
+func (h *gateBench) questioners() error {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
 		return err
@@ -130,12 +133,13 @@ func (h *house) questioners() error {
 	return errors.Join(err, err2)
 }
 
-// number is the n-th contact's: California, Florida, New York, Texas and Illinois in turn.
+// number returns the number of the n-th contact. Its state is California, Florida, New York, Texas
+// or Illinois in turn.
 func number(n int) string {
 	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
 }
 
-// fillSome is one statement's share.
+// fillSome is the number of rows of one INSERT.
 const fillSome = 250_000
 
 const fillContacts = `
@@ -144,7 +148,7 @@ SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 10000000 + n), 
        $1, '+1' || (ARRAY['415', '305', '212', '214', '312'])[n % 5 + 1] || lpad((n / 5)::text, 7, '0'), CASE WHEN n % 50 = 0 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 3 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series($2::int, $3::int) AS n`
 
-func (h *house) fill(ctx context.Context) error {
+func (h *gateBench) fill(ctx context.Context) error {
 	for from := 0; from < h.Contacts; from += fillSome {
 		if _, err := h.db.Exec(ctx, fillContacts, h.ID, from, min(from+fillSome, h.Contacts)-1); err != nil {
 			return fmt.Errorf("write contacts: %w", err)
@@ -154,11 +158,11 @@ func (h *house) fill(ctx context.Context) error {
 	return err
 }
 
-// someone is a contact who has not opted out.
-func (h *house) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
+// randomContact returns a random contact that has not opted out.
+func (h *gateBench) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
 
-// consenting is one whose consent is on record, and who has not opted out.
-func (h *house) consenting() string {
+// consenting returns a random contact with consent and without an opt-out.
+func (h *gateBench) consenting() string {
 	for {
 		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
 			return number(n)
@@ -166,14 +170,15 @@ func (h *house) consenting() string {
 	}
 }
 
-// kind is one question.
+// kind is one kind of request.
 type kind struct {
 	name string
 	ask  func(context.Context) error
 }
 
-// level asks with so many clients: each asks one question after the other, the three in turn, so that all meet the same noise.
-func (h *house) level(ctx context.Context, clients int) error {
+// level measures with so many clients. Each client sends the three kinds of requests in turn, so
+// that all have the same noise.
+func (h *gateBench) level(ctx context.Context, clients int) error {
 	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
 	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
 	if err != nil {
@@ -184,8 +189,8 @@ func (h *house) level(ctx context.Context, clients int) error {
 	return nil
 }
 
-// measure prints how long each kind of question took, and answers the p50 of each.
-func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
+// measure prints the duration of each kind of request, and returns the p50 of each.
+func (h *gateBench) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -203,7 +208,7 @@ func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves 
 						cancel()
 						return
 					}
-					if round > 5 { // the first make connections and statements
+					if round > 5 { // the first rounds open connections and prepare statements
 						took[client][kind] = append(took[client][kind], time.Since(began))
 					}
 				}
@@ -228,7 +233,7 @@ func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves 
 	return halves, nil
 }
 
-func (h *house) askPreCheck(ctx context.Context) error {
+func (h *gateBench) askPreCheck(ctx context.Context) error {
 	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
@@ -238,7 +243,7 @@ func (h *house) askPreCheck(ctx context.Context) error {
 	return err
 }
 
-func (h *house) askGate(ctx context.Context) error {
+func (h *gateBench) askGate(ctx context.Context) error {
 	said, err := h.gate.Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
 	}))
@@ -248,7 +253,7 @@ func (h *house) askGate(ctx context.Context) error {
 	return err
 }
 
-func (h *house) post(ctx context.Context) error {
+func (h *gateBench) post(ctx context.Context) error {
 	status, answer, err := h.API.Do(ctx, http.MethodPost, "/v1/calls", map[string]any{
 		"agent_id": h.AgentID, "to": h.someone(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
 	})

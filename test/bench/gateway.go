@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalThrough is the p50 of a request through the gateway as a multiple of the p50 of the same request to calls, with
-// one client on an idle stack.
+// goalThrough is the p50 of a request through the gateway, as a multiple of the p50 of the same
+// request to calls, with one client and an idle stack.
 const goalThrough = 2.0
 
-// gateway prints what two steps add: the count of the rate limit, and the gateway as a whole. Each is the difference of two kinds
-// of request that take turns, so that both meet the same noise.
+// gateway prints the time that the rate limit adds, and the time that the whole gateway adds. Each
+// is the difference between two kinds of requests that alternate, so that both have the same noise.
 func gateway(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench gateway", "1000")
 	if err != nil {
@@ -49,8 +49,8 @@ func gateway(ctx context.Context, b *bench) error {
 	return b.limitCheck(ctx, w)
 }
 
-// limitCheck compares two answers that the gateway gives by itself: a 404, counted in the database, and a 429 of a key that is known to be
-// over its limit, which is not.
+// limitCheck compares two responses of the gateway: a 404, which the database counts, and a 429 of
+// a key that the gateway knows to be over its limit, which it does not count.
 func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	other, err := b.stack.NewWorkspace(ctx, "bench limit", "0.01")
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	if err != nil {
 		return err
 	}
-	// One request a minute would pass: half a minute is measured.
+	// One request a minute would pass, so the measurement takes half a minute.
 	counted, refused, err := inTurn(ctx, min(b.each, 30*time.Second),
 		b.withKey(w, "/v1/nothing", http.StatusNotFound), b.withKey(other, "/v1/nothing", http.StatusTooManyRequests))
 	if err != nil {
@@ -78,31 +78,32 @@ func (b *bench) limitCheck(ctx context.Context, w *kit.Workspace) error {
 	return nil
 }
 
-// asker sends one GET again and again and demands one status.
-type asker struct {
+// repeatedGet repeats one GET request and requires one status.
+type repeatedGet struct {
 	client  *http.Client
 	address string
 	want    int
-	// header and its value, renewed before each request.
+	// header is set to a new value before each request.
 	header string
 	value  func() (string, error)
-	// forwardedFor is the client address in X-Forwarded-For; empty: the header is not sent.
+	// forwardedFor is the client address in X-Forwarded-For. If it is empty, the header is not
+	// sent.
 	forwardedFor string
 }
 
-func newAsker(address string, want int, header string, value func() (string, error)) *asker {
+func newAsker(address string, want int, header string, value func() (string, error)) *repeatedGet {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
-	return &asker{client: client, address: address, want: want, header: header, value: value}
+	return &repeatedGet{client: client, address: address, want: want, header: header, value: value}
 }
 
-// withKey asks the stack's public address.
-func (b *bench) withKey(w *kit.Workspace, path string, want int) *asker {
+// withKey sends requests to the public address of the stack.
+func (b *bench) withKey(w *kit.Workspace, path string, want int) *repeatedGet {
 	return newAsker(b.stack.Demo.BaseURL+path, want, "Authorization", func() (string, error) { return "Bearer " + w.WriteKey, nil })
 }
 
-// directly asks calls itself, with a caller that the gateway's own key signs. The signing is not in the figure: a token is
-// good for a minute and is used for half of it.
-func (b *bench) directly(w *kit.Workspace, path string, want int) (*asker, error) {
+// directly sends requests to calls, with a service token that the gateway's key signs. A token is
+// valid for a minute and used for half of it, so that the signing does not count.
+func (b *bench) directly(w *kit.Workspace, path string, want int) (*repeatedGet, error) {
 	var state struct {
 		Ports       map[string]int    `json:"ports"`
 		SigningKeys map[string]string `json:"signing_keys"`
@@ -133,7 +134,7 @@ func (b *bench) directly(w *kit.Workspace, path string, want int) (*asker, error
 	}), nil
 }
 
-func (a *asker) ask(ctx context.Context) (time.Duration, error) {
+func (a *repeatedGet) ask(ctx context.Context) (time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.address, nil)
 	if err != nil {
 		return 0, err
@@ -161,8 +162,8 @@ func (a *asker) ask(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("GET %s: %s, want %d", a.address, response.Status, a.want)
 }
 
-// inTurn asks one after the other for the given time; what the first requests took is left out.
-func inTurn(ctx context.Context, long time.Duration, a, b *asker) (ofA, ofB []time.Duration, err error) {
+// inTurn sends both requests in turn for the given time. It leaves out the first ones.
+func inTurn(ctx context.Context, long time.Duration, a, b *repeatedGet) (ofA, ofB []time.Duration, err error) {
 	const first = 50
 	for began, n := time.Now(), 0; time.Since(began) < long || n <= 2*first; n++ {
 		tookA, err := a.ask(ctx)

@@ -17,28 +17,30 @@ import (
 )
 
 const (
-	// heldFor is how long the calls are held, all of them at once.
+	// heldFor is how long all calls are held at the same time.
 	heldFor = time.Minute
-	// callers post them, hangers let the persons hang up.
+	// callers post calls, and hangers let the persons hang up.
 	callers, hangers = 16, 16
-	// rampPatience is how long nothing may move before a call that was posted is called missing.
+	// rampPatience is how long no call may make progress before the missing ones are counted as
+	// lost.
 	rampPatience = time.Minute
 )
 
-// services are those whose Go runtime tells of itself.
+// services are the programs that export metrics of the Go runtime.
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
-// memory is what a program has: its resident pages and, of a service, its heap after a collection and its goroutines.
+// memory is the resident memory of a program, and for a service its heap after a collection and its
+// goroutines.
 type memory struct {
 	resident, heap, goroutines float64
 }
 
-// Held keeps many calls answered at once for a minute, looks at what they weigh, and lets them end.
+// Held keeps many calls answered for a minute, measures the memory that they need, and ends them.
 func Held(ctx context.Context, h *CallStack) error {
-	if err := h.rule(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
+	if err := h.setFault(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
 		return err
 	}
-	defer func() { _ = h.rule(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
+	defer func() { _ = h.setFault(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
 	workspaces, err := h.workspaces(ctx, "held", 4)
 	if err != nil {
 		return err
@@ -51,7 +53,7 @@ func Held(ctx context.Context, h *CallStack) error {
 	if _, err := h.log.since(ctx); err != nil {
 		return err
 	}
-	before, err := h.weigh(ctx)
+	before, err := h.measureMemory(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,19 +65,19 @@ func Held(ctx context.Context, h *CallStack) error {
 	if err != nil {
 		return err
 	}
-	if err := h.letGo(ctx, numbers, workspaces); err != nil {
+	if err := h.endCalls(ctx, numbers, workspaces); err != nil {
 		return err
 	}
-	after, err := h.weigh(ctx)
+	after, err := h.measureMemory(ctx)
 	if err != nil {
 		return err
 	}
-	tellWeights(before, during, after, float64(len(numbers)))
+	printWeights(before, during, after, float64(len(numbers)))
 	return nil
 }
 
-// rule orders faults of the simulated carrier, or ends them.
-func (h *CallStack) rule(ctx context.Context, method string, body any) error {
+// setFault adds or removes faults of the simulated carrier.
+func (h *CallStack) setFault(ctx context.Context, method string, body any) error {
 	status, answer, err := kit.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
 	if err == nil && status >= http.StatusBadRequest {
 		err = fmt.Errorf("%s /faults: %d %s", method, status, answer)
@@ -85,7 +87,7 @@ func (h *CallStack) rule(ctx context.Context, method string, body any) error {
 
 const inProgress = `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'in_progress'`
 
-// ramp posts the calls and waits until calls knows all of them as answered.
+// ramp posts the calls and waits until all are answered.
 func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]string, error) {
 	numbers, began := make([]string, h.Held), time.Now()
 	for n := range numbers {
@@ -115,14 +117,14 @@ func (h *CallStack) ramp(ctx context.Context, workspaces []*kit.Workspace) ([]st
 	return numbers, nil
 }
 
-// inUse counts the requests that the limits count.
+// inUse counts the requests that count toward the limits.
 const inUse = `
 SELECT count(*) FROM dialer.dial_queue
 WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
-// holdThem looks at the calls for a minute.
+// holdThem measures during one minute.
 func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (weights map[string]memory, err error) {
-	if err := callPause(ctx, 5*time.Second); err != nil { // what the ramp left is done
+	if err := callPause(ctx, 5*time.Second); err != nil { // until the work of the ramp is done
 		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)
@@ -138,7 +140,7 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 		return nil, err
 	}
 	meanwhile, took := now.Less(used), time.Since(began)
-	if weights, err = h.weigh(ctx); err != nil {
+	if weights, err = h.measureMemory(ctx); err != nil {
 		return nil, err
 	}
 	var taken, answered int
@@ -155,9 +157,10 @@ func (h *CallStack) holdThem(ctx context.Context, workspaces []*kit.Workspace) (
 	return weights, nil
 }
 
-// tellWeights prints what the programs had before the first call, with all of them, and when all had ended. What a call weighs is the heap that goes
-// with it; pages, once used, stay.
-func tellWeights(before, during, after map[string]memory, calls float64) {
+// printWeights prints the memory of the programs before the first call, with all calls, and after
+// their end. The memory of a call is the heap that is freed after it; the operating system keeps
+// used pages.
+func printWeights(before, during, after map[string]memory, calls float64) {
 	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
 		was, is, ended := before[name], during[name], after[name]
@@ -170,20 +173,20 @@ func tellWeights(before, during, after map[string]memory, calls float64) {
 	}
 }
 
-// weigh reads what every program has. Services collect their garbage first.
-func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
+// measureMemory measures every program. Services collect their garbage before.
+func (h *CallStack) measureMemory(ctx context.Context) (map[string]memory, error) {
 	weights := map[string]memory{}
 	for name, pids := range h.Stack.Processes() {
 		w := memory{}
 		for _, pid := range pids {
 			w.resident += float64(probe.Resident(strconv.Itoa(pid)))
 		}
-		if name != "postgres" { // its pages are shared among its backends
+		if name != "postgres" { // its backends share pages
 			weights[name] = w
 		}
 	}
 	for _, service := range services {
-		for range 2 { // what is pooled goes with the second collection
+		for range 2 { // pools are freed by the second collection
 			if err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil }); err != nil {
 				return nil, err
 			}
@@ -199,13 +202,13 @@ func (h *CallStack) weigh(ctx context.Context) (map[string]memory, error) {
 	return weights, nil
 }
 
-// letGo has every person hang up and looks whether everything ended as it should.
-func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
+// endCalls lets every person hang up and checks that everything ended correctly.
+func (h *CallStack) endCalls(ctx context.Context, numbers []string, workspaces []*kit.Workspace) error {
 	entries, err := h.log.since(ctx)
 	if err != nil {
 		return err
 	}
-	began, early := time.Now(), countCalls(entries, numbers)
+	began, early := time.Now(), countDials(entries, numbers)
 	err = every(ctx, hangers, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
 	if err != nil {
 		return err
@@ -215,7 +218,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 		return err
 	}
 	over := time.Since(began)
-	hooks := h.landedSoon(ctx, numbers)
+	hooks := h.awaitWebhooks(ctx, numbers)
 	landed := time.Since(began)
 	var completed, left int
 	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
@@ -228,7 +231,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 	if err != nil {
 		return err
 	}
-	all, wrong := countCalls(append(entries, more...), numbers), []string{}
+	all, wrong := countDials(append(entries, more...), numbers), []string{}
 	for _, w := range workspaces {
 		found, err := w.Differences(ctx)
 		if err != nil {
@@ -245,7 +248,7 @@ func (h *CallStack) letGo(ctx context.Context, numbers []string, workspaces []*k
 	return nil
 }
 
-// hangUp is the person's doing.
+// hangUp hangs up as the person.
 func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
 	if err != nil {
@@ -266,8 +269,8 @@ func (h *CallStack) hangUp(ctx context.Context, callID string) error {
 	return nil
 }
 
-// landedSoon waits until every number has its terminal webhook, or nothing comes any more.
-func (h *CallStack) landedSoon(ctx context.Context, numbers []string) landed {
+// awaitWebhooks waits until every number has its terminal webhook, or no more webhooks arrive.
+func (h *CallStack) awaitWebhooks(ctx context.Context, numbers []string) landed {
 	left, moved := -1, time.Now()
 	for time.Since(moved) < callsStuck {
 		now := h.Landing.left(numbers)

@@ -13,16 +13,16 @@ import (
 
 const (
 	goalStatements = 2.0
-	// goalIdle is percent of a core; the peers' comparison names it (webhook-peers.md, T8), the issue does not.
+	// goalIdle is a percentage of one core.
 	goalIdle = 0.5
-	// roles begin so: the one that runs and the one that owns.
+	// roles is the prefix of the two roles of the schema: the owner and the role of the service.
 	roles = "webhook_dispatcher"
-	// calmed is how long after its last delivery the dispatcher is left alone before it counts as idle.
-	calmed = 15 * time.Second
+	// idleAfter is how long after its last delivery the dispatcher counts as idle.
+	idleAfter = 15 * time.Second
 )
 
-// Idle counts what the dispatcher asks of Postgres while nothing happens, after it has worked a little. The house's stack reaches its Postgres through
-// the proxy.
+// Idle counts the statements of the dispatcher while nothing happens, after some work. The stack
+// reaches its Postgres through the proxy.
 func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	if err := h.settled(ctx, webhooksStuck); err != nil {
 		return err
 	}
-	if err := webhookPause(ctx, calmed); err != nil {
+	if err := webhookPause(ctx, idleAfter); err != nil {
 		return err
 	}
 	m, err := h.watch(ctx, false)
@@ -56,14 +56,14 @@ func Idle(ctx context.Context, h *WebhookStack, proxy *probe.Proxy) error {
 	fmt.Printf("  statements           %6.2f /s   %s; every one that its roles sent in %.0f s, BEGIN, COMMIT and pings among them\n", perSecond,
 		probe.AtMost(perSecond, goalStatements, " /s"), took.Seconds())
 	for _, statement := range slices.SortedFunc(maps.Keys(asked), func(a, b string) int { return cmp.Or(cmp.Compare(asked[b], asked[a]), cmp.Compare(a, b)) }) {
-		fmt.Printf("    %6.2f /s  %s\n", float64(asked[statement])/took.Seconds(), beginning(statement))
+		fmt.Printf("    %6.2f /s  %s\n", float64(asked[statement])/took.Seconds(), firstWords(statement))
 	}
 	fmt.Printf("  share of a core      %6.2f %%    %s; process %.2f %%, its backends %.2f %%\n", share, cpu.judged(probe.AtMost(share, goalIdle, " %")), core(cpu.dispatcher), core(cpu.backends))
 	return nil
 }
 
-// beginning is as much of a statement as a line holds.
-func beginning(statement string) string {
+// firstWords returns the part of a statement that fits into a line.
+func firstWords(statement string) string {
 	const most = 110
 	if runes := []rune(statement); len(runes) > most {
 		return string(runes[:most]) + "…"

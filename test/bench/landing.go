@@ -9,21 +9,22 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Landing knows which calls have had their terminal webhook, by the number called. It is told of every delivery to a receiver.
+// Landing records which calls have had their terminal webhook, by the called number. The receiver
+// calls Deliver with each delivery.
 type Landing struct {
 	mu      sync.Mutex
 	waiting map[string]chan time.Time
-	// events are the terminal events by number: one each.
+	// events contains the ids of the terminal events by number. One event is correct.
 	events map[string]map[string]bool
 	badly  int
 }
 
-// NewLanding waits for nothing yet.
+// NewLanding returns an empty Landing.
 func NewLanding() *Landing {
 	return &Landing{waiting: map[string]chan time.Time{}, events: map[string]map[string]bool{}}
 }
 
-// Deliver takes one delivery.
+// Deliver records one delivery.
 func (l *Landing) Deliver(d kit.Delivery) {
 	if d.Type == "call.ringing" || d.Type == "call.answered" || !strings.HasPrefix(d.Type, "call.") {
 		return
@@ -48,12 +49,12 @@ func (l *Landing) Deliver(d kit.Delivery) {
 	}
 	if l.events[to] == nil {
 		l.events[to] = map[string]bool{}
-		landed <- d.At // it has room for one
+		landed <- d.At // has capacity for one
 	}
 	l.events[to][d.EventID] = true
 }
 
-// expect is where the arrival of the number's first terminal webhook will be told.
+// expect returns a channel that receives the arrival time of the number's first terminal webhook.
 func (l *Landing) expect(number string) <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,17 +63,18 @@ func (l *Landing) expect(number string) <-chan time.Time {
 	return landed
 }
 
-// landed is what came for some numbers.
+// landed is the result for some numbers.
 type landed struct {
-	// missing have no terminal event, double more than one; a delivery that came again is the same event.
+	// missing counts the numbers without a terminal event, double those with several. A repeated
+	// delivery is the same event.
 	missing, double int
-	// lost are the numbers of the former.
+	// lost contains the numbers without a terminal event.
 	lost []string
-	// badly counts deliveries whose signature was wrong.
+	// badly counts deliveries with an invalid signature.
 	badly int
 }
 
-// forget says what came for numbers that were expected, and expects them no more.
+// forget returns the result of the expected numbers and stops recording them.
 func (l *Landing) forget(numbers []string) (found landed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +93,7 @@ func (l *Landing) forget(numbers []string) (found landed) {
 	return found
 }
 
-// left is how many of the numbers have no terminal event yet.
+// left returns how many of the numbers have no terminal event yet.
 func (l *Landing) left(numbers []string) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

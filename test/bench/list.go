@@ -13,11 +13,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// part is as much of a list as one request may hold.
+// part is the largest body of one import request.
 const part = 250 << 10
 
-// list imports a list of numbers, half of which are contacts, beside a bare COPY of the same numbers into a table with a key.
-func (h *house) list(ctx context.Context) error {
+// list imports a list of numbers, half of which are contacts, and compares it to a COPY of the same
+// numbers into a table with a primary key.
+func (h *gateBench) list(ctx context.Context) error {
 	var file bytes.Buffer
 	file.WriteString("name,phone_e164\n")
 	listed := func(n int) string { return number(h.Contacts - h.Listed/2 + n) }
@@ -64,8 +65,8 @@ func (h *house) list(ctx context.Context) error {
 	return nil
 }
 
-// copy is how long COPY takes to write the numbers into a table with a key.
-func (h *house) copy(ctx context.Context, listed func(int) string) (time.Duration, error) {
+// copy returns the time of a COPY of the numbers into a table with a primary key.
+func (h *gateBench) copy(ctx context.Context, listed func(int) string) (time.Duration, error) {
 	if _, err := h.db.Exec(ctx, `CREATE TABLE contacts_compliance.bench_list (phone_e164 text COLLATE "C" PRIMARY KEY)`); err != nil {
 		return 0, err
 	}
@@ -82,8 +83,8 @@ func (h *house) copy(ctx context.Context, listed func(int) string) (time.Duratio
 	return time.Since(began), err
 }
 
-// put sends one piece as it is.
-func (h *house) put(ctx context.Context, path string, piece []byte) error {
+// put sends one part of the list.
+func (h *gateBench) put(ctx context.Context, path string, piece []byte) error {
 	demo := h.Stack.Demo
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, demo.AdminURL+path, bytes.NewReader(piece))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// entry is one line of the carrier's own log: what really happened on the simulated telephone network, and when.
+// entry is one line of the log of the simulated carrier.
 type entry struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
@@ -17,13 +17,13 @@ type entry struct {
 	To     string    `json:"to"`
 }
 
-// carrierLog is read onwards from where it was read last.
+// carrierLog reads the log from where it was read last.
 type carrierLog struct {
 	url   string
 	after int64
 }
 
-// since are the entries that came since the last time.
+// since returns the entries since the last read.
 func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	var page struct{ Data []entry }
 	err = get(ctx, fmt.Sprintf("%s/log?after=%d", l.url, l.after), func(resp *http.Response) error {
@@ -35,31 +35,32 @@ func (l *carrierLog) since(ctx context.Context) (entries []entry, err error) {
 	return page.Data, err
 }
 
-// heard is what the carrier heard of numbers that were to be called once each.
-type heard struct {
-	// at is when each was first dialled, calls the id of that call.
+// dialLog is the carrier's log of numbers that must be called once each.
+type dialLog struct {
+	// at is the time of the first dial of each number, calls the id of that call.
 	at    map[string]time.Time
 	calls map[string]string
-	// missing were never dialled; twice counts every dial of a number after its first.
+	// missing counts the numbers that were never dialed. twice counts every further dial of a
+	// number.
 	missing, twice int
-	// lost are those that were never dialled.
+	// lost contains the numbers that were never dialed.
 	lost []string
 	// answered and ended count calls.
 	answered, ended int
 	first, last     time.Time
 }
 
-// perSecond is the rate from the first dial to the last.
-func (h heard) perSecond() float64 {
+// perSecond returns the rate from the first dial to the last.
+func (h dialLog) perSecond() float64 {
 	if len(h.at) < 2 || !h.last.After(h.first) {
 		return 0
 	}
 	return float64(len(h.at)-1) / h.last.Sub(h.first).Seconds()
 }
 
-// countCalls says what became of the numbers.
-func countCalls(entries []entry, numbers []string) heard {
-	h := heard{at: map[string]time.Time{}, calls: map[string]string{}}
+// countDials returns what the log contains about the numbers.
+func countDials(entries []entry, numbers []string) dialLog {
+	h := dialLog{at: map[string]time.Time{}, calls: map[string]string{}}
 	ours := make(map[string]bool, len(numbers))
 	for _, to := range numbers {
 		ours[to] = true

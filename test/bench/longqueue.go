@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// queueFactor times the records of the backlog is the length of the long queue: 1,000,000 by default.
+	// queueFactor is the length of the long queue as a multiple of the records of the backlog:
+	// 1,000,000 by default.
 	queueFactor = 50
 	// togglePause is the time between two changes. It is longer than the rate limit of an API key requires.
 	togglePause = 400 * time.Millisecond
@@ -20,16 +21,16 @@ const (
 	deletionTime = 10 * time.Minute
 )
 
-// fillWebhookQueue queues deliveries that are due tomorrow.
+// fillWebhookQueue inserts deliveries that are due tomorrow.
 const fillWebhookQueue = `
-INSERT INTO webhook_dispatcher.webhook_queue
+INSERT INTO webhook_dispatcher.delivery_queue
     (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
 SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() + interval '1 day'
 FROM generate_series(1, $3::int)`
 
-// LongQueue measures one subscription beside another one with a long queue, which is paused and resumed
-// several times a second. Events of both are in the same batches. The p99 with the changes is compared
-// with the p99 before and after them.
+// LongQueue measures one subscription while another one with a long queue is paused and resumed
+// several times a second. Events of both are in the same batches. It compares the p99 during the
+// changes to the p99 before and after them.
 func LongQueue(ctx context.Context, h *WebhookStack) error {
 	observed, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -43,7 +44,7 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	if _, err := h.db.Exec(ctx, fillWebhookQueue, toggled.workspace.ID, toggled.subscription, rows); err != nil {
 		return fmt.Errorf("fill the queue: %w", err)
 	}
-	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.webhook_queue`); err != nil {
+	if _, err := h.db.Exec(ctx, `VACUUM (ANALYZE) webhook_dispatcher.delivery_queue`); err != nil {
 		return fmt.Errorf("vacuum the queue: %w", err)
 	}
 	var alone, beside []time.Duration
@@ -77,7 +78,7 @@ func LongQueue(ctx context.Context, h *WebhookStack) error {
 	return observed.drop(ctx)
 }
 
-// besideChanges runs one round and returns how often toggled was changed.
+// besideChanges runs one round and returns how often the subscription was changed.
 func (h *WebhookStack) besideChanges(
 	ctx context.Context, observed, toggled *endpoint, changing bool,
 ) (got countedRecords, changes int, err error) {

@@ -1,6 +1,6 @@
-// Command bench measures the whole of Ringfence on this machine and prints each figure beside a
-// limit taken in the same run: nothing here fails a test, and no figure means anything without its limit.
-// README.md says what each figure is, what the goals are and which were met.
+// Command bench measures Ringfence on this machine. It prints each figure together with a limit
+// that it measured in the same run, because a figure without a limit means nothing. A missed goal
+// is not an error. README.md describes the figures and the goals.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings are the bench's flags.
+// settings are the flags.
 type settings struct {
 	bin      string
 	postgres string
@@ -37,33 +37,34 @@ type settings struct {
 	broker string
 }
 
-// bench is what a measurement has at hand: one stack, idle when the measurement begins.
+// bench is the state that a measurement uses: one stack, idle when the measurement begins.
 type bench struct {
 	settings
 	// on is the broker of the stack: embedded or apache.
 	on string
-	// home is the stack's folder.
+	// home is the folder of the stack.
 	home string
 	// db connects to the stack's database as superuser.
 	db    string
 	stack *kit.Stack
 	hooks *kit.Receiver
-	// landing is told of what comes to hooks.
+	// landing records the deliveries to hooks.
 	landing *Landing
-	// house is what the measurements of deliveries share; nil until the first of them.
+	// house is the state of the measurements of deliveries. It is nil before the first of them.
 	house *WebhookStack
-	// dialing is what the measurements of calls share; nil until the first of them.
+	// dialing is the state of the measurements of calls. It is nil before the first of them.
 	dialing *CallStack
 	meter   *probe.Meter
 }
 
-// measurement is one part of the bench, run in the order of the list; -only picks some by name. An error ends the bench.
+// measurement is one part of the bench. The parts run in the order of the list; -only selects some
+// by name. An error ends the bench.
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
-	// asked: it runs only when -only names it.
+	// asked parts run only if -only names them.
 	asked bool
-	// bus: facts ride on Kafka meanwhile, so it is run on each of them.
+	// bus parts use Kafka, so they run on each broker.
 	bus bool
 }
 
@@ -74,45 +75,45 @@ func measurements() []measurement {
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
 		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
 		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
-		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(Dials)},
-		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(Pipeline), bus: true},
-		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(Held)},
+		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: withCallStack(Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: withCallStack(Pipeline), bus: true},
+		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: withCallStack(Held)},
 		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
 		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
-		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(Deliveries), bus: true},
-		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(Steady), bus: true},
-		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(Neighbours)},
-		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: housed(Pauses)},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: withWebhookStack(Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: withWebhookStack(Steady), bus: true},
+		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: withWebhookStack(Neighbours)},
+		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: withWebhookStack(Pauses)},
 		{name: "longqueue",
 			says: "an endpoint beside a subscription with a million queued deliveries that is paused and resumed",
-			run:  housed(LongQueue)},
+			run:  withWebhookStack(LongQueue)},
 		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
-		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(Soak), asked: true},
+		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: withWebhookStack(Soak), asked: true},
 		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
-		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: judged},
+		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: complianceChecks},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
 }
 
-// media measures the audio of calls: it needs nothing of the stack.
+// media measures the audio of calls. It does not use the stack.
 func media(ctx context.Context, b *bench) error {
 	return Streams(ctx, b.bin, b.each)
 }
 
-// bridge measures conversations with agents: it needs nothing of the stack.
+// bridge measures conversations with agents. It does not use the stack.
 func bridge(ctx context.Context, b *bench) error {
 	return Conversations(ctx, b.bin, b.each)
 }
 
-// judged measures who may be called.
-func judged(ctx context.Context, b *bench) error {
+// complianceChecks measures the compliance checks.
+func complianceChecks(ctx context.Context, b *bench) error {
 	return Measure(ctx, GateSetup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
-// another is what this program is as a second process of itself; nil: it is the bench.
-func another() func([]string) error {
+// helperProcess returns the command of this process if it is a helper process of the bench, or nil.
+func helperProcess() func([]string) error {
 	if len(os.Args) < 2 {
 		return nil
 	}
@@ -120,7 +121,7 @@ func another() func([]string) error {
 }
 
 func main() {
-	if run := another(); run != nil {
+	if run := helperProcess(); run != nil {
 		if err := run(os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[1], err)
 			os.Exit(1)
@@ -152,7 +153,7 @@ func main() {
 	}
 }
 
-// chosen are the measurements that -only names; when it is empty, all that run unasked.
+// chosen returns the measurements that -only names, or all that run by default.
 func chosen(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
@@ -174,7 +175,7 @@ const (
 	apache   = "apache"
 )
 
-// brokers are those that the setting means, as far as they are here.
+// brokers returns the brokers of the setting that are installed.
 func brokers(set settings) ([]string, error) {
 	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
 	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""
@@ -217,13 +218,13 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-// measure runs the list on one stack.
+// measure runs the measurements on one stack.
 func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	if b.home, err = os.MkdirTemp("", "ringfence-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.home)
-	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		return err
 	}
 	if b.db = b.postgres; b.db == "" {
@@ -257,7 +258,7 @@ func measure(ctx context.Context, b *bench, list []measurement) (err error) {
 	return nil
 }
 
-// stop ends what the measurements shared, and the stack.
+// stop ends the shared state of the measurements and the stack.
 func (b *bench) stop() {
 	if b.house != nil {
 		b.house.Close()
@@ -268,7 +269,8 @@ func (b *bench) stop() {
 	_ = b.stack.Stop()
 }
 
-// start starts a stack in its own folder and on its own database. Variables in env replace those of the bench.
+// start starts a stack with its own folder and database. Variables in env replace those of the
+// bench.
 func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit.Stack, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -285,7 +287,8 @@ func (b *bench) start(ctx context.Context, home, db string, env ...string) (*kit
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
-		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
+		// The shared limits of the dialer are high enough not to apply: one workspace can use nine
+		// tenths of them.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}
 	return kit.Start(ctx, kit.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})

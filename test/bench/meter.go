@@ -15,12 +15,12 @@ import (
 	"ringfence.dev/test/bench/internal/probe"
 )
 
-// backends is the group of the meter that the dispatcher answers for: those of its two roles. Every other group is a kind of
-// process of Postgres itself, told beside.
+// backends is the group of Postgres processes that work for the dispatcher: the backends of its two
+// roles. The other groups are processes of Postgres itself.
 const backends = "backends"
 
-// meter adds up the CPU of the dispatcher and of what Postgres does for it. Backends come and go: they are looked at four times a second,
-// and what one uses between the last look and its end is not seen.
+// meter adds the CPU time of the dispatcher and of its backends. It reads the backends four times a
+// second. CPU time between the last read and the end of a backend is not counted.
 type meter struct {
 	house  *WebhookStack
 	db     *pgx.Conn
@@ -38,18 +38,19 @@ type meter struct {
 	catch time.Duration
 }
 
-// process is one life of a process of Postgres: ids are used again.
+// process is one process of Postgres. The start time is part of the key because process ids are
+// reused.
 type process struct {
 	pid     int32
 	started time.Time
 }
 
-// used is what a meter found.
+// used is the result of a meter.
 type used struct {
 	dispatcher, backends, receiver time.Duration
-	// beside are Postgres' own processes.
+	// beside is the CPU time of Postgres' own processes.
 	beside map[string]time.Duration
-	// ended is how many backends ended while they were watched.
+	// ended is the number of backends that ended during the measurement.
 	ended int
 }
 
@@ -58,7 +59,8 @@ SELECT pid, backend_start, CASE WHEN usename LIKE 'webhook\_dispatcher\_%' THEN 
 FROM pg_stat_activity
 WHERE usename LIKE 'webhook\_dispatcher\_%' OR backend_type IN ('walwriter', 'checkpointer', 'background writer', 'autovacuum launcher', 'autovacuum worker')`
 
-// watch starts a meter. anew: the dispatcher's process is about to be replaced, and the new one counts from its birth.
+// watch starts a meter. anew means that the dispatcher is about to be replaced; the new process
+// counts from its start.
 func (h *WebhookStack) watch(ctx context.Context, anew bool) (*meter, error) {
 	m := &meter{house: h, anew: anew, begun: map[process]time.Duration{}, last: map[process]time.Duration{}, kinds: map[process]string{}, done: make(chan struct{})}
 	var err error
@@ -103,7 +105,7 @@ func (m *meter) look(ctx context.Context) error {
 	_, err = pgx.ForEachRow(rows, []any{&one.pid, &one.started, &kind}, func() error {
 		pid := strconv.Itoa(int(one.pid))
 		if probe.Parent(pid) != m.house.postmaster {
-			return nil // it is gone again, or on another machine
+			return nil // it has ended, or is on another machine
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -113,7 +115,7 @@ func (m *meter) look(ctx context.Context) error {
 	return err
 }
 
-// stop ends the meter and adds up.
+// stop ends the meter and returns the sums.
 func (m *meter) stop(ctx context.Context) (used, error) {
 	m.cancel()
 	<-m.done
@@ -121,7 +123,7 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	if m.fault != nil {
 		return used{}, fmt.Errorf("watch the database's processes: %w", m.fault)
 	}
-	// The connection may have been in a question when it was called off.
+	// The connection can have been in use when its context was canceled.
 	db, err := pgx.Connect(ctx, m.house.DB)
 	if err != nil {
 		return used{}, err
@@ -155,7 +157,8 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 	return u, nil
 }
 
-// judged is the verdict on a figure of CPU, unless the dispatcher or its backends could not be looked at: without /proc, or on another machine.
+// judged returns the verdict on a CPU figure. It returns another text if the dispatcher or its
+// backends could not be measured: without /proc, or on another machine.
 func (u used) judged(verdict string) string {
 	if u.dispatcher <= 0 || u.backends <= 0 {
 		return "not measured: it takes Linux and a Postgres of this machine"
@@ -163,12 +166,12 @@ func (u used) judged(verdict string) string {
 	return verdict
 }
 
-// each is the CPU of the dispatcher and its backends a delivery, in milliseconds.
+// each returns the CPU time of the dispatcher and its backends for each delivery, in milliseconds.
 func (u used) each(deliveries int) float64 {
 	return probe.MS(u.dispatcher+u.backends) / float64(max(deliveries, 1))
 }
 
-// lines tell the parts.
+// lines formats the parts.
 func (u used) lines(deliveries int) string {
 	of := func(d time.Duration) float64 { return probe.MS(d) / float64(max(deliveries, 1)) }
 	var beside []string

@@ -10,22 +10,25 @@ import (
 )
 
 const (
-	// neighbourRate is what each endpoint is sent a second, the healthy one and those that hang.
+	// neighbourRate is the rate of deliveries to each endpoint, whether it is healthy or hangs.
 	neighbourRate = 20.0
-	// goalBeside is what the healthy endpoint's p99 may become, of itself alone.
+	// goalBeside is the p99 of the healthy endpoint as a multiple of its p99 alone.
 	goalBeside = 2.0
-	// quieted is how long the requests to endpoints that hang may stay open: the attempt's timeout and some.
-	quieted = 30 * time.Second
+	// hangingClosed is how long the requests to endpoints that hang can stay open: more than the timeout
+	// of an attempt.
+	hangingClosed = 30 * time.Second
 )
 
-// Neighbours measures a healthy endpoint alone, beside one that hangs and beside ten. Each has a workspace and an address of its own, and those that hang
-// are new each time: nothing is known against them when it begins.
+// Neighbours measures a healthy endpoint alone, together with one endpoint that hangs, and together
+// with ten. Each has its own workspace and address. The endpoints that hang are new in each round,
+// so that their health is unknown.
 func Neighbours(ctx context.Context, h *WebhookStack) error {
 	healthy, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
 		return err
 	}
-	if _, err := h.deliver(ctx, time.Second, neighbourRate, healthy); err != nil { // what the first deliveries pay for is nobody's share
+	// the first deliveries open the connections
+	if _, err := h.deliver(ctx, time.Second, neighbourRate, healthy); err != nil {
 		return err
 	}
 	var alone []time.Duration
@@ -55,7 +58,7 @@ func Neighbours(ctx context.Context, h *WebhookStack) error {
 	return healthy.drop(ctx)
 }
 
-// beside runs one round; tried is how many requests the endpoints that hang were sent.
+// beside runs one round. tried is the number of requests to the endpoints that hang.
 func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging int) (got countedRecords, tried int, err error) {
 	lane := h.lane()
 	others := make([]*endpoint, hanging)
@@ -80,7 +83,7 @@ func (h *WebhookStack) beside(ctx context.Context, healthy *endpoint, hanging in
 			return got, 0, err
 		}
 	}
-	err = kit.Until(ctx, quieted, "no request to an endpoint that hangs is open", func() (bool, error) {
+	err = kit.Until(ctx, hangingClosed, "no request to an endpoint that hangs is open", func() (bool, error) {
 		count, err := h.receiver.Count(ctx, lane)
 		tried = count.Arrived
 		return count.Open == 0, err

@@ -14,7 +14,8 @@ const (
 	pauseRounds = 10
 	// pausedFor is the time from the answer of the pause to the resume. It is longer than goalPaused.
 	pausedFor = 2 * time.Second
-	// goalPaused is contract.md 5.8: no attempt with the old state starts later than one second after the answer.
+	// goalPaused is from docs/reference/api/webhooks.md: no attempt with the old status starts
+	// later than one second after the response.
 	goalPaused = time.Second
 	// goalResumed is how many direct POSTs (p50) the first delivery after a resume may take.
 	goalResumed = 50.0

@@ -16,37 +16,40 @@ import (
 	"time"
 )
 
-// PhonesCommand is the word by which the bench's program becomes the phones of persons who talk to an agent.
+// PhonesCommand is the argument that makes this program the phones of persons who talk to an agent.
 const PhonesCommand = "phones"
 
 const (
 	frameBytes = 160
 	frameTime  = 20 * time.Millisecond
 	headerSize = 12
-	// markEach is of how many frames one is marked, and the others are silence: each half second.
+	// One of markEach frames is marked, one each half second. The others are silence.
 	markEach = 25
-	// settling is how long after its first packet a phone's marks do not count.
+	// settling is how long after its first packet the marks of a phone do not count.
 	settling = 5 * time.Second
-	// ending is how long the end of a call may take, in which nobody answers any more.
+	// ending is the time before the end of a call in which marks do not count.
 	ending  = 4 * time.Second
 	silence = 0xFF
 )
 
-// mark is how a frame begins that carries the instant at which it was sent, in ns of the phones' own clock.
+// mark is the beginning of a frame that contains its send time, in ns of the phones' clock.
 var mark = []byte("RINGMARK")
 
-// phoneReport is what the phones say in the end.
+// phoneReport is the result of the phones.
 type phoneReport struct {
-	// First is when each heard the first sound, in ns since 1970; 0: never.
+	// First is the time when each phone received the first sound, in ns since 1970, or 0.
 	First []int64 `json:"first"`
-	// Trips are the ways of marks to the agent and back, in µs; Marks is how many were sent that count: behind settling, and not just before the end.
+	// Trips are the round trips of marks to the agent and back, in µs. Marks is the number of sent
+	// marks that count.
 	Trips []int64 `json:"trips"`
 	Marks int     `json:"marks"`
-	// Heard are the packets that came, Lost those that did not though later ones did.
+	// Heard counts the received packets. Lost counts the packets that did not arrive although later
+	// ones did.
 	Heard, Lost int
 }
 
-// Phones opens as many phones as it is told, prints their addresses in one line, and from its first packet on each speaks back. When its input ends, it tells how it went as JSON.
+// Phones opens the given number of phones and prints their addresses in one line. Each phone speaks
+// from its first received packet on. When its input ends, it prints a phoneReport as JSON.
 func Phones(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: %s <phones>", PhonesCommand)
@@ -89,10 +92,10 @@ func Phones(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(sum)
 }
 
-// trip is the way of one mark.
+// trip is the round trip of one mark.
 type trip struct{ sent, took time.Duration }
 
-// phone is one person who is silent but for a mark now and then.
+// phone is one person who sends silence and marks.
 type phone struct {
 	conn *net.UDPConn
 	now  func() time.Duration
@@ -100,10 +103,10 @@ type phone struct {
 	mu           sync.Mutex
 	first        int64
 	trips        []trip
-	marks        []time.Duration // when they were sent
+	marks        []time.Duration // send times
 	heardAt      time.Duration
 	heard        int
-	lowest, last int64 // sequence numbers, without the turn at 65,536
+	lowest, last int64 // sequence numbers, extended beyond 16 bits
 }
 
 func (p *phone) listen() {
@@ -130,9 +133,10 @@ func (p *phone) hear(number int64, payload []byte) {
 		p.lowest, p.last = number, number
 	}
 	p.heardAt = p.now()
-	p.last += int64(int16(uint16(number) - uint16(p.last))) // #nosec G115 -- the turn is what is meant
+	p.last += int64(int16(uint16(number) - uint16(p.last))) // #nosec G115 -- the overflow is intended
 	if bytes.HasPrefix(payload, mark) {
-		sent := time.Duration(binary.BigEndian.Uint64(payload[len(mark):])) // #nosec G115 -- our own
+		// #nosec G115 -- written by this program
+		sent := time.Duration(binary.BigEndian.Uint64(payload[len(mark):]))
 		if sent >= 0 {
 			p.trips = append(p.trips, trip{sent, p.now() - sent})
 		}
@@ -141,7 +145,7 @@ func (p *phone) hear(number int64, payload []byte) {
 	}
 }
 
-// speak sends a frame each 20 ms, beginning at any moment of them.
+// speak sends a frame every 20 ms. It starts at a random offset.
 func (p *phone) speak(to netip.AddrPort) {
 	time.Sleep(rand.N(frameTime))
 	begun, tick := p.now(), time.NewTicker(frameTime)
@@ -166,10 +170,11 @@ func (p *phone) speak(to netip.AddrPort) {
 			for i := range payload {
 				payload[i] = 0x10 // loud
 			}
-			binary.BigEndian.PutUint64(payload[copy(payload, mark):], uint64(sent)) // #nosec G115 -- read back as it was written
+			// #nosec G115 -- read back in the same way
+			binary.BigEndian.PutUint64(payload[copy(payload, mark):], uint64(sent))
 		}
-		binary.BigEndian.PutUint16(packet[2:], uint16(n))            // #nosec G115 -- it turns over
-		binary.BigEndian.PutUint32(packet[4:], uint32(n)*frameBytes) // #nosec G115 -- it turns over
+		binary.BigEndian.PutUint16(packet[2:], uint16(n))            // #nosec G115 -- wraps around
+		binary.BigEndian.PutUint32(packet[4:], uint32(n)*frameBytes) // #nosec G115 -- wraps around
 		if _, err := p.conn.WriteToUDPAddrPort(packet, to); err != nil {
 			return
 		}

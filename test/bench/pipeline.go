@@ -15,11 +15,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// late is how long a call may take before its webhook is called missing.
+// late is how long a call can take before its webhook counts as missing.
 const late = time.Minute
 
-// Pipeline keeps some number of calls under way, each from its POST to its terminal webhook and then the next: what comes out is sustained, since
-// nothing can pile up. Each number of calls runs until as many have ended before it counts.
+// Pipeline keeps a number of calls in progress, each from its POST to its terminal webhook. A
+// finished call is replaced by the next, so the measured rate is sustained. Before a level counts,
+// as many calls have ended as are in progress.
 func Pipeline(ctx context.Context, h *CallStack) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -35,12 +36,13 @@ func Pipeline(ctx context.Context, h *CallStack) error {
 	return nil
 }
 
-// kept is what one level did while it counted.
-type kept struct {
+// levelResult is the result of one level.
+type levelResult struct {
 	mu sync.Mutex
-	// numbers are those whose POST was accepted, unanswered those of errBusy.
+	// numbers are the numbers whose POST was accepted, unanswered those with errBusy.
 	numbers, unanswered []string
-	// all are the calls whose webhook came; counted and took are those of them that came while it counted.
+	// all counts the calls whose webhook arrived. counted and took are those that arrived while the
+	// level counted.
 	all, counted int
 	counting     bool
 	took         []time.Duration
@@ -48,7 +50,7 @@ type kept struct {
 	meant        time.Duration
 }
 
-func (k *kept) land(took time.Duration) {
+func (k *levelResult) land(took time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.all++
@@ -58,25 +60,25 @@ func (k *kept) land(took time.Duration) {
 	}
 }
 
-func (k *kept) asked(which *[]string, to string) {
+func (k *levelResult) asked(which *[]string, to string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	*which = append(*which, to)
 }
 
-func (k *kept) landed() int {
+func (k *levelResult) landed() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.all
 }
 
-func (k *kept) count(on bool) {
+func (k *levelResult) count(on bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.counting = on
 }
 
-// keep prints one level and answers its rate.
+// keep prints one level and returns its rate.
 func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, err error) {
 	workspaces, err := h.workspaces(ctx, "pipeline", 4)
 	if err != nil {
@@ -90,7 +92,7 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	if _, err := h.log.since(ctx); err != nil {
 		return 0, err
 	}
-	var k kept
+	var k levelResult
 	if err := h.turn(ctx, &k, workspaces, underWay); err != nil {
 		return 0, err
 	}
@@ -101,16 +103,16 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	if err != nil {
 		return 0, err
 	}
-	dials, hooks := countCalls(entries, k.numbers), h.Landing.forget(k.numbers)
+	dials, hooks := countDials(entries, k.numbers), h.Landing.forget(k.numbers)
 	perSecond = float64(k.counted) / k.meant.Seconds()
 	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, probe.Spread(k.took))
 	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
 		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
-	if err := h.tellFates(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
+	if err := h.printOutcomes(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
 		return 0, err
 	}
 	if n := len(k.unanswered); n > 0 {
-		all := countCalls(entries, k.unanswered)
+		all := countDials(entries, k.unanswered)
 		h.Landing.forget(k.unanswered)
 		fmt.Printf("    beside them: %d POSTs given up, answered 503 for a minute or not at all, of which %d were dialled all the same, %d twice\n", n, n-all.missing, all.twice)
 	}
@@ -125,8 +127,8 @@ func (h *CallStack) keep(ctx context.Context, underWay int) (perSecond float64, 
 	return perSecond, nil
 }
 
-// What became of a number's requests, in calls and in the dial queue, and of their calls.
-const fates = `
+// The states of a number's requests in calls and in the dial queue, and of their calls.
+const outcomes = `
 SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
 	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
 	|| round(extract(epoch FROM now() - max(coalesce(r.completed_at, r.queued_at)))) || ' s ago)'
@@ -134,12 +136,13 @@ FROM calls.call_requests r LEFT JOIN dialer.dial_queue q ON q.call_request_id = 
 WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
 GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
 
-// tellFates prints what became of calls that were not dialled, or of which nothing was told: a request may end without a call, and then no event tells of it.
-func (h *CallStack) tellFates(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
+// printOutcomes prints the states of calls that were not dialed or have no terminal event. A request
+// can end without a call, and then has no event.
+func (h *CallStack) printOutcomes(ctx context.Context, workspaces []*kit.Workspace, numbers []string) error {
 	if len(numbers) == 0 {
 		return nil
 	}
-	rows, err := h.db.Query(ctx, fates, ids(workspaces), numbers)
+	rows, err := h.db.Query(ctx, outcomes, ids(workspaces), numbers)
 	if err != nil {
 		return err
 	}
@@ -150,8 +153,9 @@ func (h *CallStack) tellFates(ctx context.Context, workspaces []*kit.Workspace, 
 	return err
 }
 
-// turn keeps the calls under way for a measurement's time, after as long as it takes for as many to have ended, and then lets the last of them end.
-func (h *CallStack) turn(ctx context.Context, k *kept, workspaces []*kit.Workspace, underWay int) error {
+// turn keeps the calls in progress for the time of one measurement, and then waits for the last of
+// them.
+func (h *CallStack) turn(ctx context.Context, k *levelResult, workspaces []*kit.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
 		over   atomic.Bool
@@ -175,8 +179,9 @@ func (h *CallStack) turn(ctx context.Context, k *kept, workspaces []*kit.Workspa
 	return err
 }
 
-// countFor lets the first calls pass, for a minute at the most, and counts those that end in the time of a measurement.
-func (h *CallStack) countFor(ctx context.Context, k *kept, first int) error {
+// countFor waits for the first calls, for a minute at most, and counts those that end in the time
+// of a measurement.
+func (h *CallStack) countFor(ctx context.Context, k *levelResult, first int) error {
 	if kit.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
 		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
 	}
@@ -196,8 +201,9 @@ func (h *CallStack) countFor(ctx context.Context, k *kept, first int) error {
 	return err
 }
 
-// oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end; a POST that nobody answers for ends nothing.
-func (h *CallStack) oneCall(ctx context.Context, k *kept, w *kit.Workspace) error {
+// oneCall places one call and waits for its terminal webhook. A missing webhook is found at the
+// end. A POST without a response does not end the measurement.
+func (h *CallStack) oneCall(ctx context.Context, k *levelResult, w *kit.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()
 	switch err := h.place(ctx, w, to, time.Time{}); {

@@ -28,7 +28,7 @@ func TestPipeline_UnansweredPOSTDoesNotEndTheRun(t *testing.T) {
 	}))
 	defer server.Close()
 	h = &CallStack{CallSetup: CallSetup{Landing: NewLanding()}, patience: 3 * time.Second}
-	var k kept
+	var k levelResult
 	w := &kit.Workspace{API: kit.NewClient(server.URL, "")}
 	counts := func(unanswered, accepted, landed int) {
 		t.Helper()

@@ -16,17 +16,17 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// goalShare is the goal at goalClients, in percent of the limit.
+// goalShare is the goal with goalClients clients, as a percentage of the limit.
 const (
 	goalClients = 32
 	goalShare   = 50
 )
 
-// serial numbers everything that the bench writes, so that no two numbers called are the same.
+// serial numbers all calls of the bench, so that no number is called twice.
 var serial atomic.Int64
 
-// posts prints POST /v1/calls per second for some numbers of clients, each beside the bare loops of as many goroutines before and
-// after it. The calls are scheduled a day ahead, so nothing is dialled.
+// posts prints POST /v1/calls per second for several numbers of clients, each between two bare
+// loops with as many goroutines. The calls are scheduled for the next day, so nothing is dialed.
 func posts(ctx context.Context, b *bench) error {
 	w, err := b.stack.NewWorkspace(ctx, "bench posts", "10000000")
 	if err != nil {
@@ -38,7 +38,8 @@ func posts(ctx context.Context, b *bench) error {
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
 	post := func(ctx context.Context, _ int) error { return place(ctx, w, serial.Add(1), tomorrow()) }
-	if _, err := closedLoop(ctx, goalClients, time.Second, post); err != nil { // the first second makes connections and statements
+	// the first second opens connections and prepares statements
+	if _, err := closedLoop(ctx, goalClients, time.Second, post); err != nil {
 		return err
 	}
 	if err := b.drained(ctx, db); err != nil {
@@ -57,7 +58,7 @@ func posts(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// level measures one number of clients: loop, POSTs, loop.
+// level measures one number of clients: bare loop, POST requests, bare loop.
 func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(context.Context, int) error) error {
 	before, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
@@ -104,15 +105,15 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	return nil
 }
 
-// limits are the rates of the bare loop: with all commits of a POST, and with those alone that it awaits; used and times are what the first
-// of the two cost and how often it ran.
+// limits are the rates of the bare loop: with all commits of a POST, and only with those that the
+// response waits for. used and times are the CPU time and the number of turns of the former.
 type limits struct {
 	all, awaited float64
 	used         probe.Time
 	times        int
 }
 
-// bareLoops measures the limits with tables that begin empty.
+// bareLoops measures the limits with tables that are empty at the beginning.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
 	copies := probe.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {
@@ -154,7 +155,7 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 			l.Close()
 		}
 	}
-	return found, copies.Drop(ctx) // each measurement pays for its own pages
+	return found, copies.Drop(ctx) // the next measurement needs empty tables
 }
 
 const pipelineLeft = `
@@ -171,14 +172,15 @@ func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 	})
 }
 
-// measured is what a closed loop found.
-type measured struct {
+// loopResult is the result of a closed loop.
+type loopResult struct {
 	perSecond float64
 	took      []time.Duration
 }
 
-// closedLoop lets every client do op again and again for the given time. The first fault of any client is the loop's.
-func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got measured, err error) {
+// closedLoop lets every client repeat op for the given time. It returns the first error of any
+// client.
+func closedLoop(ctx context.Context, clients int, long time.Duration, op func(ctx context.Context, client int) error) (got loopResult, err error) {
 	var (
 		wg sync.WaitGroup
 		mu sync.Mutex

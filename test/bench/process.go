@@ -22,14 +22,14 @@ import (
 	"time"
 )
 
-// ReceiverCommand is the word by which the bench's program becomes the receiver.
+// ReceiverCommand is the argument that makes this program the receiver.
 const ReceiverCommand = "receive-webhooks"
 
-// Receiver is the bench's side of the process.
+// Receiver is a running receiver process.
 type Receiver struct {
-	// URLs are its addresses, each another host of this machine; the first is 127.0.0.1.
+	// URLs are its addresses. Each has another loopback address; the first is 127.0.0.1.
 	URLs []string
-	// PID is the process.
+	// PID is the process id.
 	PID string
 
 	control string
@@ -37,7 +37,8 @@ type Receiver struct {
 	in      io.Closer
 }
 
-// Start starts this program once more as the receiver, with a certificate signed by the given authority.
+// Start starts this program again as the receiver, with a certificate that the given authority
+// signs.
 func Start(caFile, keyFile string, hosts int) (*Receiver, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -61,11 +62,11 @@ func Start(caFile, keyFile string, hosts int) (*Receiver, error) {
 		_ = in.Close()
 		return nil, fmt.Errorf("the receiver ended before it listened: %w", cmd.Wait())
 	}
-	var told receiverAddresses
-	if err := json.Unmarshal(line, &told); err != nil {
+	var printed receiverAddresses
+	if err := json.Unmarshal(line, &printed); err != nil {
 		return nil, fmt.Errorf("read the receiver's addresses: %w", err)
 	}
-	return &Receiver{URLs: told.URLs, PID: strconv.Itoa(cmd.Process.Pid), control: told.Control, cmd: cmd, in: in}, nil
+	return &Receiver{URLs: printed.URLs, PID: strconv.Itoa(cmd.Process.Pid), control: printed.Control, cmd: cmd, in: in}, nil
 }
 
 // Stop ends the process.
@@ -74,13 +75,13 @@ func (r *Receiver) Stop() error {
 	return r.cmd.Wait()
 }
 
-// Count asks how much came to a lane.
+// Count returns the number of requests to a lane.
 func (r *Receiver) Count(ctx context.Context, lane string) (count Count, err error) {
 	err = r.ask(ctx, "/count/"+lane, func(body io.Reader) error { return json.NewDecoder(body).Decode(&count) })
 	return count, err
 }
 
-// Arrivals are all that came to a lane, in the order in which they were read.
+// Arrivals returns all requests to a lane, in the order in which they were read.
 func (r *Receiver) Arrivals(ctx context.Context, lane string) (all []Arrival, err error) {
 	err = r.ask(ctx, "/arrivals/"+lane, func(body io.Reader) error { return gob.NewDecoder(body).Decode(&all) })
 	return all, err
@@ -99,7 +100,8 @@ func (r *Receiver) ask(ctx context.Context, path string, read func(io.Reader) er
 	return read(resp.Body)
 }
 
-// certificate is one for the first so many addresses of 127.0.0.0/24, signed by the authority in the files.
+// certificate returns a certificate for the first addresses of 127.0.0.0/24, signed by the
+// authority in the files.
 func certificate(args []string) (*tls.Config, []string, error) {
 	if len(args) != 3 {
 		return nil, nil, fmt.Errorf("%s takes the authority's certificate, its key and a number of addresses", ReceiverCommand)

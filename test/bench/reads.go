@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// manyCalls and fewCalls are the histories that the same questions are put to.
+	// manyCalls and fewCalls are the sizes of the two histories.
 	manyCalls, fewCalls = 1_000_000, 1_000
-	// goalReads is how much longer the p99 of the large history may be.
+	// goalReads is the p99 of the large history as a multiple of the p99 of the small one.
 	goalReads = 1.5
-	// apartCalls is the time from one call of the large history to its next.
+	// apartCalls is the time between two calls of the large history.
 	apartCalls = 20 * time.Second
-	// warmUp is how many of a client's first answers are left out; enough, how many there are at least, for a p99 that means something.
+	// The first warmUp responses of a client do not count. enough is the minimum number of
+	// responses for a meaningful p99.
 	warmUp, enough = 10, 400
 )
 
-// history is a workspace with so many calls, each with its request, among those of the other workspace, and as many contacts as a
-// customer has who calls each five times.
+// history is a workspace with calls, each with its request, mixed with those of the other
+// workspace. It has as many contacts as a customer who calls each contact five times.
 type history struct {
 	*kit.Workspace
 	workspace uuid.UUID
@@ -38,7 +39,7 @@ type history struct {
 	every     time.Duration
 }
 
-// nth is the id of a thing of a history's n-th call; kind tells the things apart.
+// nth returns the id of an object of the n-th call. kind separates the kinds of objects.
 func (h *history) nth(kind string, n int) uuid.UUID {
 	id := uuid.NewSHA1(h.workspace, fmt.Appendf(nil, "%s %d", kind, n))
 	ms := binary.BigEndian.AppendUint64(nil, uint64(h.at(n).UnixMilli()))
@@ -49,12 +50,13 @@ func (h *history) nth(kind string, n int) uuid.UUID {
 
 func (h *history) at(n int) time.Time { return h.began.Add(time.Duration(n) * h.every) }
 
-// contacts is how many contacts it has.
+// contacts returns the number of contacts.
 func (h *history) contacts() int { return h.calls / 5 }
 
 func (h *history) contact(n int) uuid.UUID { return h.nth("contact", (n*7919)%h.contacts()) }
 
-// agent has nearly all calls in agent 0 to 4; agent 5 has the oldest ten, agent 6 none.
+// agent returns an agent. Agents 0 to 4 have nearly all calls, agent 5 has the oldest ten, and
+// agent 6 has none.
 func (h *history) agent(n int) uuid.UUID {
 	if n < 10 {
 		return h.nth("agent", 5)
@@ -62,8 +64,9 @@ func (h *history) agent(n int) uuid.UUID {
 	return h.nth("agent", n%5)
 }
 
-// fate is how the n-th call went. Three were busy, in the first tenth of the history.
-func (h *history) fate(n int) (direction, status string) {
+// outcome returns the direction and the status of the n-th call. Three calls in the first tenth of the
+// history were busy.
+func (h *history) outcome(n int) (direction, status string) {
 	direction = "outbound"
 	if n%12 == 5 {
 		direction = "inbound"
@@ -82,7 +85,8 @@ func (h *history) fate(n int) (direction, status string) {
 	return direction, "completed"
 }
 
-// reference is a customer's own number for half of the calls, a campaign's name for a quarter.
+// reference returns the reference of the n-th call: unique for half of the calls, the name of a
+// campaign for a quarter.
 func (h *history) reference(n int) *string {
 	ref := fmt.Sprintf("order-%d", n)
 	switch n % 4 {
@@ -94,7 +98,7 @@ func (h *history) reference(n int) *string {
 	return &ref
 }
 
-// question is asked of both histories; path may differ with each try.
+// question is a request to both histories. The path can differ with each call.
 type question struct {
 	name string
 	path func(h *history) string
@@ -102,7 +106,7 @@ type question struct {
 
 func fixed(path string) func(*history) string { return func(*history) string { return path } }
 
-// filtered is a list with one parameter that names something of the history.
+// filtered returns a list request with one filter.
 func filtered(path, parameter string, of func(*history) string) func(*history) string {
 	sign := "?"
 	if strings.Contains(path, sign) {
@@ -149,7 +153,8 @@ func questions() []question {
 	}
 }
 
-// reads puts the same questions to a workspace of a million calls and to one of a thousand, in turn, with one client and with eight.
+// reads sends the same requests to a workspace with a million calls and to one with a thousand, in
+// turn, with one client and with eight.
 func reads(ctx context.Context, b *bench) error {
 	many, few, err := b.histories(ctx)
 	if err != nil {
@@ -176,8 +181,8 @@ func reads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// compare lets every client ask both in turn, so that both meet the same noise, for a quarter of a measurement's
-// time or as long as it takes to ask enough.
+// compare lets every client send both requests in turn, so that both have the same noise. It takes
+// a quarter of a measurement's time, or longer until there are enough responses.
 func (b *bench) compare(ctx context.Context, clients int, q question, few, many *history) (ofFew, ofMany []time.Duration, err error) {
 	type lane struct{ few, many []time.Duration }
 	lanes := make([]lane, clients)
@@ -201,7 +206,7 @@ func (b *bench) compare(ctx context.Context, clients int, q question, few, many 
 		return nil
 	}
 	for asked, began := 0, time.Now(); err == nil && (asked < enough || time.Since(began) < b.each/4); {
-		var got measured
+		var got loopResult
 		got, err = closedLoop(ctx, clients, b.each/8, ask)
 		asked += len(got.took)
 	}
@@ -212,7 +217,7 @@ func (b *bench) compare(ctx context.Context, clients int, q question, few, many 
 	return ofFew, ofMany, err
 }
 
-// histories writes both straight into the tables: what a million calls would have left there.
+// histories inserts the rows of both histories directly into the tables.
 func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	db, err := pgx.Connect(ctx, b.db)
 	if err != nil {
@@ -241,11 +246,12 @@ func (b *bench) histories(ctx context.Context) (many, few *history, err error) {
 	return many, few, nil
 }
 
-// indexesOf finds what can be built again faster than kept up to date.
+// indexesOf finds the indexes that are faster to build again than to maintain.
 const indexesOf = `
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::regclass AND NOT indisunique`
 
-// fill writes the rows of one table in one transaction, its indexes afterwards, and leaves it as the autovacuum would.
+// fill inserts the rows of one table in one transaction, builds its indexes afterwards, and runs
+// VACUUM and ANALYZE.
 func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) error {
 	name := pgx.Identifier{t.schema, t.name}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -282,11 +288,12 @@ func fill(ctx context.Context, db *pgx.Conn, t table, rows pgx.CopyFromSource) e
 	return err
 }
 
-// table is one of those that lists read, and how a row of it comes from the n-th call of a history.
+// table is one of the tables that lists read, with a function that returns the row of the n-th call
+// of a history.
 type table struct {
 	schema, name string
 	columns      []string
-	// each is the number of calls to a row.
+	// each is the number of calls for one row.
 	each int
 	row  func(h *history, n int) []any
 }
@@ -297,7 +304,7 @@ func tables() []table {
 			"id", "workspace_id", "call_request_id", "direction", "from_number", "to_e164", "agent_id", "contact_id", "external_ref", "status", "outcome",
 			"summary", "queued_at", "ended_at", "talk_seconds", "billable_seconds", "version", "analysed", "charge_settled", "closed", "traceparent",
 		}, 1, func(h *history, n int) []any {
-			direction, status := h.fate(n)
+			direction, status := h.outcome(n)
 			var outcome, summary *string
 			talked := 0
 			if status == "completed" {
@@ -316,7 +323,7 @@ func tables() []table {
 		}, 1, func(h *history, n int) []any {
 			status := "completed"
 			var code *string
-			if _, fate := h.fate(n); fate == "failed" || fate == "canceled" {
+			if _, fate := h.outcome(n); fate == "failed" || fate == "canceled" {
 				why := "provider_unavailable"
 				status, code = "failed", &why
 			}
@@ -344,7 +351,7 @@ func tables() []table {
 	}
 }
 
-// mixed gives the rows of both histories in the order in which time would have brought them.
+// mixed returns the rows of both histories in the order of their time.
 func mixed(many, few *history, t table) pgx.CopyFromSource {
 	n, small := -1, false
 	return pgx.CopyFromFunc(func() ([]any, error) {

@@ -1,5 +1,5 @@
-// Package catching is the receiver that webhooks and the bare loop are sent to: a process of its own, so that its CPU is told apart, which
-// answers as fast as net/http can and remembers when what arrived.
+// The receiver of webhooks and of the bare loop. It is a separate process, so that its CPU time can
+// be measured. It responds as fast as net/http can and records the arrival times.
 
 package main
 
@@ -21,36 +21,37 @@ import (
 	"github.com/google/uuid"
 )
 
-// Arrival is one POST as the receiver saw it.
+// Arrival is one received POST.
 type Arrival struct {
 	Event, Delivery uuid.UUID
 	// Attempt counts from 1.
 	Attempt int
-	// At is when the first byte of the request was read, in nanoseconds of the machine's clock.
+	// At is the time when the first byte of the request was read, in nanoseconds of the machine's
+	// clock.
 	At int64
 }
 
-// Count is how much came to a lane so far, and how many requests are open there now.
+// Count is the number of requests to a lane so far, and of requests that are open there.
 type Count struct{ Arrived, Open int }
 
-// What the first part of a path makes the receiver do: /<way>/<lane>/…
+// The first part of a path, /<way>/<lane>/…, selects the behavior of the receiver.
 const (
-	// Take answers 200 at once.
+	// Take responds with 200 immediately.
 	Take = "take"
-	// Refuse answers 503 to a first attempt and 200 to every other.
+	// Refuse responds with 503 to a first attempt and with 200 to all others.
 	Refuse = "refuse"
-	// Hang reads the request and never answers.
+	// Hang reads the request and never responds.
 	Hang = "hang"
 )
 
-// lane is what was sent to one name.
+// lane contains the requests to one lane.
 type lane struct {
 	mu       sync.Mutex
 	arrivals []Arrival
 	open     atomic.Int64
 }
 
-// receiver keeps what arrives, by lane.
+// receiver stores the requests by lane.
 type receiver struct {
 	mu    sync.RWMutex
 	lanes map[string]*lane
@@ -72,7 +73,7 @@ func (r *receiver) lane(name string) *lane {
 	return l
 }
 
-// ServeHTTP takes one POST.
+// ServeHTTP receives one POST.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	at := firstByte(req.Context())
 	way, rest, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
@@ -81,7 +82,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.open.Add(1)
 	defer l.open.Add(-1)
 	if _, err := io.Copy(io.Discard, req.Body); err != nil {
-		return // the sender died
+		return // the sender has died
 	}
 	a := Arrival{At: at}
 	a.Event, _ = uuid.Parse(req.Header.Get("X-Service-Event-Id"))
@@ -98,7 +99,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// control answers the bench: how much came, and what.
+// control serves the counts and the arrivals to the bench.
 func (r *receiver) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /count/{lane}", func(w http.ResponseWriter, req *http.Request) {
@@ -118,7 +119,8 @@ func (r *receiver) control() http.Handler {
 	return mux
 }
 
-// conn notes when the first byte came after the last answer went: the first byte of the next request.
+// conn records the time of the first byte after the last response, which is the first byte of the
+// next request.
 type conn struct {
 	net.Conn
 	answered atomic.Bool
@@ -157,21 +159,21 @@ func firstByte(ctx context.Context) int64 {
 	return time.Now().UnixNano()
 }
 
-// receiverAddresses is what a receiver tells the bench when it listens.
+// receiverAddresses is what the receiver prints when it listens.
 type receiverAddresses struct {
 	Control string
 	URLs    []string
 }
 
-// Run is the receiver's process: args are the files of the authority and of its key, and how many loopback addresses to listen on, as far
-// as the system has them. It tells its addresses in one line and ends when its standard input does.
+// Run is the receiver process. args are the files of the authority and of its key, and the number
+// of loopback addresses. It prints its addresses in one line and ends when its standard input ends.
 func Run(args []string) error {
 	cert, hosts, err := certificate(args)
 	if err != nil {
 		return err
 	}
 	r := &receiver{lanes: map[string]*lane{}}
-	quiet := log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	quiet := log.New(io.Discard, "", 0) // tests kill senders during the TLS handshake
 	server := &http.Server{
 		Handler: r, TLSConfig: cert, ErrorLog: quiet, ReadHeaderTimeout: time.Minute,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -180,33 +182,33 @@ func Run(args []string) error {
 	}
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
-	var told receiverAddresses
+	var printed receiverAddresses
 	for _, host := range hosts {
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil && len(told.URLs) > 0 {
+		if err != nil && len(printed.URLs) > 0 {
 			break // not every system has more than one loopback address
 		}
 		if err != nil {
 			return err
 		}
-		told.URLs = append(told.URLs, "https://"+ln.Addr().String())
+		printed.URLs = append(printed.URLs, "https://"+ln.Addr().String())
 		go func() { _ = server.ServeTLS(noting{ln}, "", "") }()
 	}
 	control, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	told.Control = "http://" + control.Addr().String()
+	printed.Control = "http://" + control.Addr().String()
 	asked := &http.Server{Handler: r.control(), ErrorLog: quiet, ReadHeaderTimeout: time.Minute}
 	go func() { _ = asked.Serve(control) }()
-	if err := json.NewEncoder(os.Stdout).Encode(told); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(printed); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// underneath is our conn below the TLS.
+// underneath returns the conn below the TLS connection.
 func underneath(c net.Conn) *conn {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = wrapped.NetConn()

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// receiverEndpoint is a receiver on a port of its own, plain or with TLS, that notes first bytes as the process does.
+// receiverEndpoint starts a receiver on a free port, without or with TLS, that records first bytes.
 func receiverEndpoint(t *testing.T) (*receiver, *httptest.Server) {
 	t.Helper()
 	r := &receiver{lanes: map[string]*lane{}}
@@ -71,7 +71,7 @@ func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
 		if now := time.Now().UnixNano(); all[n].At > now {
 			t.Errorf("arrival = %d, want at most %d", all[n].At, now)
 		}
-		last = time.Now().UnixNano() // the next request on the same connection is later than this
+		last = time.Now().UnixNano() // the next request on the same connection arrives later
 	}
 }
 

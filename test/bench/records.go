@@ -20,10 +20,10 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// callEvents is what every subscription of the bench lists.
+// callEvents are the events of every subscription of the bench.
 var callEvents = []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-// template is a record of call-events.v1 as calls published it, with its value decoded.
+// template is a record of call-events.v1 that calls published, with its decoded value.
 type template struct {
 	headers []kgo.RecordHeader
 	fact    *eventv1.CallEvent
@@ -31,12 +31,12 @@ type template struct {
 
 func (t template) event() *eventv1.PublicEvent { return t.fact.GetPublic() }
 
-// completes is a number that the simulated carrier answers and talks to.
+// completes is a number that the simulated carrier answers and completes.
 const completes = "+14155550101"
 
 var errFewEvents = errors.New("the call that everything is copied from had no three events")
 
-// learn lets the stack make a real call and reads its records back from the topic.
+// learn places a real call and reads its records from the topic.
 func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	w, err := h.Stack.NewWorkspace(ctx, "bench template", "1000")
 	if err != nil {
@@ -79,26 +79,28 @@ func (h *WebhookStack) learn(ctx context.Context) ([]template, error) {
 	}
 }
 
-// body is the call.completed that the bare loop sends.
+// body returns the body of call.completed that the bare loop sends.
 func (h *WebhookStack) body() []byte { return h.templates[len(h.templates)-1].event().GetBody() }
 
-// How many calls ring before the first of them answers, and end is heard of it: events of one call are never neighbours.
+// The number of calls that ring before the first one answers, and that answer before the first one
+// ends. Events of one call are never adjacent.
 const (
 	answersAfter   = 20
 	completesAfter = 60
 )
 
-// source makes the events of one workspace: call after call, each call's in order, those of many calls mixed.
+// source creates the events of one workspace. The events of each call are in order, and those of
+// many calls are mixed.
 type source struct {
 	templates   []template
 	workspaceID string
-	// sent is what it published last.
+	// sent contains the published events.
 	sent    *published
 	calls   []uuid.UUID
 	waiting []*kgo.Record
 }
 
-// next is one more record that calls could have published, and the id of its event.
+// next returns the next record, as calls publishes it, and the id of its event.
 func (s *source) next() *kgo.Record {
 	if len(s.waiting) == 0 {
 		s.calls = append(s.calls, uuid.Must(uuid.NewV7()))
@@ -113,10 +115,11 @@ func (s *source) next() *kgo.Record {
 	return rec
 }
 
-// record is the template's with another call and workspace, as libs/outbox would publish it.
+// record returns the record of a template with another call and workspace, as libs/outbox publishes
+// it.
 func (s *source) record(call uuid.UUID, t template) *kgo.Record {
 	old, now := t.event(), time.Now()
-	id := uuid.NewSHA1(call, []byte(old.GetType())) // as calls makes it
+	id := uuid.NewSHA1(call, []byte(old.GetType())) // calls derives the id in the same way
 	body := old.GetBody()
 	for was, is := range map[string]string{old.GetEventId(): id.String(), t.fact.GetCallId(): call.String(), t.fact.GetWorkspaceId(): s.workspaceID} {
 		body = bytes.ReplaceAll(body, []byte(was), []byte(is))
@@ -127,7 +130,7 @@ func (s *source) record(call uuid.UUID, t template) *kgo.Record {
 	}
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(fact)
 	if err != nil {
-		panic(err) // cannot be: the template was decoded from the same message
+		panic(err) // impossible: the template was decoded from the same message
 	}
 	rec := &kgo.Record{Topic: kafka.CallEvents.Name, Key: []byte(call.String()), Value: value}
 	for _, header := range t.headers {
@@ -148,7 +151,8 @@ func headerValue(header kgo.RecordHeader, id, call uuid.UUID, workspaceID string
 	case kafka.HeaderTime:
 		return []byte(now.UTC().Format("2006-01-02T15:04:05.000000Z"))
 	case kafka.HeaderTraceParent:
-		parts := strings.Split(string(header.Value), "-") // version, trace, span, flags: another trace, sampled or not as before
+		// version, trace, span, flags: another trace with the same sampling
+		parts := strings.Split(string(header.Value), "-")
 		if len(parts) == 4 {
 			var trace [16]byte
 			_, _ = rand.Read(trace[:])
@@ -159,7 +163,7 @@ func headerValue(header kgo.RecordHeader, id, call uuid.UUID, workspaceID string
 	return header.Value
 }
 
-// eventID is the id of a record's event.
+// eventID returns the event id of a record.
 func eventID(rec *kgo.Record) uuid.UUID {
 	for _, header := range rec.Headers {
 		if header.Key == kafka.HeaderID {
@@ -170,7 +174,7 @@ func eventID(rec *kgo.Record) uuid.UUID {
 	return uuid.Nil
 }
 
-// published is when Kafka acknowledged each event, and the first fault.
+// published contains the time at which Kafka acknowledged each event, and the first error.
 type published struct {
 	mu    sync.Mutex
 	wg    sync.WaitGroup
@@ -180,7 +184,7 @@ type published struct {
 
 func newPublished() *published { return &published{acked: map[uuid.UUID]time.Time{}} }
 
-// send hands a record to Kafka and notes when it is acknowledged.
+// send publishes a record and stores the time of its acknowledgement.
 func (p *published) send(ctx context.Context, bus *kafka.Client, rec *kgo.Record) {
 	id := eventID(rec)
 	p.wg.Add(1)
@@ -196,7 +200,7 @@ func (p *published) send(ctx context.Context, bus *kafka.Client, rec *kgo.Record
 	})
 }
 
-// wait returns when all is acknowledged.
+// wait returns when every record is acknowledged.
 func (p *published) wait() error {
 	p.wg.Wait()
 	if p.fault != nil {
@@ -205,8 +209,9 @@ func (p *published) wait() error {
 	return nil
 }
 
-// pour publishes perSecond records a second of each source, one after another and evenly, for the given time. It does not wait for what it
-// published: a slow machine makes it late, not slower.
+// pour publishes perSecond records a second of each source in turn, evenly, for the given time. It
+// does not wait for acknowledgements: on a slow machine records are late, and the rate stays the
+// same.
 func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
 	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
 	began := time.Now()
@@ -223,16 +228,18 @@ func (h *WebhookStack) pour(ctx context.Context, long time.Duration, perSecond f
 	}
 }
 
-// countedRecords is what became of what was sent.
+// countedRecords is the result of the sent records.
 type countedRecords struct {
 	arrived, missing, twice int
-	// first and last are the receipts, in nanoseconds of the machine's clock.
+	// first and last are the times of the first and the last delivery, in nanoseconds of the
+	// machine's clock.
 	first, last int64
-	// took is from the acknowledgement to the first byte of each; it is below zero for what was delivered before we heard of its acknowledgement.
+	// took is the time from the acknowledgement to the first byte of each delivery. It is negative
+	// for a delivery before the acknowledgement.
 	took []time.Duration
 }
 
-// count compares what arrived, from the given attempt on, with what was sent.
+// count compares the arrivals from the given attempt on to the sent records.
 func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +264,7 @@ func (p *published) count(arrivals []Arrival, attempt int) (c countedRecords) {
 	return c
 }
 
-// perSecond is the rate from the first receipt to the last.
+// perSecond returns the rate from the first delivery to the last.
 func (c countedRecords) perSecond() float64 {
 	if c.last <= c.first {
 		return 0
@@ -265,7 +272,7 @@ func (c countedRecords) perSecond() float64 {
 	return float64(c.arrived-1) / time.Duration(c.last-c.first).Seconds()
 }
 
-// deliver pours an endpoint's records until they all arrived, and counts.
+// deliver publishes records of an endpoint until all have arrived, and counts them.
 func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (countedRecords, error) {
 	e.source.sent = newPublished()
 	if err := h.pour(ctx, long, perSecond, e.source); err != nil {
@@ -274,7 +281,7 @@ func (h *WebhookStack) deliver(ctx context.Context, long time.Duration, perSecon
 	return h.arrived(ctx, e)
 }
 
-// arrived waits for what the endpoint's source published last and counts it.
+// arrived waits for the last published records of the endpoint and counts them.
 func (h *WebhookStack) arrived(ctx context.Context, e *endpoint) (countedRecords, error) {
 	sent := e.source.sent
 	if err := sent.wait(); err != nil {

@@ -12,17 +12,20 @@ import (
 )
 
 const (
-	// goalWebhookClaim is what the claim's p99 in the last minute may be, of the first minute's.
+	// goalWebhookClaim is the p99 of claims in the last minute as a multiple of the p99 in the
+	// first minute.
 	goalWebhookClaim = 1.5
-	// How the soak's rate is shared: an endpoint that refuses every first attempt, so that retries are claimed, and one that is sent a
-	// second's records at once, more than its window has room for. The rest goes steadily to a healthy one.
+	// Shares of the rate: an endpoint that refuses every first attempt, so that there are retries,
+	// and one that receives the records of a second in one burst, more than its in-flight limit. A
+	// healthy endpoint receives the rest at a steady rate.
 	refusedShare, burstShare = 0.02, 0.08
 	leastBurst               = 40
-	// retried is when a first retry is over: RETRY_DELAYS' first with its jitter, and some.
+	// retried is longer than the first delay of RETRY_DELAYS with its jitter.
 	retried = 75 * time.Second
 )
 
-// Soak runs at half the backlog's rate for a long time and compares the claims of its last minute with those of its first.
+// Soak runs at half the rate of the backlog for a long time and compares the claims of its last
+// minute to those of its first minute.
 func Soak(ctx context.Context, h *WebhookStack) error {
 	if h.backlog == 0 {
 		if err := h.backlogOf(ctx, 1); err != nil {
@@ -41,17 +44,18 @@ func Soak(ctx context.Context, h *WebhookStack) error {
 		}
 		e.source.sent, all[n] = newPublished(), e
 	}
-	// Retries begin with their first delay: the first minute must have them like the last.
+	// Retries begin after their first delay. The first minute must contain retries, like the last
+	// one.
 	warm := min(retried, h.Soak/2)
 	fmt.Printf("  %.0f records a second for %s, after %s that do not count\n", rate, h.Soak, warm)
 	first, last, err := h.soak(ctx, warm, rate, all)
 	if err != nil {
 		return err
 	}
-	return h.tellSoak(ctx, all, first, last)
+	return h.printSoak(ctx, all, first, last)
 }
 
-// soak publishes at the rate all the while and looks at the first and the last minute.
+// soak publishes at the rate and measures the first and the last minute.
 func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float64, all [3]*endpoint) (first, last window, err error) {
 	soaking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -86,7 +90,7 @@ func (h *WebhookStack) soak(ctx context.Context, warm time.Duration, rate float6
 	return first, last, context.Cause(soaking)
 }
 
-// bursts publishes so many records at once, once a second.
+// bursts publishes size records in one burst each second.
 func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int, from *source) error {
 	began := time.Now()
 	for n := 0; time.Duration(n)*time.Second < long; n++ {
@@ -102,8 +106,8 @@ func (h *WebhookStack) bursts(ctx context.Context, long time.Duration, size int,
 
 var errRestarted = errors.New("the dispatcher was started anew in the middle of the soak")
 
-// tellSoak waits for the rest, retries included, and prints.
-func (h *WebhookStack) tellSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
+// printSoak waits for the remaining deliveries, retries included, and prints the figures.
+func (h *WebhookStack) printSoak(ctx context.Context, all [3]*endpoint, first, last window) error {
 	for n, e := range all {
 		if err := e.source.sent.wait(); err != nil {
 			return err
@@ -133,11 +137,11 @@ func (h *WebhookStack) tellSoak(ctx context.Context, all [3]*endpoint, first, la
 	times := last.claims.Quantile(0.99) / first.claims.Quantile(0.99)
 	fmt.Printf("    %-30s %s\n    %-30s %s\n", "claims, first minute", first.claims, "claims, last minute", last.claims)
 	fmt.Printf("    %-30s %.2f x   %s; of their means %.2f x\n", "p99 of the last, of the first", times, probe.AtMost(times, goalWebhookClaim, "x"), last.claims.Mean()/first.claims.Mean())
-	fmt.Printf("    %-30s %s\n    %-30s %s\n", "webhook_queue, first minute", first.queue, "webhook_queue, last minute", last.queue)
+	fmt.Printf("    %-30s %s\n    %-30s %s\n", "delivery_queue, first minute", first.queue, "delivery_queue, last minute", last.queue)
 	return nil
 }
 
-// claimSeconds is the dispatcher's own histogram of its claims.
+// claimSeconds is the dispatcher's histogram of its claims.
 const claimSeconds = "ringfence_webhooks_claim_duration_seconds"
 
 // claims reads the histogram at the dispatcher's private port.
@@ -154,25 +158,25 @@ func (h *WebhookStack) claims(ctx context.Context) (probe.Histogram, error) {
 	return probe.Parse(resp.Body, claimSeconds)
 }
 
-// queue is the size of webhook_queue over some time.
+// queue is the size of the delivery queue during some time.
 type queue struct{ samples, live, dead, most, bytes, vacuums int64 }
 
 const queueSize = `
 SELECT n_live_tup, n_dead_tup, pg_total_relation_size(relid), autovacuum_count
-FROM pg_stat_user_tables WHERE schemaname = 'webhook_dispatcher' AND relname = 'webhook_queue'`
+FROM pg_stat_user_tables WHERE schemaname = 'webhook_dispatcher' AND relname = 'delivery_queue'`
 
 func (q queue) String() string {
 	n := max(q.samples, 1)
 	return fmt.Sprintf("%d dead tuples on average, %d at most; %d live; %.1f MB with its indexes; vacuumed %d times so far", q.dead/n, q.most, q.live/n, float64(q.bytes)/1e6, q.vacuums)
 }
 
-// window is what is looked at in the first and the last minute.
+// window contains the figures of the first or the last minute.
 type window struct {
 	claims probe.Histogram
 	queue  queue
 }
 
-// look watches claims and queue for the given time.
+// look measures the claims and the queue for the given time.
 func (h *WebhookStack) look(ctx context.Context, long time.Duration) (w window, err error) {
 	before, err := h.claims(ctx)
 	if err != nil {

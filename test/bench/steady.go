@@ -17,15 +17,18 @@ import (
 
 const (
 	steadyRate = 50.0
-	// goalEach is the CPU of a delivery at the steady rate, as a multiple of the CPU of a POST in the bare loop.
+	// goalEach is the CPU time of a delivery at the steady rate, as a multiple of the CPU time of a
+	// POST in the bare loop.
 	goalEach = 90.0
-	// goalPosts is how many direct POSTs a delivery may take.
+	// goalPosts is the time of a delivery as a multiple of the time of a direct POST.
 	goalPosts = 8.0
-	// realCalls a second are made for the figure from calls' commit on: some thirty events a second.
+	// realCalls is the number of calls per second that are placed for the figure from the commit of
+	// calls on. They have about thirty events per second.
 	realCalls = 10
 )
 
-// Steady measures one delivery when the machine has time: what it costs and how long it takes, beside a direct POST.
+// Steady measures single deliveries on an idle machine: their CPU time and their latency, compared
+// to a direct POST.
 func Steady(ctx context.Context, h *WebhookStack) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -78,10 +81,11 @@ func Steady(ctx context.Context, h *WebhookStack) error {
 
 var errNothing = errors.New("nothing arrived")
 
-// direct is what POSTs without the product took: until they were answered, and until the receiver read their first byte.
+// direct contains the times of POST requests without the product: until the response, and until the
+// receiver read the first byte.
 type direct struct{ answered, reached []time.Duration }
 
-// directly POSTs at the steady rate, whether the one before was answered or not.
+// directly sends POST requests at the steady rate without waiting for responses.
 func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d direct, err error) {
 	lane := h.lane()
 	s, err := h.sender(lane)
@@ -120,8 +124,8 @@ func (h *WebhookStack) directly(ctx context.Context, long time.Duration) (d dire
 	return d, err
 }
 
-// fromCalls makes real calls and measures from the moment at which calls put an event into its outbox. That statement is the last but COMMIT, or
-// the last but a few, of the transaction: the figure is a little too large, never too small.
+// fromCalls places real calls and measures from the time at which calls inserts an event into its
+// outbox. That is one of the last statements before COMMIT, so the figure is slightly too large.
 func (h *WebhookStack) fromCalls(ctx context.Context) error {
 	e, err := h.subscribe(ctx, Take, h.lane(), 0)
 	if err != nil {
@@ -171,7 +175,7 @@ SELECT EXISTS (SELECT FROM calls.call_requests WHERE workspace_id = $1 AND statu
     OR EXISTS (SELECT FROM calls.calls WHERE workspace_id = $1 AND completes_at IS NOT NULL)
     OR EXISTS (SELECT FROM calls.outbox)`
 
-// ended waits until every call of the workspace is over and all that it says has arrived.
+// ended waits until every call of the workspace has ended and all its webhooks have arrived.
 func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	err := kit.Until(ctx, 2*time.Minute, "every call has ended", func() (bool, error) {
 		var open bool
@@ -181,10 +185,10 @@ func (h *WebhookStack) ended(ctx context.Context, e *endpoint) error {
 	if err != nil {
 		return err
 	}
-	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // until nothing comes any more
+	return h.awaitArrivals(ctx, e.lane, 1<<30, 3*time.Second) // until no more webhooks arrive
 }
 
-// putAt reads back from the topic when the events of a workspace were put into calls' outbox.
+// putAt reads from the topic when the events of a workspace were inserted into the outbox of calls.
 func (h *WebhookStack) putAt(ctx context.Context, workspaceID string, since time.Time, number int) (map[uuid.UUID]time.Time, error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(since.Add(-time.Second).UnixMilli())))

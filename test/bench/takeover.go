@@ -17,7 +17,7 @@ import (
 const (
 	// takeoverLease is the value of every lease of this stack.
 	takeoverLease = 5 * time.Second
-	// goalTakeover is how many leases the slowest call beside a lost replica may take.
+	// goalTakeover is the time of the slowest call during the loss of a replica, in leases.
 	goalTakeover = 4.0
 	// disturbed is the time in which calls are placed after a replica was lost.
 	disturbed = 5 * time.Second
@@ -74,8 +74,8 @@ type takeovers struct {
 	worst time.Duration
 }
 
-// lose sends a signal to one replica of a service and measures the calls that are placed meanwhile.
-// A stopped process goes on after them.
+// lose sends a signal to one replica of a service and measures the calls that are placed at that
+// time. A stopped process continues after them.
 func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal) error {
 	pids := t.stack.Processes()[name]
 	if len(pids) != 2 {
@@ -94,7 +94,7 @@ func (t *takeovers) lose(ctx context.Context, name string, signal syscall.Signal
 	})
 }
 
-// round places calls for two seconds, disturbs the stack, goes on placing calls, and waits until
+// round places calls for two seconds, disturbs the stack, continues to place calls, and waits until
 // every call has its last webhook.
 func (t *takeovers) round(ctx context.Context, what string, disturb func() error) error {
 	sent := map[string]time.Time{}

@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// talker is the dialer's own benchmark of its RTP streams, built as a program by `make bench`.
-	talker = "ringfence-media"
-	// goalCPU is percent of a core per 100 calls, at 500 of them without SRTP.
+	// mediaBench is the dialer's benchmark of its RTP streams. `make bench` builds it as a program.
+	mediaBench = "ringfence-media"
+	// goalCPU is a percentage of a core for 100 calls, measured with 500 calls without SRTP.
 	goalCPU = 15
 )
 
-// Streams prints what 100, 300 and 500 calls' audio both ways costs, without and with SRTP, how late packets are sent, and how many are lost.
+// Streams prints the CPU time of the audio of 100, 300 and 500 calls in both directions, without
+// and with SRTP, how late packets are sent, and how many are lost.
 func Streams(ctx context.Context, bin string, each time.Duration) error {
-	program := filepath.Join(bin, talker)
+	program := filepath.Join(bin, mediaBench)
 	if _, err := os.Stat(program); err != nil {
-		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/media)", talker, talker)
+		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/media)", mediaBench, mediaBench)
 	}
 	fmt.Printf("  G.711 at 20 ms both ways, far ends in a process of their own send every packet back; %% of one core, ours alone\n")
 	for _, count := range []int{100, 300, 500} {
@@ -51,7 +52,7 @@ func talk(ctx context.Context, program string, count int, secure bool, each time
 	before, begun := probe.Spent(far.pid), time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", talker, err, out)
+		return fmt.Errorf("%s: %w\n%s", mediaBench, err, out)
 	}
 	theirs := 100 * (probe.Spent(far.pid) - before).Seconds() / time.Since(begun).Seconds()
 	cost, err := probe.Reported(string(out))

@@ -1,5 +1,6 @@
-// Package delivering measures the delivery of webhooks through the whole stack: the real webhook-dispatcher behind its Kafka, its Postgres
-// and its guard, beside bare POSTs to the same receiver. README.md of the bench says what each figure is.
+// Measurements of the delivery of webhooks through the whole stack: the webhook-dispatcher with
+// Kafka and Postgres, compared to POST requests to the same receiver. README.md describes each
+// figure.
 
 package main
 
@@ -23,28 +24,30 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// dispatcher is the service that is measured, and its program's name.
+// dispatcher is the name of the service and its program.
 const dispatcher = "webhook-dispatcher"
 
-// addresses is how many hosts the receiver has: one for the healthy endpoint and ten for those that hang.
+// addresses is the number of hosts of the receiver: one for the healthy endpoint and ten for those
+// that hang.
 const addresses = 11
 
-// WebhookSetup is what the bench has.
+// WebhookSetup are the parameters of the measurements.
 type WebhookSetup struct {
 	Stack *kit.Stack
-	// Home is the stack's folder, DB a superuser's URL of its database.
+	// Home is the folder of the stack. DB is the URL of its database as superuser.
 	Home, DB string
-	// CAFile and KeyFile are the authority that the stack's services trust.
+	// CAFile and KeyFile are the authority that the services trust.
 	CAFile, KeyFile string
-	// Each is how long a measurement runs, Soak how long the soak does.
+	// Each is the duration of one measurement, Soak the duration of the soak.
 	Each, Soak time.Duration
-	// Records is how many deliveries the backlog has.
+	// Records is the number of deliveries of the backlog.
 	Records int
-	// Profile names the file that the dispatcher's CPU profile under load is written to; empty: none is made.
+	// Profile is the file for the dispatcher's CPU profile under load. If it is empty, there is no
+	// profile.
 	Profile string
 }
 
-// WebhookStack is what the measurements work with.
+// WebhookStack is the state that the measurements share.
 type WebhookStack struct {
 	WebhookSetup
 	receiver *Receiver
@@ -52,15 +55,16 @@ type WebhookStack struct {
 	db       *pgx.Conn
 	// private is the dispatcher's private port, broker the address of Kafka.
 	private, broker string
-	// postmaster is the process whose children the backends are.
+	// postmaster is the parent process of the backends.
 	postmaster string
 	templates  []template
-	// backlog is the rate that Deliveries found; zero until it ran.
+	// backlog is the rate that Deliveries measured, or zero before.
 	backlog float64
 	serial  atomic.Int64
 }
 
-// OpenWebhooks starts the receiver and lets the stack make one call, whose events everything else is copied from.
+// OpenWebhooks starts the receiver and places one call, whose events are the templates of all
+// others.
 func OpenWebhooks(ctx context.Context, setup WebhookSetup) (h *WebhookStack, err error) {
 	h = &WebhookStack{WebhookSetup: setup}
 	defer func() {
@@ -91,7 +95,7 @@ func OpenWebhooks(ctx context.Context, setup WebhookSetup) (h *WebhookStack, err
 	return h, err
 }
 
-// Close ends the receiver and the connections.
+// Close stops the receiver and closes the connections.
 func (h *WebhookStack) Close() {
 	if h.receiver != nil {
 		_ = h.receiver.Stop()
@@ -104,7 +108,7 @@ func (h *WebhookStack) Close() {
 	}
 }
 
-// ports are those that the stack chose for its inner parts.
+// ports returns the ports that the stack chose for its internal programs.
 func (h *WebhookStack) ports() (map[string]int, error) {
 	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
 	if err != nil {
@@ -117,20 +121,21 @@ func (h *WebhookStack) ports() (map[string]int, error) {
 	return known.Ports, nil
 }
 
-// lane is one name at the receiver that nothing was sent to before.
+// lane returns a new lane of the receiver.
 func (h *WebhookStack) lane() string { return fmt.Sprintf("lane%d", h.serial.Add(1)) }
 
-// endpoint is a subscription of a workspace of its own.
+// endpoint is a subscription with its own workspace.
 type endpoint struct {
 	workspace    *kit.Workspace
 	subscription string
 	lane, url    string
 	source       *source
-	// expected is how much its lane was sent so far.
+	// expected is the number of requests sent to its lane so far.
 	expected int
 }
 
-// subscribe makes a workspace whose events go to the n-th address of the receiver, which treats them the given way.
+// subscribe creates a workspace whose events go to the n-th address of the receiver. way selects
+// the behavior of the receiver.
 func (h *WebhookStack) subscribe(ctx context.Context, way, lane string, n int) (*endpoint, error) {
 	w, err := h.Stack.NewWorkspace(ctx, "bench deliveries", "1000")
 	if err != nil {
@@ -146,14 +151,14 @@ func (h *WebhookStack) subscribe(ctx context.Context, way, lane string, n int) (
 	return e, err
 }
 
-// drop deletes the subscription and with it its open work.
+// drop deletes the subscription and thereby its open deliveries.
 func (e *endpoint) drop(ctx context.Context) error {
 	return e.workspace.API.Into(ctx, http.MethodDelete, "/v1/webhook-subscriptions/"+e.subscription, nil, http.StatusOK, nil)
 }
 
 var errNoProcess = errors.New("the stack runs no webhook-dispatcher, or more than one")
 
-// pid is the dispatcher's process.
+// pid returns the process id of the dispatcher.
 func (h *WebhookStack) pid() (int, error) {
 	pids := h.Stack.Processes()[dispatcher]
 	if len(pids) != 1 {
@@ -162,8 +167,8 @@ func (h *WebhookStack) pid() (int, error) {
 	return pids[0], nil
 }
 
-// halt stops the dispatcher where it stands. again ends it, and the stack starts a new one: as after a crash, with all that came
-// meanwhile before it.
+// halt stops the dispatcher. again kills it, and the stack starts a new one, which finds everything
+// that arrived in the meantime, as after a crash.
 func (h *WebhookStack) halt() (again func() error, err error) {
 	pid, err := h.pid()
 	if err != nil {
@@ -175,9 +180,9 @@ func (h *WebhookStack) halt() (again func() error, err error) {
 	return func() error { return syscall.Kill(pid, syscall.SIGKILL) }, nil
 }
 
-const openWork = `SELECT count(*) FROM webhook_dispatcher.webhook_queue`
+const openWork = `SELECT count(*) FROM webhook_dispatcher.delivery_queue`
 
-// settled waits until the dispatcher has written down all that it sent, and nothing is left to send.
+// settled waits until the dispatcher has stored the result of all deliveries and none is left.
 func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error {
 	return kit.Until(ctx, within, "the dispatcher's queue is empty", func() (bool, error) {
 		var open int
@@ -186,8 +191,8 @@ func (h *WebhookStack) settled(ctx context.Context, within time.Duration) error 
 	})
 }
 
-// awaitArrivals waits until so many POSTs came to a lane; when nothing more comes for the patience it gives up without an error: what is
-// missing is a figure.
+// awaitArrivals waits for the given number of requests to a lane. If no more arrive for the
+// patience it returns nil; the missing ones are a figure.
 func (h *WebhookStack) awaitArrivals(ctx context.Context, lane string, want int, patience time.Duration) error {
 	seen, moved := 0, time.Now()
 	for seen < want && time.Since(moved) < patience {

@@ -15,8 +15,8 @@ import (
 
 const callsPerSecond = 10
 
-// webhooks prints how long after the POST was sent its first and its last webhook arrived, with simulated
-// time at zero, at a rate that leaves the machine idle.
+// webhooks prints the time from a POST to its first and its last webhook, with a time scale of zero
+// and a rate that leaves the machine idle.
 func webhooks(ctx context.Context, b *bench) error {
 	hooks := b.hooks
 	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
@@ -59,7 +59,8 @@ func webhooks(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// postSteadily posts at callsPerSecond for the time of one measurement: number → when the POST was sent.
+// postSteadily posts at callsPerSecond for the time of one measurement. It returns the send time of
+// the POST by number.
 func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (map[string]time.Time, error) {
 	var (
 		mu    sync.Mutex
@@ -87,8 +88,8 @@ func postSteadily(ctx context.Context, long time.Duration, w *kit.Workspace) (ma
 	return sent, fault
 }
 
-// housed is a measurement of deliveries. The first one makes what they share.
-func housed(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
+// withWebhookStack returns a measurement of deliveries. The first measurement creates the shared state.
+func withWebhookStack(measure func(context.Context, *WebhookStack) error) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) (err error) {
 		if b.house == nil {
 			if b.house, err = OpenWebhooks(ctx, b.setup(b.stack, b.home, b.db)); err != nil {
@@ -106,7 +107,7 @@ func (b *bench) setup(stack *kit.Stack, home, db string) WebhookSetup {
 	}
 }
 
-// idle measures what the dispatcher of a stack of its own asks of Postgres.
+// idle measures the statements of an idle dispatcher in a separate stack.
 func idle(ctx context.Context, b *bench) error {
 	return proxied(ctx, b, "idle", func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error {
 		house, err := OpenWebhooks(ctx, b.setup(stack, home, db))
@@ -118,7 +119,7 @@ func idle(ctx context.Context, b *bench) error {
 	})
 }
 
-// costs measures what a call takes on a stack of its own.
+// costs measures the cost of a call in a separate stack.
 func costs(ctx context.Context, b *bench) error {
 	return proxied(ctx, b, "costs", func(stack *kit.Stack, _, db string, proxy *probe.Proxy) error {
 		meter, err := probe.NewCPU(ctx, stack, db)
@@ -130,7 +131,8 @@ func costs(ctx context.Context, b *bench) error {
 	})
 }
 
-// proxied starts a stack of its own, on a Postgres of its own that it reaches through a proxy: the proxy counts. db leads past it.
+// proxied starts a separate stack with a separate Postgres, which it reaches through a counting
+// proxy. db is the address without the proxy.
 func proxied(ctx context.Context, b *bench, name string, measure func(stack *kit.Stack, home, db string, proxy *probe.Proxy) error) error {
 	server, err := kit.StartPostgres(b.bin, "--durable")
 	if err != nil {

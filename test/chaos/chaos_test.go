@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestChaos_EveryLawHolds is `make chaos`: five minutes with -large, otherwise 15 seconds.
+// TestChaos_EveryLawHolds runs `make chaos`: five minutes with -large, otherwise 15 seconds.
 func TestChaos_EveryLawHolds(t *testing.T) {
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
@@ -42,7 +42,8 @@ func TestChaos_EveryLawHolds(t *testing.T) {
 	}
 }
 
-// TestChaos_EveryLawHoldsOverSIP is the same over SIP trunks whose far ends are sipp: two minutes, with -large only.
+// TestChaos_EveryLawHoldsOverSIP does the same over SIP trunks to sipp: two minutes, with -large
+// only.
 func TestChaos_EveryLawHoldsOverSIP(t *testing.T) {
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
@@ -77,8 +78,8 @@ func publish(t *testing.T, report *Report) {
 	t.Logf("%s", report)
 }
 
-// TestChaos_FindsASecondDial sends the carrier a second request to place a call that the dialer
-// placed. The judge must report it.
+// TestChaos_FindsASecondDial repeats a request of the dialer to the carrier to place a call. The
+// judge must report the second dial.
 func TestChaos_FindsASecondDial(t *testing.T) {
 	var dialed kit.LogLine
 	set := settings{
@@ -98,7 +99,8 @@ func TestChaos_FindsASecondDial(t *testing.T) {
 	sharedstack.Equal(t, "every law holds", report.Holds(), false)
 }
 
-// dialAgain repeats the carrier's first request to place a call, and returns it.
+// dialAgain repeats the first request to place a call that the carrier has received, and returns
+// it.
 func dialAgain(ctx context.Context, w *world) (kit.LogLine, error) {
 	log, err := w.stack.CarrierLog(ctx)
 	if err != nil {
@@ -126,7 +128,7 @@ func TestPlan_FollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestPlan_HurtsEverythingAndNothingTwiceAtOnce looks at many plans.
+// TestPlan_HurtsEverythingAndNothingTwiceAtOnce checks many plans.
 func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
@@ -154,7 +156,7 @@ func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
 			}
 			hurt[f.Target], last = true, f.At
 		}
-		for _, target := range append(mortals(), lines()...) {
+		for _, target := range append(killable(), links()...) {
 			if !hurt[target] {
 				t.Errorf("seed %d: nothing happens to %s", seed, target)
 			}

@@ -15,20 +15,21 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// inflicted counts what was done, by target and kind.
-type inflicted map[string]map[Kind]int
+// faultCounts counts the faults by target and kind.
+type faultCounts map[string]map[Kind]int
 
-func (in inflicted) add(f Fault) {
+func (in faultCounts) add(f Fault) {
 	if in[f.Target] == nil {
 		in[f.Target] = map[Kind]int{}
 	}
 	in[f.Target][f.Kind]++
 }
 
-// inflict carries out the plan until ctx ends; every wound is closed when it returns. Blackouts take as long as the stack needs to be there again: what
-// follows is put off by that. told hears of each fault as it begins.
-func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (done inflicted, err error) {
-	done = inflicted{}
+// inflict carries out the plan until ctx ends. All faults are repaired when it returns. A blackout
+// takes as long as the stack needs to start; later faults are delayed by that. report is called with
+// each fault when it begins.
+func (w *world) inflict(ctx context.Context, plan []Fault, report func(Fault)) (done faultCounts, err error) {
+	done = faultCounts{}
 	var mu sync.Mutex
 	var open sync.WaitGroup
 	began := time.Now()
@@ -37,7 +38,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 			break
 		}
 		if f.Kind == Blackout {
-			told(f)
+			report(f)
 			open.Wait()
 			before := time.Now()
 			if err = errors.Join(err, w.blackout(ctx)); err != nil {
@@ -48,7 +49,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 			continue
 		}
 		open.Go(func() {
-			hurt, fault := w.hurt(ctx, f, told)
+			hurt, fault := w.hurt(ctx, f, report)
 			mu.Lock()
 			defer mu.Unlock()
 			if err = errors.Join(err, fault); hurt {
@@ -60,7 +61,7 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 	return done, err
 }
 
-// rest waits; false: ctx ended.
+// rest waits. It returns false if ctx ended before.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -70,19 +71,19 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hurt inflicts one fault and heals it. False: there was nobody to hurt.
-func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) (hurt bool, err error) {
+// hurt injects one fault and repairs it. It returns false if the target was not running.
+func (w *world) hurt(ctx context.Context, f Fault, report func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
-		told(f)
+		report(f)
 		err := wound(proxy, f)
 		rest(ctx, f.For)
-		return true, errors.Join(err, proxy.Mend())
+		return true, errors.Join(err, proxy.Restore())
 	}
 	pid := w.find(ctx, f)
 	if pid == 0 {
 		return false, nil
 	}
-	told(f)
+	report(f)
 	if f.Kind == Kill {
 		return syscall.Kill(pid, syscall.SIGKILL) == nil, nil
 	}
@@ -100,19 +101,19 @@ func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) (hurt bool,
 func wound(proxy *kit.Proxy, f Fault) error {
 	switch f.Kind {
 	case Deaf:
-		return proxy.Deafen()
+		return proxy.DropRequests()
 	case Mute:
-		return proxy.Mute()
+		return proxy.DropResponses()
 	case Slow:
-		return proxy.Slow(f.Amount)
+		return proxy.DelayResponses(f.Amount)
 	case Tear:
-		return proxy.Tear(f.Amount)
+		return proxy.TruncateResponses(f.Amount)
 	}
-	proxy.Cut()
+	proxy.Disconnect()
 	return nil
 }
 
-// find is the id of the fault's process, 0 when it did not come up in time.
+// find returns the id of the fault's process, or 0 if the process did not start in time.
 func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	_ = kit.Until(ctx, 10*time.Second, f.Target+" is there", func() (bool, error) {
 		pids := w.running().Processes()[f.Target]
@@ -124,7 +125,7 @@ func (w *world) find(ctx context.Context, f Fault) (pid int) {
 	return pid
 }
 
-// stop stops a process and its children: those of a Postgres do the work.
+// stop stops a process and its children, because the children of Postgres do the work.
 func stop(pid int) (family []int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	family = append(children(pid), pid)
@@ -151,7 +152,7 @@ func children(pid int) (found []int) {
 	return found
 }
 
-// blackout kills everything at once and starts it again.
+// blackout kills all processes at the same time and starts them again.
 func (w *world) blackout(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +160,7 @@ func (w *world) blackout(ctx context.Context) error {
 	up, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
 	following.Go(func() { w.follow(up) })
-	again, err := w.stack.Again(up)
+	again, err := w.stack.Restart(up)
 	stop()
 	following.Wait()
 	if err != nil {
@@ -169,12 +170,13 @@ func (w *world) blackout(ctx context.Context) error {
 	return nil
 }
 
-// follow lets the proxies follow a stack that starts: a port that a killed process still has is not waited for, the stack takes another.
+// follow directs the proxies to a stack that starts. If a killed process still has a port, the
+// stack uses another one.
 func (w *world) follow(ctx context.Context) {
 	for rest(ctx, 50*time.Millisecond) {
 		now, err := w.known()
 		if err != nil {
-			continue // it is being written
+			continue // the stack is still writing the file
 		}
 		for line, proxy := range w.links {
 			_, peer, _ := strings.Cut(line, ">")
@@ -186,7 +188,7 @@ func (w *world) follow(ctx context.Context) {
 	}
 }
 
-// resume lets every process of the stack go on that is stopped.
+// resume continues every stopped process of the stack.
 func (w *world) resume() {
 	for _, pids := range w.running().Processes() {
 		for _, pid := range pids {
@@ -197,10 +199,10 @@ func (w *world) resume() {
 	}
 }
 
-// heal closes every wound and waits until calls can be placed.
+// heal repairs all faults and waits until calls can be placed.
 func (w *world) heal(ctx context.Context) error {
 	for line, proxy := range w.links {
-		if err := proxy.Mend(); err != nil {
+		if err := proxy.Restore(); err != nil {
 			return fmt.Errorf("mend %s: %w", line, err)
 		}
 	}

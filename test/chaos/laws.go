@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// request and call are what the API shows of them.
+// request and call contain the fields of the API that the judge reads.
 type request struct {
 	ID           string    `json:"id"`
 	Status       string    `json:"status"`
@@ -35,7 +35,7 @@ type call struct {
 	} `json:"timings"`
 }
 
-// delivery is what the operator sees of one.
+// delivery is a webhook delivery as the operator API returns it.
 type delivery struct {
 	ID       string  `json:"id"`
 	EventID  string  `json:"event_id"`
@@ -45,12 +45,12 @@ type delivery struct {
 	Status   string  `json:"status"`
 }
 
-// terminal are the events that end a call, by the status of the ended.
+// terminal contains the type of the event that ends a call, by the status of the call.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// truth is what is known when all has settled, of one workspace.
+// truth is everything that is known about one workspace after the run.
 type truth struct {
 	*tenant
 	requests   []request
@@ -59,14 +59,14 @@ type truth struct {
 	arrived    []kit.Delivery
 }
 
-// judge holds the laws against what can be seen from outside.
+// judge checks the guarantees from outside.
 type judge struct {
 	w *world
 	l *load
 	r *Report
 }
 
-// judge reads everything once and holds the laws against it.
+// judge reads everything once and checks every guarantee.
 func (j *judge) judge(ctx context.Context) error {
 	log, err := j.telephones(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (j *judge) count(known truth) {
 	}
 }
 
-// strangers: the others do not see what is a workspace's own.
+// strangers checks that a workspace cannot read the data of another one.
 func (j *judge) strangers(ctx context.Context, known truth) error {
 	for _, other := range j.w.tenants {
 		if other == known.tenant {
@@ -146,7 +146,7 @@ func dialled(log []kit.LogLine) map[string]int {
 	return dials
 }
 
-// dials: each that the carrier heard of is the one of a request.
+// dials checks that each originate at the carrier belongs to a request and that no request has two.
 func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	seen, refused := map[string]bool{}, map[string]bool{}
 	for _, line := range log {
@@ -160,7 +160,7 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 		switch {
 		case seen[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
-		case refused[line.CallID]: // a try that was no call
+		case refused[line.CallID]: // a trunk refused this attempt: no phone rang
 		case !owned[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
 		}
@@ -168,7 +168,8 @@ func (j *judge) dials(log []kit.LogLine, owned map[string]bool) {
 	}
 }
 
-// answers: what was accepted is there, what was canceled was not dialled, and every call is a request's.
+// answers checks that each accepted request exists, that no canceled request was dialed, and that
+// each call belongs to a request.
 func (j *judge) answers(known truth, dials map[string]int) {
 	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
@@ -203,15 +204,15 @@ func (j *judge) answers(known truth, dials map[string]int) {
 		switch {
 		case !there:
 			j.r.broken(lawLost, fmt.Sprintf("request %s to %s", o.id, o.to))
-		case o.told == 200 && req.Status != "canceled":
+		case o.cancelStatus == 200 && req.Status != "canceled":
 			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
-		case o.told == 409 && !o.doubt && req.Status == "canceled":
+		case o.cancelStatus == 409 && !o.doubt && req.Status == "canceled":
 			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
 		}
 	}
 }
 
-// gates: nobody is dialled before the time, nor between an opt-out and its end.
+// gates checks that no number was dialed before its time or while it was opted out.
 func (j *judge) gates(known truth) {
 	due := map[string]time.Time{}
 	for _, req := range known.requests {
@@ -235,7 +236,7 @@ func (j *judge) gates(known truth) {
 	}
 }
 
-// webhooks: of each call all events up to its one end, arrived or recorded.
+// webhooks checks that each call has all its events, delivered or recorded, and one terminal event.
 func (j *judge) webhooks(known truth) {
 	type event struct {
 		call     string
@@ -245,7 +246,7 @@ func (j *judge) webhooks(known truth) {
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
-			j.r.broken(lawOwn, fmt.Sprintf("workspace %s was told of call %s, which it does not have", known.name, d.CallID))
+			j.r.broken(lawOwn, fmt.Sprintf("workspace %s received an event of call %s, which it does not have", known.name, d.CallID))
 		}
 		there[event{d.CallID, d.Sequence}] = true
 		last[d.CallID] = max(last[d.CallID], d.Sequence)
@@ -273,7 +274,7 @@ func (j *judge) webhooks(known truth) {
 		}
 		for _, kind := range ends[id] {
 			if kind != terminal[c.Status] {
-				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and %s was told", id, c.Status, kind))
+				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and its event is %s", id, c.Status, kind))
 			}
 		}
 		if len(ends[id]) == 0 {
@@ -287,7 +288,8 @@ func (j *judge) webhooks(known truth) {
 	}
 }
 
-// terminals are the events that ended each call, by their ids: those that arrived, and those that are recorded as left out or given up.
+// terminals returns the terminal events of each call by event id: those that were delivered, and
+// those that are recorded as skipped or failed.
 func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[string]string {
 	of := map[string]map[string]string{}
 	note := func(call, event, kind string) {
@@ -310,7 +312,7 @@ func terminals(arrived []kit.Delivery, recorded []delivery) map[string]map[strin
 	return of
 }
 
-// logs checks that no record was parked and that no process panicked.
+// logs checks that no record was dead-lettered and that no process panicked.
 func (j *judge) logs() error {
 	log, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
 	if err != nil {

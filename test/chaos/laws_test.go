@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// a world in which one call was asked for, dialled, ended, charged and told.
+// scene is a run with one call that was requested, dialed, ended, charged and reported.
 type scene struct {
 	j     *judge
 	known truth
@@ -66,8 +66,8 @@ func (s *scene) change(change func(*call)) {
 	s.known.calls["c1"] = c
 }
 
-// TestJudge_FindsEachBreach has a good run, and one fault at a time in it.
-// TestHeard_WhatATrunkRefusedIsNoDouble, and whatever else rang without a request is one.
+// TestHeard_WhatATrunkRefusedIsNoDouble checks that a refused attempt is not counted as a second
+// dial.
 func TestHeard_WhatATrunkRefusedIsNoDouble(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -121,9 +121,9 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 		{"a call is charged that nobody answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
 		{"a call ends twice", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
-		{"the end that was told is not the end that was", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
-		{"the end was not told", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
-		{"the end was not told of a call whose ringing is recorded", func(s *scene) {
+		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
+		{"no terminal event", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
+		{"no terminal event of a call whose ringing event is recorded", func(s *scene) {
 			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
 			s.record("call.ringing", 1)
 		}, lawEvents, "c1"},
@@ -132,7 +132,7 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 			s.known.arrived = s.known.arrived[1:]
 			s.record("call.ringing", 1)
 		}, lawEvents, "never paused"},
-		{"an event in between was not told", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
+		{"an event in between is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
 		{"an event of somebody else's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
 		{"one key made two requests", func(s *scene) {
@@ -140,8 +140,8 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 		}, lawAnswers, "r2"},
 		{"an accepted request is gone", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
 		{"a call that its request names is gone", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
-		{"a cancel was answered 200 and did not cancel", func(s *scene) { s.order.told = 200 }, lawAnswers, "r1"},
-		{"a cancel was answered 409 and did", func(s *scene) { s.order.told, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
+		{"a cancel was answered 200 and did not cancel", func(s *scene) { s.order.cancelStatus = 200 }, lawAnswers, "r1"},
+		{"a cancel was answered 409 and did", func(s *scene) { s.order.cancelStatus, s.known.requests[0].Status = 409, "canceled" }, lawAnswers, "r1"},
 		{"a canceled request was dialled", func(s *scene) { s.known.requests[0].Status = "canceled" }, lawAnswers, "r1"},
 	}
 	for _, test := range tests {
@@ -162,7 +162,7 @@ func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, kit.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
 }
 
-// record has an event of the call left out while the subscription was paused.
+// record adds an event of the call that was skipped while the subscription was paused.
 func (s *scene) record(kind string, sequence int) {
 	callID := "c1"
 	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})

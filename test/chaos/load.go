@@ -13,39 +13,43 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// A careful client asks again after a moment, for so long; then it complains.
+// A client repeats a request until it has an answer, for at most this long. Then the run reports an
+// error.
 const (
 	again    = 300 * time.Millisecond
 	patience = 2 * time.Minute
-	// bound is how long after its answer an opt-out may still be overtaken by a dial (contract.md §3).
-	bound = 2 * time.Second
-	// mostOpen is how many things the clients do at once.
-	mostOpen = 128
+	// optOutDelay is how long after the answer to an opt-out a dial can still happen
+	// (docs/reference/api/compliance.md).
+	optOutDelay = 2 * time.Second
+	// maxOpen limits the operations that the clients perform at the same time.
+	maxOpen = 128
 )
 
-// order is a call that was asked for.
+// order is one request to place a call.
 type order struct {
 	tenant *tenant
-	// name is the order's own; key is the same, or empty: without one it is asked for once.
+	// name identifies the order. key is the same, or empty: an order without an idempotency key is
+	// sent once.
 	name, key, to string
-	due           time.Time // zero: at once
+	due           time.Time // the zero value means immediately
 
 	mu sync.Mutex
-	// id is what was answered, made how often with 202; told is the status of the cancel; doubt that a cancel was not answered.
-	id    string
-	made  int
-	told  int
-	doubt bool
+	// id is the id in the response and made the number of responses with 202. cancelStatus is the status of
+	// the cancel response. doubt is true if the cancel was not answered.
+	id           string
+	made         int
+	cancelStatus int
+	doubt        bool
 }
 
 func newOrder(t *tenant, name, to string) *order {
 	return &order{tenant: t, name: name, key: name, to: to}
 }
 
-// span is a stretch of time in which nobody may be dialled; zero is open.
+// span is a period in which a number must not be dialed. A zero bound is open.
 type span struct{ from, until time.Time }
 
-// load is what many clients do at a steady rate.
+// load is the traffic of many clients at a steady rate.
 type load struct {
 	w     *world
 	rng   *rand.Rand
@@ -54,9 +58,9 @@ type load struct {
 
 	mu     sync.Mutex
 	orders []*order
-	// shut are the spans of a workspace's number between an opt-out and its end.
+	// shut contains the periods between the opt-outs of a number and their ends.
 	shut    map[string][]span
-	answers map[string]map[int]int // deed → status → count; 0: none
+	answers map[string]map[int]int // operation → status → count; status 0 means no response
 	lies    []string
 	serial  int
 	missed  int
@@ -64,12 +68,12 @@ type load struct {
 
 func newLoad(w *world) *load {
 	return &load{
-		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, mostOpen),
+		w: w, rng: rand.New(rand.NewPCG(w.seed, 6)), hands: make(chan struct{}, maxOpen),
 		shut: map[string][]span{}, answers: map[string]map[int]int{},
 	}
 }
 
-// run works until ctx ends, then waits for what is open.
+// run sends traffic until ctx ends, and waits for the open operations.
 func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second / time.Duration(l.w.rate))
 	defer tick.Stop()
@@ -100,7 +104,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// draw decides what is done next; every chance is taken here, one after another.
+// draw chooses the next operation. All random choices are made here, in one goroutine.
 func (l *load) draw() func(context.Context) {
 	chance, later := l.rng.Float64(), time.Duration(l.rng.IntN(12_000))*time.Millisecond
 	pause := time.Duration(l.rng.IntN(120)) * time.Millisecond
@@ -121,18 +125,18 @@ func (l *load) draw() func(context.Context) {
 		return func(ctx context.Context) { l.place(ctx, o) }
 	case chance < 0.86:
 		return func(ctx context.Context) { l.placeAndCancel(ctx, o, pause) }
-	case chance < 0.94: // the cancel meets the instant at which the call falls due
+	case chance < 0.94: // the cancel arrives when the call becomes due
 		o.due = time.Now().Add(1500 * time.Millisecond)
 		return func(ctx context.Context) { l.placeAndCancel(ctx, o, pause-60*time.Millisecond) }
 	case chance < 0.98:
-		o.to = o.to[:len(o.to)-2] + "07" // somebody who talks, and does not opt out
+		o.to = o.to[:len(o.to)-2] + "07" // this number talks and does not opt out
 		return func(ctx context.Context) { l.optOutAndBack(ctx, o, later/4) }
 	}
 	return func(ctx context.Context) { l.read(ctx, o.tenant) }
 }
 
-// next is an order of somebody's to a number that nobody else calls; its last two digits say what will happen there, each of the special ones one time
-// in twenty.
+// next returns an order to a new number. Its last two digits select what happens there, with a
+// probability of 1/20 for each special number.
 func (l *load) next() *order {
 	l.serial++
 	digits := l.rng.IntN(90)
@@ -149,7 +153,7 @@ func (l *load) next() *order {
 	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
-// earlier is one of the latest orders with a key, answered or not.
+// earlier returns one of the latest orders with a key, whether it was answered or not.
 func (l *load) earlier() *order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +167,7 @@ func (l *load) earlier() *order {
 	return nil
 }
 
-// ask sends one request and counts its answer; 0 is none.
+// ask sends one request and counts the status of the response. Status 0 means no response.
 func (l *load) ask(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	status, answer, err := client.Do(ctx, method, path, body)
 	if err != nil {
@@ -178,7 +182,7 @@ func (l *load) ask(ctx context.Context, deed string, client *kit.Client, method,
 	return status, answer
 }
 
-// insist asks until there is an answer that says yes or no.
+// insist repeats a request until it succeeds or is refused.
 func (l *load) insist(ctx context.Context, deed string, client *kit.Client, method, path string, body any) (status int, answer []byte) {
 	for begun := time.Now(); time.Since(begun) < patience; rest(ctx, again) {
 		if status, answer = l.ask(ctx, deed, client, method, path, body); status != 0 && status != 503 {
@@ -195,7 +199,8 @@ func (l *load) lie(format string, args ...any) {
 	l.lies = append(l.lies, fmt.Sprintf(format, args...))
 }
 
-// place asks for the call: with a key until it is answered, without one once. It may be called again, also while it runs: that is a repeat of the key.
+// place sends an order. With a key it repeats the request until there is a response. It can be
+// called again, also at the same time: that is a retry with the same key.
 func (l *load) place(ctx context.Context, o *order) (status int) {
 	l.mu.Lock()
 	if !slices.Contains(l.orders[max(0, len(l.orders)-200):], o) {
@@ -226,7 +231,7 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 			l.lie("the key %s of workspace %s made %d requests, %s and %s", o.key, o.tenant.name, o.made, o.id, req.ID)
 		}
 		o.id = req.ID
-	case status == 402 && o.tenant.poor, status == 503, status == 0: // refused, or nobody knows
+	case status == 402 && o.tenant.poor, status == 503, status == 0: // refused, or the result is unknown
 	case status == 422 && l.isShut(o):
 	default:
 		l.lie("POST /v1/calls to %s of workspace %s: %d %s", o.to, o.tenant.name, status, answer)
@@ -240,7 +245,7 @@ func (o *order) accepted() string {
 	return o.id
 }
 
-// placeAndCancel asks for a call and cancels it so long after it was accepted, or after it fell due.
+// placeAndCancel places a call and cancels it so long after it was accepted or became due.
 func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration) {
 	l.place(ctx, o)
 	id := o.accepted()
@@ -254,7 +259,7 @@ func (l *load) placeAndCancel(ctx context.Context, o *order, after time.Duration
 	for range 3 {
 		status, answer := l.ask(ctx, "cancel", o.tenant.API, "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		o.mu.Lock()
-		o.told = status
+		o.cancelStatus = status
 		o.doubt = o.doubt || status == 0 || status == 503
 		o.mu.Unlock()
 		switch status {
@@ -277,16 +282,17 @@ func (l *load) isShut(o *order) bool {
 	return len(l.shut[o.number()]) > 0
 }
 
-// optOutAndBack asks for a call that is due in a while, opts the number out, is refused a second call, grants the number again, and calls.
+// optOutAndBack orders a call for later, opts the number out, checks that a second call is refused,
+// removes the opt-out, and orders a call again.
 func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration) {
-	o.due = time.Now().Add(bound + 500*time.Millisecond + later)
+	o.due = time.Now().Add(optOutDelay + 500*time.Millisecond + later)
 	l.place(ctx, o)
 	if status, answer := l.insist(ctx, "opt-out", o.tenant.API, "POST", "/v1/opt-outs", map[string]any{"phone_e164": o.to}); status != 200 {
 		l.lie("opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
 	l.mu.Lock()
-	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(bound)})
+	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(optOutDelay)})
 	l.mu.Unlock()
 	refused := newOrder(o.tenant, o.name+"-refused", o.to)
 	if status := l.place(ctx, refused); status == 202 {
@@ -313,7 +319,7 @@ func (l *load) read(ctx context.Context, t *tenant) {
 	}
 }
 
-// fund pays in now and then, each payment twice with one reference.
+// fund tops up the wallet from time to time. It sends each top-up twice with the same reference.
 func (l *load) fund(ctx context.Context, t *tenant) {
 	amount := 10 * money.Credit
 	if t.poor {
@@ -332,7 +338,7 @@ func (l *load) fund(ctx context.Context, t *tenant) {
 	}
 }
 
-// nap pauses the tenant's subscription now and then, and leaves it active.
+// nap pauses the tenant's subscription from time to time and resumes it at the end.
 func (l *load) nap(ctx context.Context, t *tenant) {
 	path := "/v1/webhook-subscriptions/" + t.subscription
 	for rest(ctx, 6*time.Second) {

@@ -1,6 +1,8 @@
-// Command chaos puts a steady mixed load on the whole of Ringfence while its processes, Postgres, the broker and the lines between them are killed, stopped
-// and cut at random; then it lets all settle, holds every law of architecture.md against what can be seen from outside, and prints a report. What is done
-// to whom, and when, follows from the seed alone. Ctrl-C ends the faults early: what happened until then is judged.
+// Command chaos sends mixed traffic to a local stack while it kills, stops and disconnects its
+// processes, Postgres, the broker and the connections between them at random. Then it waits until
+// everything has settled, checks every guarantee of docs/architecture.md from outside, and prints a
+// report. The seed alone determines the faults and their times. Ctrl-C ends the faults early; the
+// run so far is checked.
 package main
 
 import (
@@ -23,47 +25,49 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settings say what is run, and how hard.
+// settings are the parameters of a run.
 type settings struct {
 	bin      string
 	seed     uint64
 	length   time.Duration
 	rate     int
 	replicas int
-	// scale multiplies what the simulated carrier does with time.
+	// scale is the time scale of the simulated carrier.
 	scale float64
 	field Field
-	// broker is which one the stack starts: embedded or apache.
+	// broker is the broker that the stack starts: embedded or apache.
 	broker string
-	// patient bounds how long everything may take to settle.
+	// patient limits how long everything can take to settle.
 	patient time.Duration
-	// env is added to the stack's environment.
+	// env is added to the environment of the stack.
 	env []string
-	// sip: calls go over SIP trunks to a farm of sipp, and not over the simulated carrier.
+	// sip is true if calls use SIP trunks to sipp instead of the simulated carrier.
 	sip bool
-	// expendable: the stack's folder goes also after a breach; keep: it stays also after a good run.
+	// expendable deletes the folder of the stack also after a failed run. keep keeps it also after
+	// a good run.
 	expendable, keep bool
-	// afterFaults is called when the faults are over, before everything settles.
+	// afterFaults is called after the last fault, before everything settles.
 	afterFaults func(context.Context, *world) error
 }
 
-// whole is the field of a full run.
+// whole returns the field of a full run.
 func whole(replicas int) Field {
 	return Field{
-		Processes: mortals(), Replicated: services(), Replicas: replicas, Links: lines(),
+		Processes: killable(), Replicated: services(), Replicas: replicas, Links: links(),
 		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
 	}
 }
 
-// overSIP is the same without the simulated carrier. One process has the SIP port, so there is one of each service.
+// overSIP returns the settings for SIP trunks. Only one process can have the SIP port, so there is
+// one replica of each service.
 func (set *settings) overSIP() {
 	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
 	set.sip, set.replicas, set.field.Replicas = true, 1, 1
 	set.field.Processes, set.field.Links = slices.DeleteFunc(set.field.Processes, simulated), slices.DeleteFunc(set.field.Links, simulated)
 }
 
-// mortals are the processes that can be hurt.
-func mortals() []string { return append(services(), carrier, broker, postgres) }
+// killable returns the processes that can be killed.
+func killable() []string { return append(services(), carrier, broker, postgres) }
 
 func main() {
 	set := settings{scale: 1, patient: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
@@ -115,12 +119,12 @@ func fraction(variable string, unset float64) float64 {
 	return unset
 }
 
-// clock is an instant of the run.
+// clock formats a time of the run.
 func clock(at time.Duration) string {
 	return fmt.Sprintf("%02d:%04.1f", int(at.Minutes()), (at % time.Minute).Seconds())
 }
 
-// commit is what is tested, as far as git can tell.
+// commit returns the tested commit, if git knows it.
 func commit(ctx context.Context) string {
 	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -133,10 +137,11 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(id))
 }
 
-// calmBefore is load without faults, before the first and after the last: what is hurt should be at work.
-const calmBefore = 2 * time.Second
+// calmPeriod is how long there is traffic without faults at the beginning and at the end.
+const calmPeriod = 2 * time.Second
 
-// run does all of it. An error says that it could not be judged; a broken law is in the report. A context that ends shortens the faults, nothing else.
+// run runs everything. It returns an error if the run could not be checked. Broken guarantees are
+// in the report. If ctx ends, only the faults end early.
 func run(ctx context.Context, set settings, say func(string)) (report *Report, err error) {
 	plan := Plan(set.seed, set.length, set.field)
 	whole := context.WithoutCancel(ctx)
@@ -145,7 +150,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	set.broker = cmp.Or(set.broker, kit.Broker())
 	r.Broker = set.broker
 	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
-	w, err := raise(ctx, set)
+	w, err := startWorld(ctx, set)
 	keep := true
 	defer func() {
 		if keep {
@@ -179,25 +184,26 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	return r, nil
 }
 
-// storm is the load with the plan's faults in it. All wounds are healed when it returns, and all questions answered.
-func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done inflicted, err error) {
+// storm runs the traffic with the faults of the plan. When it returns, all faults are repaired and
+// all requests are answered.
+func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done faultCounts, err error) {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { l.run(working) })
 	began := time.Now()
-	rest(ctx, calmBefore)
+	rest(ctx, calmPeriod)
 	done, err = w.inflict(ctx, plan, func(f Fault) {
 		asked, accepted := l.standing()
 		say(fmt.Sprintf("%s  %-60s asked %5d  accepted %5d", clock(time.Since(began)), f, asked, accepted))
 	})
 	err = errors.Join(err, w.heal(context.WithoutCancel(ctx)))
-	rest(ctx, calmBefore)
+	rest(ctx, calmPeriod)
 	end()
 	all.Wait()
 	return done, err
 }
 
-// standing is how much was asked and accepted so far.
+// standing returns the number of orders that were sent and accepted so far.
 func (l *load) standing() (asked, accepted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,35 +8,37 @@ import (
 	"time"
 )
 
-// Kind is what is done to a process or a link.
+// Kind is the kind of a fault of a process or a link.
 type Kind string
 
-// Processes are killed and stopped; links, named "asker>peer", are hurt in five ways; a blackout is everybody's.
+// Processes are killed and stopped. Links, named "client>server", have five kinds of faults. A
+// blackout hits all processes.
 const (
-	Kill     Kind = "kill"  // SIGKILL; its keeper starts it again
-	Pause    Kind = "pause" // SIGSTOP, and SIGCONT in the end
-	Choke    Kind = "choke" // SIGSTOP, and SIGKILL in the end
-	Cut      Kind = "cut"   // refuses, and has closed everything
-	Deaf     Kind = "deaf"  // nothing reaches the peer
-	Mute     Kind = "mute"  // the peer hears and does; its answers never come
-	Slow     Kind = "slow"  // answers come late
-	Tear     Kind = "tear"  // connections break in the middle of an answer
+	Kill     Kind = "kill"  // SIGKILL; the local stack starts the process again
+	Pause    Kind = "pause" // SIGSTOP, then SIGCONT
+	Choke    Kind = "choke" // SIGSTOP, then SIGKILL
+	Cut      Kind = "cut"   // closes all connections and refuses new ones
+	Deaf     Kind = "deaf"  // drops the data to the server
+	Mute     Kind = "mute"  // drops the data from the server, which has done the work
+	Slow     Kind = "slow"  // delays responses
+	Tear     Kind = "tear"  // closes connections in the middle of a response
 	Blackout Kind = "blackout"
 )
 
 // everything is the target of a blackout.
 const everything = "everything"
 
-// onProcess and onLink are the kinds in the order in which a report lists them.
+// onProcess and onLink return the kinds in the order of the report.
 func onProcess() []Kind { return []Kind{Kill, Pause, Choke} }
 func onLink() []Kind    { return []Kind{Cut, Deaf, Mute, Slow, Tear} }
 
-// Fault is one wound: at an instant of the run, for so long.
+// Fault is one fault: its begin in the run and its duration.
 type Fault struct {
 	At, For time.Duration
 	Kind    Kind
 	Target  string
-	// Replica picks one of a service's processes; Amount is the milliseconds of Slow and the bytes of Tear.
+	// Replica selects one of the processes of a service. Amount is the delay of Slow in
+	// milliseconds and the length for Tear in bytes.
 	Replica, Amount int
 }
 
@@ -56,31 +58,32 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s for %.1f s", f.Kind, target, f.For.Seconds())
 }
 
-// Field is what can be hurt, and how hard.
+// Field describes what can fail, and how often.
 type Field struct {
 	Processes, Links []string
-	// Replicated are the processes of which there are Replicas.
+	// Replicated lists the processes that have Replicas replicas.
 	Replicated []string
 	Replicas   int
-	// Kinds that may happen; nil: all.
+	// Kinds lists the permitted kinds. Nil means all.
 	Kinds []Kind
-	// Gap is the mean time between two faults, AtOnce how many there are at a time.
+	// Gap is the mean time between two faults. AtOnce limits the faults at the same time.
 	Gap    time.Duration
 	AtOnce int
-	// Blackouts: one in so long, none when it is zero.
+	// Blackouts is the time between two blackouts. 0 means none.
 	Blackouts time.Duration
 }
 
-// A pause is longer than a gate's answer is good for (2 s), mostly than the lease of a dialer (5 s); after a storm there is a calm.
+// A pause is longer than the validity of a compliance check (2 s), and mostly longer than the lease
+// of a dialer (5 s). A calm period follows each storm.
 const (
 	leastPause, mostPause = 2200 * time.Millisecond, 9 * time.Second
 	storm, calm           = 20 * time.Second, 5 * time.Second
-	// recovers is how long a killed process is left alone.
-	recovers = 3 * time.Second
+	// recoveryTime is how long a killed process has no further fault.
+	recoveryTime = 3 * time.Second
 )
 
-// Plan is what will be done: a pure function of seed, length and field. Faults are in the order of their beginning, none lasts beyond length, and
-// no two hurt the same target at once.
+// Plan returns the faults in the order of their begin. It depends on seed, length and field only.
+// No fault lasts beyond length, and no target has two faults at the same time.
 func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	var deck []Fault
@@ -113,7 +116,7 @@ func Plan(seed uint64, length time.Duration, field Field) (plan []Fault) {
 	}
 }
 
-// quiet is when every fault is over, or at when that is later.
+// quiet returns the time at which every fault is over, or at if that is later.
 func quiet(plan []Fault, at time.Duration) time.Duration {
 	for _, f := range plan {
 		at = max(at, f.over())
@@ -121,15 +124,15 @@ func quiet(plan []Fault, at time.Duration) time.Duration {
 	return at
 }
 
-// over is when the next may hurt the same target.
+// over returns the time from which the same target can have the next fault.
 func (f Fault) over() time.Duration {
 	if f.Kind == Kill || f.Kind == Choke || f.Kind == Blackout {
-		return f.At + f.For + recovers
+		return f.At + f.For + recoveryTime
 	}
 	return f.At + f.For
 }
 
-// deck is one of each that can happen, shuffled: after a deck everything was hurt in some way.
+// deck returns one fault of each possible kind and target in random order.
 func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 	may := func(kind Kind) bool { return field.Kinds == nil || slices.Contains(field.Kinds, kind) }
 	seconds := func(least, most float64) time.Duration {
@@ -170,7 +173,7 @@ func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 	return deck
 }
 
-// fingerprint names a plan: the same one has the same.
+// fingerprint identifies a plan.
 func fingerprint(plan []Fault) string {
 	sum := fnv.New32a()
 	for _, f := range plan {

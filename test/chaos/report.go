@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// law is a promise that is held against what happened.
+// law is a guarantee that the run checks.
 type law int
 
 const (
@@ -25,7 +25,7 @@ const (
 	laws
 )
 
-// promise is what a law says, and breach the name of what breaks it.
+// promise returns the text of the guarantee and the name of its violations.
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"law 1  a request is dialled at most once", "law 2  nobody before the time or after an opt-out", "law 3  money adds up",
@@ -34,7 +34,7 @@ func (l law) promise() (says, breach string) {
 	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies"}[l]
 }
 
-// Report is what a run found.
+// Report is the result of a run.
 type Report struct {
 	SIP                 bool
 	Seed                uint64
@@ -43,7 +43,7 @@ type Report struct {
 	Planned, Replicas   int
 	Length              time.Duration
 	Storm, Settled      time.Duration
-	Faults              inflicted
+	Faults              faultCounts
 	Answers             map[string]map[int]int
 	Missed              int
 
@@ -56,24 +56,24 @@ type Report struct {
 }
 
 func newReport() *Report {
-	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: inflicted{}}
+	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: faultCounts{}}
 }
 
 func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
 
-// difference is a breach of law 3 by so much.
+// difference reports a wrong amount of money.
 func (r *Report) difference(by money.Micro, how string) {
 	r.Different += max(by, -by)
 	r.broken(lawMoney, how)
 }
 
-// Holds says that no law was broken.
+// Holds reports whether every guarantee held.
 func (r *Report) Holds() bool {
 	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
 }
 
-// named is how many breaches of a law the report names.
-const named = 20
+// maxNamed limits the violations of a guarantee that the report lists.
+const maxNamed = 20
 
 func (r *Report) String() string {
 	var b strings.Builder
@@ -94,7 +94,7 @@ func (r *Report) String() string {
 	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
 	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
 	if r.Missed > 0 {
-		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, mostOpen))
+		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, maxOpen))
 	}
 	if len(r.Codes) > 0 {
 		row("", "codes: "+counted(r.Codes))
@@ -103,7 +103,7 @@ func (r *Report) String() string {
 	row("calls", fmt.Sprintf("%d: %s", sum(r.Calls), counted(r.Calls)))
 	row("webhooks", fmt.Sprintf("%d events delivered, %d of them more than once, %d skipped while paused, %d given up", r.Delivered, r.Twice, r.Recorded["skipped"], r.Recorded["failed"]))
 	row("money", fmt.Sprintf("%s paid in, %s charged", r.Paid, r.Charged))
-	b.WriteString("\n" + r.answers() + "\n" + r.wounds() + "\n")
+	b.WriteString("\n" + r.answers() + "\n" + r.faults() + "\n")
 	for l := range laws {
 		says, breach := l.promise()
 		figure, mark := fmt.Sprint(len(r.Breaches[l])), "✓"
@@ -122,10 +122,10 @@ func (r *Report) String() string {
 		}
 		says, _ := l.promise()
 		fmt.Fprintf(&b, "\n  BROKEN: %s\n", strings.TrimSpace(says))
-		for _, one := range how[:min(named, len(how))] {
+		for _, one := range how[:min(maxNamed, len(how))] {
 			fmt.Fprintf(&b, "    %s\n", one)
 		}
-		if more := len(how) - named; more > 0 {
+		if more := len(how) - maxNamed; more > 0 {
 			fmt.Fprintf(&b, "    and %d more\n", more)
 		}
 	}
@@ -137,7 +137,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// answers shows deeds by status.
+// answers formats the operations by status.
 func (r *Report) answers() string {
 	var b strings.Builder
 	statuses := map[int]bool{}
@@ -166,8 +166,8 @@ func (r *Report) answers() string {
 	return b.String()
 }
 
-// wounds shows faults by target and kind.
-func (r *Report) wounds() string {
+// faults formats the faults by target and kind.
+func (r *Report) faults() string {
 	var b strings.Builder
 	table := func(title string, targets []string, kinds []Kind) {
 		fmt.Fprintf(&b, "  %-30s", title)
@@ -186,8 +186,8 @@ func (r *Report) wounds() string {
 			b.WriteString("\n")
 		}
 	}
-	table("faults", mortals(), onProcess())
-	table("", lines(), onLink())
+	table("faults", killable(), onProcess())
+	table("", links(), onLink())
 	if n := r.Faults[everything][Blackout]; n > 0 {
 		fmt.Fprintf(&b, "  %-30s%7d all at once\n", everything, n)
 	}
@@ -208,7 +208,7 @@ func sum(of map[string]int) (all int) {
 	return all
 }
 
-// counted lists the largest first.
+// counted formats counts, the largest first.
 func counted(of map[string]int) string {
 	names := slices.Collect(maps.Keys(of))
 	slices.SortFunc(names, func(a, b string) int {

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// settle waits until nothing is under way; what still is after the time given is stuck.
+// settle waits until nothing is in progress. What is still in progress after the time is reported
+// as stuck.
 func (j *judge) settle(ctx context.Context, within time.Duration) {
 	var open []string
 	err := kit.Until(ctx, within, "everything ends", func() (bool, error) {
@@ -33,7 +34,7 @@ func (j *judge) settle(ctx context.Context, within time.Duration) {
 	}
 }
 
-// open lists what of a workspace is under way.
+// open lists what is in progress in a workspace.
 func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error) {
 	var errs []error
 	list := func(client *kit.Client, path, what string, statuses ...string) {
@@ -59,10 +60,10 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
-// hear waits a little for the ends of calls that are on their way still: between two services they are nobody's delivery yet. What does not come is
-// found missing later.
+// hear waits for terminal events that are still on their way between two services, where no
+// delivery exists yet. Events that do not arrive are reported later.
 func (j *judge) hear(ctx context.Context) {
-	_ = kit.Until(ctx, 30*time.Second, "every end is told", func() (bool, error) {
+	_ = kit.Until(ctx, 30*time.Second, "every terminal event has arrived", func() (bool, error) {
 		for _, t := range j.w.tenants {
 			ids, err := callIDs(ctx, t)
 			if err != nil {
@@ -72,8 +73,8 @@ func (j *judge) hear(ctx context.Context) {
 			if err != nil {
 				return false, err
 			}
-			told := terminals(j.w.hooks.Deliveries(t.ID), left)
-			if slices.ContainsFunc(ids, func(id string) bool { return len(told[id]) == 0 }) {
+			ends := terminals(j.w.hooks.Deliveries(t.ID), left)
+			if slices.ContainsFunc(ids, func(id string) bool { return len(ends[id]) == 0 }) {
 				rest(ctx, time.Second)
 				return false, nil
 			}
@@ -82,7 +83,7 @@ func (j *judge) hear(ctx context.Context) {
 	})
 }
 
-// callIDs are a workspace's calls.
+// callIDs returns the ids of the calls of a workspace.
 func callIDs(ctx context.Context, t *tenant) (ids []string, err error) {
 	type light struct{ ID string }
 	calls, err := kit.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
@@ -92,7 +93,7 @@ func callIDs(ctx context.Context, t *tenant) (ids []string, err error) {
 	return ids, err
 }
 
-// recorded are the deliveries of a workspace that were left out or given up.
+// recorded returns the deliveries of a workspace that were skipped or failed.
 func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
 	for _, status := range []string{"skipped", "failed"} {
@@ -105,7 +106,8 @@ func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
 	return all, nil
 }
 
-// telephones is the carrier's log when nobody is on the line any more. Who still is after a while was not hung up.
+// telephones returns the carrier's log when no phone is connected any more. A phone that is still
+// connected after a while was not hung up.
 func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	var open map[string]int
 	late := kit.Until(ctx, 20*time.Second, "everybody hangs up", func() (bool, error) {
@@ -133,7 +135,7 @@ func (j *judge) telephones(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, err
 }
 
-// dialog is what the far ends wrote down themselves.
+// dialog returns the log of the far ends.
 func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	if !j.w.sip {
 		return j.w.running().CarrierLog(ctx)
@@ -150,7 +152,8 @@ func (j *judge) dialog(ctx context.Context) (log []kit.LogLine, err error) {
 	return log, nil
 }
 
-// heard is a call at a farm as the log of a carrier. followed: what this farm refused of its own accord another may have taken.
+// heard returns a call at sipp in the form of the carrier's log. followed is true if another trunk
+// can have taken a call that this one refused.
 func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line := func(kind string, at time.Time) {
 		if !at.IsZero() {
@@ -163,7 +166,7 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	line("ringing", c.Rang)
 	line("answer", c.Answered)
 	over := c.Over
-	if c.Silent { // of this nobody can be told
+	if c.Silent { // sipp sent nothing, so the result is unknown
 		over = c.Begun
 	}
 	for range c.Dials {
@@ -175,10 +178,10 @@ func heard(c *kit.SippCall, followed bool) (log []kit.LogLine) {
 	return log
 }
 
-// refusal is the line of a call that another trunk may have taken.
+// refusal is the log line of a call that another trunk can have taken.
 const refusal = "refuse"
 
-// read is all that the API tells of a workspace.
+// read returns everything that the API has about a workspace.
 func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
 	if known.requests, err = kit.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
@@ -213,7 +216,8 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	return known, errors.Join(faults...)
 }
 
-// talks: a completed call talked as long as the carrier's own log says, since that is what it costs.
+// talks checks the talk time of each completed call against the carrier's log, because the talk
+// time is charged.
 func (j *judge) talks(known truth, log []kit.LogLine) {
 	answered, over := map[string]time.Time{}, map[string]time.Time{}
 	for _, line := range log {
@@ -235,7 +239,8 @@ func (j *judge) talks(known truth, log []kit.LogLine) {
 	}
 }
 
-// about: the simulated carrier's clock is the call's. Over SIP each side has its own, and a dialer that is stopped hears of a hang-up when it goes on.
+// about reports whether two talk times agree. The simulated carrier provides the clock of its
+// calls. Over SIP each side has its own clock, and a stopped dialer receives a hang-up late.
 func (j *judge) about(said, talked int64) bool {
 	if !j.w.sip {
 		return said == talked
@@ -243,7 +248,7 @@ func (j *judge) about(said, talked int64) bool {
 	return said >= talked-1 && said <= talked+1+int64(mostPause/time.Second)
 }
 
-// charges: each call costs what was talked. It answers what all of them cost.
+// charges checks the charge of each call against its talk time, and returns the sum.
 func (j *judge) charges(known truth) (all money.Micro) {
 	for id, c := range known.calls {
 		want := money.Micro(0)
@@ -258,7 +263,8 @@ func (j *judge) charges(known truth) (all money.Micro) {
 	return all
 }
 
-// money: the wallet is what was paid in less the charges, and the books agree.
+// money checks that the balance is the sum of the top-ups minus the charges, and that the books
+// agree.
 func (j *judge) money(ctx context.Context, known truth) error {
 	paid, charged := known.credit, j.charges(known)
 	var wallet struct{ Balance money.Micro }

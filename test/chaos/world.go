@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// services are the six, in the order in which reports list them.
+// services returns the six services in the order of the report.
 func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// Names of what is no service.
+// Names of the other processes.
 const (
 	postgres  = "postgres"
 	kafka     = "kafka"
@@ -32,8 +32,8 @@ const (
 	everybody = "everybody"
 )
 
-// lines are the connections that can be hurt, "asker>peer".
-func lines() (all []string) {
+// links returns the connections that can fail, as "client>server".
+func links() (all []string) {
 	for _, name := range services() {
 		all = append(all, name+">"+postgres)
 	}
@@ -41,7 +41,8 @@ func lines() (all []string) {
 		"dialer>contacts-compliance", "dialer>"+carrier, "webhook-dispatcher>"+receiver)
 }
 
-// The price of everything here: a hold is half a minute at the usual rate, and a wallet of the poor has room for a dozen.
+// Every call has the same price. A hold is half a minute at the default rate. A poor wallet has
+// credit for twelve holds.
 const (
 	longestCall = 30 // seconds
 	perMinute   = 50_000 * money.Micro(1)
@@ -49,7 +50,8 @@ const (
 	little      = "0.3"
 )
 
-// world is a stack whose every connection leads through a proxy, with three workspaces: one steady, one that pauses its webhooks, one that is poor.
+// world is a stack whose every connection passes through a proxy. It has three workspaces: a steady
+// one, one that pauses its webhooks, and one with little credit.
 type world struct {
 	settings
 	home    string
@@ -57,7 +59,7 @@ type world struct {
 	links   map[string]*kit.Proxy
 	hooks   *kit.Receiver
 	tenants []*tenant
-	farms   []*kit.Farm // the far ends of the trunks, in the order in which they are tried
+	farms   []*kit.Sipp // the far ends of the trunks, in the order of their priority
 
 	mu    sync.Mutex
 	stack *kit.Stack
@@ -67,7 +69,8 @@ type world struct {
 type tenant struct {
 	*kit.Workspace
 	name, subscription string
-	// poor may be refused for want of credit; resting pauses its subscription now and then.
+	// poor means that requests can be refused for lack of credit. resting means that the
+	// subscription is paused from time to time.
 	poor, resting bool
 
 	mu     sync.Mutex
@@ -80,13 +83,13 @@ func (t *tenant) paidIn(amount money.Micro) {
 	t.credit += amount
 }
 
-// raise brings everything up. What it began is ended by raze, also after an error.
-func raise(ctx context.Context, set settings) (w *world, err error) {
+// startWorld starts everything. raze stops what it has started, also after an error.
+func startWorld(ctx context.Context, set settings) (w *world, err error) {
 	w = &world{settings: set, ports: map[string]int{}, links: map[string]*kit.Proxy{}}
 	if w.home, err = os.MkdirTemp("", "ringfence-chaos-"); err != nil {
 		return w, err
 	}
-	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		return w, err
 	}
 	if w.hooks, err = kit.NewReceiver(w.home); err != nil {
@@ -98,7 +101,7 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 	if err := w.plant(ctx); err != nil {
 		return w, err
 	}
-	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, Apart: true}); err != nil {
+	if w.stack, err = kit.Start(ctx, kit.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, OwnProcessGroup: true}); err != nil {
 		return w, err
 	}
 	for _, t := range []*tenant{{name: "steady"}, {name: "resting", resting: true}, {name: "poor", poor: true}} {
@@ -110,17 +113,17 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 	return w, w.trunks(ctx)
 }
 
-// plant starts the far ends of two trunks, the first of which refuses some calls.
+// plant starts the far ends of two trunks. The first one refuses some calls.
 func (w *world) plant(ctx context.Context) error {
 	if !w.sip {
 		return nil
 	}
-	for i, elsewhere := range []string{kit.Elsewhere(), kit.Here()} {
+	for i, elsewhere := range []string{kit.OverflowScript(), kit.SecondTrunkScript()} {
 		dir := filepath.Join(w.home, fmt.Sprintf("farm-%d", i))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		one, err := kit.StartSipp(ctx, dir, kit.Town(elsewhere))
+		one, err := kit.StartSipp(ctx, dir, kit.MixedScript(elsewhere))
 		if err != nil {
 			return err
 		}
@@ -131,7 +134,7 @@ func (w *world) plant(ctx context.Context) error {
 	return err
 }
 
-// trunks has the calls go to the farms.
+// trunks adds the trunks to the stack.
 func (w *world) trunks(ctx context.Context) error {
 	for i, one := range w.farms {
 		body := map[string]any{
@@ -145,7 +148,8 @@ func (w *world) trunks(ctx context.Context) error {
 	return nil
 }
 
-// wire chooses every port beforehand, so that a proxy stands before each, and leaves them where the stack finds them.
+// wire chooses every port in advance, so that a proxy can be in front of it, and writes them into
+// the state file of the stack.
 func (w *world) wire() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
@@ -153,14 +157,15 @@ func (w *world) wire() error {
 		if err != nil {
 			return err
 		}
-		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)) // until the proxies have theirs
+		// held until the proxies have their ports
+		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return err
 		}
 		defer held.Close()
 		w.ports[name] = port
 	}
-	for _, line := range lines() {
+	for _, line := range links() {
 		_, peer, _ := strings.Cut(line, ">")
 		target := fmt.Sprintf("127.0.0.1:%d", w.ports[peer])
 		if peer == receiver {
@@ -180,7 +185,7 @@ func (w *world) wire() error {
 	return os.WriteFile(filepath.Join(w.home, "state.json"), known, 0o600)
 }
 
-// known are the ports that the stack has chosen.
+// known returns the ports that the stack has chosen.
 func (w *world) known() (ports map[string]int, err error) {
 	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
 	if err != nil {
@@ -191,7 +196,8 @@ func (w *world) known() (ports map[string]int, err error) {
 	return state.Ports, err
 }
 
-// environment has waits that a run of minutes sees the end of. What repairs a loss that must not happen (REPUBLISH_AFTER) is left as it is.
+// environment returns variables with shorter waits, so that a run of minutes reaches their ends.
+// REPUBLISH_AFTER keeps its default, because it repairs a loss that must not happen.
 func (w *world) environment() []string {
 	var detours []string
 	for line, proxy := range w.links {
@@ -207,7 +213,8 @@ func (w *world) environment() []string {
 	}, w.env...)
 }
 
-// settleIn makes the tenant's workspace: credit, an agent whose calls are short, a subscription.
+// settleIn creates the workspace of the tenant, with credit, an agent with short calls, and a
+// subscription.
 func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	credit := plenty
 	if t.poor {
@@ -223,7 +230,8 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 		ID string `json:"id"`
 	}
 	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{
-		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500}, // the script is that of calls over SIP
+		// the script of calls over SIP
+		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500},
 	}, 201, &made)
 	if err != nil {
 		return err
@@ -233,14 +241,14 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	return err
 }
 
-// running is the stack, which a blackout replaces.
+// running returns the stack, which a blackout replaces.
 func (w *world) running() *kit.Stack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stack
 }
 
-// raze ends everything. Its home stays when keep is set.
+// raze stops everything. With keep the folder remains.
 func (w *world) raze(keep bool) error {
 	var errs []error
 	if w.stack != nil {
@@ -251,7 +259,7 @@ func (w *world) raze(keep bool) error {
 		one.Stop()
 	}
 	for _, proxy := range w.links {
-		proxy.Cut()
+		proxy.Disconnect()
 	}
 	if w.hooks != nil {
 		w.hooks.Close()

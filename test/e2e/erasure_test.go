@@ -234,7 +234,7 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	until(t, "nothing is on its way", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
-			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")
+			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")
 		})
 	})
 	for _, said := range p.left(rows) {
@@ -343,7 +343,7 @@ func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
 	until(t, "nothing is on its way", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
-			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")
+			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "delivery_queue")
 		})
 	})
 	requests, err := w.Requests(t.Context())

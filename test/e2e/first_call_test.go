@@ -70,7 +70,7 @@ func receiverPath(t *testing.T, w *kit.Workspace, r *kit.Receiver) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Trust(path, made.Secret)
+	r.SetSecret(path, made.Secret)
 	return path
 }
 

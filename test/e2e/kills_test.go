@@ -77,7 +77,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 		told.add(1)
 		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()
-			again, err := s.Again(t.Context())
+			again, err := s.Restart(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

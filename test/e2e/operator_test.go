@@ -29,7 +29,7 @@ func (o operator) does(want string, args ...string) string {
 // types is does with something on standard input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
-	said, err := o.s.Operate(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
+	said, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
 	if err != nil {
 		o.t.Errorf("%v", err)
 	}
@@ -56,7 +56,7 @@ func (o operator) makes(args ...string) string {
 // refused runs a command that must fail and say why.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
-	said, err := o.s.Operate(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
+	said, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
@@ -131,7 +131,7 @@ func (o operator) moveMoney() {
 	for range 2 { // the reference counts once
 		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
-	said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
+	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
@@ -168,7 +168,8 @@ func (o operator) keepRecords() {
 	if err := os.WriteFile(list, []byte(lines.String()), 0o600); err != nil {
 		o.t.Fatal(err)
 	}
-	said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list) // somebody on the list is not on record: that is no success
+	// The list contains an unknown number, so the command fails.
+	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list)
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}

@@ -29,7 +29,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(proxy.Cut)
+	t.Cleanup(proxy.Disconnect)
 	address.Host = proxy.Addr
 	s := start(t, binaries(t), "POSTGRES_URL="+address.String(), "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s",
 		"UNCONFIRMED_AFTER=5s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "WEBHOOK_LEASE=3s",
@@ -41,7 +41,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); posting.run(ctx, t, 10) }()
 	until(t, "30 requests are accepted", func() bool { return posting.count(202) >= 30 })
-	proxy.Cut()
+	proxy.Disconnect()
 	pause(t, outage)
 	until(t, "10 requests are refused", func() bool { return posting.count(503) >= 10 })
 	status, _, err := kit.NewClient(s.Demo.BaseURL, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
@@ -51,7 +51,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	if status != http.StatusServiceUnavailable {
 		t.Errorf("GET /readyz without the database = %d, want 503", status)
 	}
-	if err := proxy.Mend(); err != nil {
+	if err := proxy.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.AwaitReady(t.Context(), kit.HangTimeout); err != nil {
@@ -83,7 +83,7 @@ func TestKafkaAway_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "1000")
-	dialers, err := s.Privates("dialer")
+	dialers, err := s.PrivateAddresses("dialer")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,10 +129,10 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 
 // TestRecording_FromTheNoticeToItsErasure records calls over a real SIP trunk into an S3 that checks signatures, kills a dialer in the middle of one, and erases the person.
 func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
-	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Says("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answers(), kit.HearsBye(), kit.Over()))
+	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
 	defer s3.Close()
-	s, w, _ := overSIP(t, []*kit.Farm{far}, "RECORDINGS_SPOOL_DIR="+spool, "INSTANCE_LEASE=2s",
+	s, w, _ := overSIP(t, []*kit.Sipp{far}, "RECORDINGS_SPOOL_DIR="+spool, "INSTANCE_LEASE=2s",
 		"RECORDINGS_S3_URL="+s3.URL, "RECORDINGS_S3_REGION="+testkit.Region, "RECORDINGS_S3_BUCKET="+testkit.Bucket, "RECORDINGS_S3_ACCESS_KEY="+testkit.AccessKey, "RECORDINGS_S3_SECRET_KEY="+testkit.SecretKey)
 	admin := func(method, path string, body any, status int) {
 		t.Helper()

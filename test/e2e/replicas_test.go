@@ -100,7 +100,7 @@ func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
 	for name, metrics := range deeds() {
-		addresses, err := s.Privates(name)
+		addresses, err := s.PrivateAddresses(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 // joined says whether each replica of a service has partitions of its own, if the service reads any.
 func joined(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
-	addresses, err := s.Privates(name)
+	addresses, err := s.PrivateAddresses(name)
 	if err != nil {
 		t.Fatal(err)
 	}

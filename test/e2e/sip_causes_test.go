@@ -31,17 +31,17 @@ func (r causeRow) script() string {
 	status := fmt.Sprintf("%d No", r.code)
 	switch r.how {
 	case ringingFirst:
-		return kit.Says("180 Ringing") + `<pause milliseconds="100"/>` + kit.Refuses(status)
+		return kit.Respond("180 Ringing") + `<pause milliseconds="100"/>` + kit.Reject(status)
 	case withRetryAfter:
-		return kit.Refuses(status, "Retry-After: 30")
+		return kit.Reject(status, "Retry-After: 30")
 	case withReason:
-		return kit.Refuses(status, `Reason: Q.850;cause=1;text="unallocated"`)
+		return kit.Reject(status, `Reason: Q.850;cause=1;text="unallocated"`)
 	case whenCanceled:
-		return kit.Says("180 Ringing") + kit.Canceled()
+		return kit.Respond("180 Ringing") + kit.ExpectCancel()
 	case byNobody:
 		return `<pause milliseconds="60000"/>`
 	}
-	return kit.Refuses(status)
+	return kit.Reject(status)
 }
 
 func causeTable() []causeRow {
@@ -94,7 +94,7 @@ func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
 		branches = append(branches, kit.When(2*i+1, "number", []int{1000*row.how + row.code}, row.script()))
 	}
 	far := sippFarm(t, kit.Script(`([0-9][0-9][0-9][0-9])`, []string{"number"}, append(branches, kit.Over())...))
-	_, w, hooks := overSIP(t, []*kit.Farm{far}, "RING_LIMIT=15s")
+	_, w, hooks := overSIP(t, []*kit.Sipp{far}, "RING_LIMIT=15s")
 	for _, row := range rows {
 		req, err := w.Place(t.Context(), map[string]any{"to": row.to()})
 		if err != nil {

@@ -13,11 +13,11 @@ import (
 // refuses is followed by the next.
 func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
-		kit.When(10, "number", []int{1}, kit.Says("180 Ringing")+kit.Answers()+kit.HearsBye()),
-		kit.When(20, "number", []int{2}, kit.Says("180 Ringing")+kit.Canceled()),
-		kit.Says("100 Trying")+kit.Refuses("503 Service Unavailable"), kit.Over()))
-	second := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Says("180 Ringing"), kit.Answers(), kit.SaysBye(10, 1200), kit.Over()))
-	s, w, hooks := overSIP(t, []*kit.Farm{first, second}, "CLAIM_LEASE=5s", "INSTANCE_LEASE=3s")
+		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),
+		kit.When(20, "number", []int{2}, kit.Respond("180 Ringing")+kit.ExpectCancel()),
+		kit.Respond("100 Trying")+kit.Reject("503 Service Unavailable"), kit.Over()))
+	second := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), kit.Answer(), kit.HangUp(10, 1200), kit.Over()))
+	s, w, hooks := overSIP(t, []*kit.Sipp{first, second}, "CLAIM_LEASE=5s", "INSTANCE_LEASE=3s")
 	settings := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 500}}
 	if err := w.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+w.ID+"/agents/"+w.AgentID, settings, 200, nil); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 		}
 		return req.ID
 	}
-	at := func(f *kit.Farm, to string) *kit.SippCall {
+	at := func(f *kit.Sipp, to string) *kit.SippCall {
 		t.Helper()
 		calls, err := f.Calls()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // sippFarm is a far end that is stopped with the test.
-func sippFarm(t *testing.T, script string) *kit.Farm {
+func sippFarm(t *testing.T, script string) *kit.Sipp {
 	t.Helper()
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
@@ -27,14 +27,14 @@ func sippFarm(t *testing.T, script string) *kit.Farm {
 	t.Cleanup(func() {
 		f.Stop()
 		if t.Failed() {
-			t.Logf("sipp said: %s", f.Complaints())
+			t.Logf("sipp said: %s", f.Errors())
 		}
 	})
 	return f
 }
 
 // overSIP is a stack whose calls go over the farms, the first first.
-func overSIP(t *testing.T, farms []*kit.Farm, env ...string) (*kit.Stack, *kit.Workspace, *kit.Receiver) {
+func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.Workspace, *kit.Receiver) {
 	t.Helper()
 	hooks := receiver(t)
 	s := start(t, binaries(t), append([]string{"SSL_CERT_FILE=" + hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freePort(t)), "CIRCUIT_FAILURES=1000"}, env...)...)
@@ -50,23 +50,23 @@ func overSIP(t *testing.T, farms []*kit.Farm, env ...string) (*kit.Stack, *kit.W
 
 // TestSIP_ACallFromPOSTToWebhook places calls over a real SIP trunk to a real SIP peer that sends the audio back.
 func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
-	rings := kit.Says("180 Ringing") + `<pause milliseconds="200"/>`
+	rings := kit.Respond("180 Ringing") + `<pause milliseconds="200"/>`
 	rows := []struct {
 		name, script  string
 		endsAfter     int // milliseconds; 0: the agent does not end the call
 		status, cause string
 		events        []string
 	}{
-		{"the agent hangs up", rings + kit.Answers() + kit.HearsBye(), 1500, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
-		{"the person hangs up", rings + kit.Answers() + kit.SaysBye(100, 1500), 0, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
-		{"the person is busy", rings + kit.Refuses("486 Busy Here"), 0, "busy", "user_busy", []string{"call.ringing", "call.busy"}},
+		{"the agent hangs up", rings + kit.Answer() + kit.ExpectBye(), 1500, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
+		{"the person hangs up", rings + kit.Answer() + kit.HangUp(100, 1500), 0, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
+		{"the person is busy", rings + kit.Reject("486 Busy Here"), 0, "busy", "user_busy", []string{"call.ringing", "call.busy"}},
 	}
 	var branches []string
 	for i, row := range rows {
 		branches = append(branches, kit.When(2*i+1, "number", []int{i}, row.script))
 	}
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, append(branches, kit.Over())...))
-	_, w, hooks := overSIP(t, []*kit.Farm{far})
+	_, w, hooks := overSIP(t, []*kit.Sipp{far})
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			var agent struct{ ID string }

@@ -113,7 +113,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 
 // ready says whether every replica of a service is.
 func ready(t *testing.T, s *kit.Stack, name string) bool {
-	addresses, err := s.Privates(name)
+	addresses, err := s.PrivateAddresses(name)
 	if err != nil {
 		t.Error(err)
 		return false

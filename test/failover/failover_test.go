@@ -130,7 +130,7 @@ func newProxy(t *testing.T, target string) *kit.Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Cut)
+	t.Cleanup(p.Disconnect)
 	return p
 }
 
@@ -379,7 +379,7 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 	standby = copyFrom(t, wal.Addr, "-R")
 	standby.start()
 	x = newTrial(t, bin, primary)
-	if err := x.kafka.Slow(slow); err != nil {
+	if err := x.kafka.DelayResponses(slow); err != nil {
 		t.Fatal(err)
 	}
 	stop := x.load()
@@ -388,11 +388,11 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 	publisher := x.publisher()
 	before := len(x.originates())
 	time.Sleep(time.Until(due.Add(-time.Duration(n%4) * 100 * time.Millisecond)))
-	if err := wal.Mute(); err != nil {
+	if err := wal.DropResponses(); err != nil {
 		t.Fatal(err)
 	}
 	x.until("the burst has begun", func() (bool, error) { return len(x.originates()) >= before+dialed, nil })
-	if err := x.kafka.Deafen(); err != nil {
+	if err := x.kafka.DropRequests(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(stall)
@@ -407,7 +407,7 @@ func failOver(t *testing.T, bin string, n int) (x *trial, standby *server, kille
 	if err := x.sql.Retarget(standby.address()); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.kafka.Mend(); err != nil {
+	if err := x.kafka.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	x.until("calls are dialed again", func() (bool, error) { return x.dialedSince(killed) > 0, nil })
@@ -554,7 +554,7 @@ func TestRestore_NoPersonIsCalledTwice(t *testing.T) {
 	if err := x.sql.Retarget(backup.address()); err != nil {
 		t.Fatal(err)
 	}
-	again, err := x.stack.Again(t.Context())
+	again, err := x.stack.Restart(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

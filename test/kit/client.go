@@ -15,26 +15,27 @@ import (
 	"time"
 )
 
-// idleFor is how long a client keeps an unused connection: less than the DRAIN_DELAY of a stack that is rolled, so that no request crosses the close of
-// a connection that was idle for all of it.
-const idleFor = 2 * time.Second
+// idleTimeout is how long a client keeps an unused connection. It is shorter than the DRAIN_DELAY of a
+// stack whose replicas are replaced, so that no request uses a connection that the server is about
+// to close.
+const idleTimeout = 2 * time.Second
 
-// Client speaks to one API with one bearer credential.
+// Client is an HTTP client of one API with one bearer credential.
 type Client struct {
 	base, key string
 	http      *http.Client
 }
 
-// NewClient makes a client; an empty key sends no credential.
+// NewClient returns a client. If key is empty, the client sends no credential.
 func NewClient(base, key string) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 256
-	transport.IdleConnTimeout = idleFor
+	transport.IdleConnTimeout = idleTimeout
 	return &Client{base: base, key: key, http: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 }
 
-// Do sends one request with an optional JSON body.
+// Do sends a request with an optional JSON body.
 func (c *Client) Do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
 	var payload io.Reader
 	if body != nil {
@@ -61,7 +62,8 @@ func (c *Client) Do(ctx context.Context, method, path string, body any) (status 
 	return resp.StatusCode, answer, err
 }
 
-// Into sends one request, demands the status and decodes the answer.
+// Into sends a request, returns an error unless the response has the wanted status, and decodes the
+// body.
 func (c *Client) Into(ctx context.Context, method, path string, body any, want int, into any) error {
 	status, answer, err := c.Do(ctx, method, path, body)
 	if err != nil {
@@ -76,7 +78,7 @@ func (c *Client) Into(ctx context.Context, method, path string, body any, want i
 	return json.Unmarshal(answer, into)
 }
 
-// Request is a call request as the API shows it.
+// Request is a call request as the API returns it.
 type Request struct {
 	ID          string  `json:"id"`
 	Status      string  `json:"status"`
@@ -87,10 +89,10 @@ type Request struct {
 	ErrorDetail *string `json:"error_detail"`
 }
 
-// Final says whether the request has ended.
+// Final reports whether the request has ended.
 func (r Request) Final() bool { return r.Status != "queued" && r.Status != "dialing" }
 
-// Call is the full call object.
+// Call is a call as GET /v1/calls/{id} returns it.
 type Call struct {
 	CallID         string      `json:"call_id"`
 	Status         string      `json:"status"`
@@ -106,13 +108,13 @@ type Call struct {
 	Summary map[string]any `json:"summary"`
 }
 
-// Page is any list answer.
+// Page is one page of a list.
 type Page[T any] struct {
 	Data    []T  `json:"data"`
 	HasMore bool `json:"has_more"`
 }
 
-// All reads a list to its end; id names an item for the cursor.
+// All reads all pages of a list. id returns the id of an item, which is the next cursor.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values, id func(T) string) ([]T, error) {
 	var all []T
 	q := url.Values{"limit": {"100"}}
@@ -132,7 +134,7 @@ func All[T any](ctx context.Context, c *Client, path string, query url.Values, i
 	}
 }
 
-// LogLine is one line of the carrier's own log.
+// LogLine is one line of the simulated carrier's log.
 type LogLine struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
@@ -142,7 +144,7 @@ type LogLine struct {
 	To     string    `json:"to"`
 }
 
-// CarrierLog reads the simulated carrier's log from the beginning.
+// CarrierLog returns the whole log of the simulated carrier.
 func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 	sim := NewClient(s.Demo.SimURL, "")
 	var all []LogLine
@@ -163,8 +165,9 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 // ErrNoShell is returned if curl or jq is not installed.
 var ErrNoShell = errors.New("the first call needs curl and jq")
 
-// FirstCall runs the commands of the section "Place the first call" of page (docs/deploy/compose.md) against other
-// addresses and waits until the call request is completed. It returns the output of the commands.
+// FirstCall runs the commands of the section "Place the first call" of page
+// (docs/deploy/compose.md) with other addresses, and waits until the call request is completed. It
+// returns the output of the commands.
 func FirstCall(ctx context.Context, page, base, admin, token string) (output string, err error) {
 	for _, program := range []string{"curl", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Message is one that sipp heard or said.
+// Message is one message that sipp received or sent.
 type Message struct {
 	At     time.Time
 	Heard  bool
 	CallID string
-	// Method is the request's; Status is 0 for requests. A response's method is that of its CSeq.
+	// Method is the method of a request, or of the CSeq of a response. Status is 0 for requests.
 	Method string
 	Status int
-	// To is the dialled number of an INVITE, Branch that of the topmost Via. Within says that the request belongs to a dialog.
+	// To is the dialed number of an INVITE. Branch is the branch of the topmost Via. Within is true
+	// for a request within a dialog.
 	To, Branch string
 	Within     bool
 }
@@ -31,8 +32,8 @@ var (
 	toTag   = regexp.MustCompile(`(?mi)^To:.*;\s*tag=`)
 )
 
-// Messages are all so far, in order.
-func (f *Farm) Messages() ([]Message, error) {
+// Messages returns all messages so far in order.
+func (f *Sipp) Messages() ([]Message, error) {
 	written, err := os.ReadFile(f.messages())
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func parse(written string) (all []Message, err error) {
 		}
 		head, text, whole := strings.Cut(written[place[1]:end], "\n\n")
 		if !whole {
-			continue // it is being written
+			continue // sipp is still writing it
 		}
 		if m, ok := read(text); ok {
 			m.At, m.Heard = when, strings.Contains(head, "received")
@@ -86,21 +87,23 @@ func number(text string) (int, bool) {
 	return n, err == nil
 }
 
-// SippCall is what happened to one call at the farm. Zero times are what did not happen.
+// SippCall is one call as sipp has seen it. A time is zero if its event did not happen.
 type SippCall struct {
 	CallID, To string
-	// Dials counts INVITEs that began it: what is sent again is none.
+	// Dials counts the INVITEs that began the call, without retransmissions.
 	Dials int
-	// Begun is the INVITE, Rang the first 18x, Answered the 200, Over the first word of its end: a refusal, a CANCEL, a BYE of either side.
+	// Begun is the time of the INVITE, Rang of the first 18x, Answered of the 200. Over is the time
+	// of the first message that ends the call: an error response, a CANCEL or a BYE of either side.
 	Begun, Rang, Answered, Over time.Time
-	// Refused is the final response with which the farm refused.
+	// Refused is the status of the error response that sipp sent, or 0.
 	Refused int
-	// Canceled and HungUp say that the other side did. Silent: the farm never said a word.
+	// Canceled and HungUp are true if the other side canceled or hung up. Silent is true if sipp
+	// sent nothing.
 	Canceled, HungUp, Silent bool
 }
 
-// Calls are all so far, in the order in which they began.
-func (f *Farm) Calls() (calls []*SippCall, err error) {
+// Calls returns all calls so far, ordered by their first INVITE.
+func (f *Sipp) Calls() (calls []*SippCall, err error) {
 	messages, err := f.Messages()
 	if err != nil {
 		return nil, err
@@ -149,7 +152,7 @@ func (c *SippCall) take(m Message, branches map[string]bool) {
 		once(&c.Over)
 	case m.Status >= 200:
 		once(&c.Answered)
-		if c.Canceled { // it was not over
+		if c.Canceled { // the call was still open
 			c.Over = time.Time{}
 		}
 	case m.Status >= 180:

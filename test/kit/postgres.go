@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Postgres is a throw-away server of its own, apart from the one the stack would start.
+// Postgres is a temporary server of a test, instead of the server that the stack would start.
 type Postgres struct {
 	// URL connects as superuser.
 	URL string
@@ -20,13 +20,14 @@ type Postgres struct {
 	in  interface{ Close() error }
 }
 
-// StartPostgres starts one through `ringfence-local with-postgres`, which takes the given flags (--durable: commits
-// reach the disk).
+// StartPostgres starts a server through `ringfence-local with-postgres` with the given flags. With
+// --durable commits are written to the disk.
 func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	args := append([]string{"with-postgres"}, flags...)
 	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
 	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
-	// with-postgres hands on a server that the environment names already, and two stacks in one database do each other's work.
+	// with-postgres uses the server that the environment names, if any. Two stacks must not share a
+	// database.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "RINGFENCE_TEST_POSTGRES=") })
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -49,7 +50,7 @@ func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	return nil, errors.Join(errors.New("a Postgres ended before it was ready"), cmd.Wait())
 }
 
-// Stop ends it and removes its data.
+// Stop stops the server and deletes its data.
 func (p *Postgres) Stop() error {
 	_ = p.in.Close()
 	return p.cmd.Wait()

@@ -13,14 +13,15 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// Proxy forwards TCP to one address through toxiproxy, and can be hurt. Every hurt lasts until Mend.
+// Proxy forwards TCP connections to one address through toxiproxy. Tests inject faults, which last
+// until Mend.
 type Proxy struct {
 	Addr string
 
 	proxy *toxiproxy.Proxy
 }
 
-// NewProxy listens on a free loopback port, where it will be found again after a cut.
+// NewProxy listens at a free port of loopback. The port stays the same after Cut and Mend.
 func NewProxy(target string) (*Proxy, error) {
 	port, err := testkit.Port()
 	if err != nil {
@@ -32,22 +33,22 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, p.proxy.Start()
 }
 
-// Cut closes the port and every connection.
-func (p *Proxy) Cut() { p.proxy.Stop() }
+// Disconnect closes the port and every connection.
+func (p *Proxy) Disconnect() { p.proxy.Stop() }
 
-// Deafen lets nothing more reach the target; connections stay open, and are closed by Mend.
-func (p *Proxy) Deafen() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
+// DropRequests drops all data to the target. Connections stay open until Mend closes them.
+func (p *Proxy) DropRequests() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
 
-// Mute lets the target hear everything and nothing of what it says come back; connections stay open, and are closed by Mend.
-func (p *Proxy) Mute() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
+// DropResponses drops all data from the target. Connections stay open until Mend closes them.
+func (p *Proxy) DropResponses() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
 
-// Slow holds back each piece of an answer for so many milliseconds, give or take half.
-func (p *Proxy) Slow(milliseconds int) error {
+// DelayResponses delays each piece of a response by the given time ± 50 %.
+func (p *Proxy) DelayResponses(milliseconds int) error {
 	return p.poison("latency", "downstream", fmt.Sprintf(`{"latency": %d, "jitter": %d}`, milliseconds, milliseconds/2))
 }
 
-// Tear breaks each connection in the middle of what is said, after so many bytes of answers.
-func (p *Proxy) Tear(bytes int) error {
+// TruncateResponses closes each connection after so many bytes of its responses.
+func (p *Proxy) TruncateResponses(bytes int) error {
 	return p.poison("limit_data", "downstream", fmt.Sprintf(`{"bytes": %d}`, bytes))
 }
 
@@ -59,8 +60,8 @@ func (p *Proxy) poison(toxic, stream, attributes string) error {
 	})
 }
 
-// Mend ends every hurt and listens (again) on the same port.
-func (p *Proxy) Mend() error {
+// Restore removes all faults and listens at the same port again.
+func (p *Proxy) Restore() error {
 	return bounded(func() error {
 		p.proxy.Toxics.ResetToxics(context.Background())
 		if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
@@ -70,13 +71,14 @@ func (p *Proxy) Mend() error {
 	})
 }
 
-// Retarget forwards to another address from now on; every connection is closed.
+// Retarget closes every connection and forwards new ones to another address.
 func (p *Proxy) Retarget(target string) error {
 	p.proxy.Stop()
 	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
 }
 
-// bounded gives up on toxiproxy, which waits for each connection's pipe: one whose reader has just died is never let go.
+// bounded limits a call of toxiproxy. toxiproxy waits for the end of each connection, and a
+// connection whose reader has died does not end.
 func bounded(deed func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- deed() }()

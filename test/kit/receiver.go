@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Delivery is one webhook as it arrived.
+// Delivery is one received webhook.
 type Delivery struct {
 	Path       string
 	EventID    string
@@ -37,28 +37,28 @@ type Delivery struct {
 	Header     http.Header
 	Body       []byte
 	At         time.Time
-	// Signature is the header X-Service-Signature as it came.
+	// Signature is the value of the header X-Service-Signature.
 	Signature string
-	// Signed is true when the signature matched the secret and the time was within 300 s.
+	// Signed is true if the signature is valid and its time is at most 300 s old.
 	Signed bool
 }
 
-// Receiver is an HTTPS endpoint that keeps what it is sent.
+// Receiver is an HTTPS endpoint that keeps the webhooks that it receives.
 type Receiver struct {
 	URL string
-	// CAFile is the certificate a sender must trust (SSL_CERT_FILE). KeyFile is its key: receivers in processes of their own
-	// serve with both.
+	// CAFile is the certificate that the sender must trust (SSL_CERT_FILE). KeyFile is its key.
+	// Receivers in other processes use both files.
 	CAFile, KeyFile string
 
 	server  *httptest.Server
 	mu      sync.Mutex
 	secrets map[string]string
 	got     []Delivery
-	// OnDelivery, when set before the first delivery, is told of each.
+	// OnDelivery is called with each delivery. Set it before the first one.
 	OnDelivery func(Delivery)
 }
 
-// NewReceiver starts one with a certificate of its own, written to dir.
+// NewReceiver starts a receiver with a new certificate, which it writes into dir.
 func NewReceiver(dir string) (*Receiver, error) {
 	certPEM, keyPEM, err := selfSigned()
 	if err != nil {
@@ -74,7 +74,7 @@ func NewReceiver(dir string) (*Receiver, error) {
 	}
 	r.server = httptest.NewUnstartedServer(r)
 	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // tests kill senders during the TLS handshake
 	r.server.StartTLS()
 	r.URL = r.server.URL
 	return r, nil
@@ -83,19 +83,19 @@ func NewReceiver(dir string) (*Receiver, error) {
 // Close stops the endpoint.
 func (r *Receiver) Close() { r.server.Close() }
 
-// Trust sets the secret that deliveries to a path are signed with.
-func (r *Receiver) Trust(path, secret string) {
+// SetSecret sets the secret with which deliveries to a path must be signed.
+func (r *Receiver) SetSecret(path, secret string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets[path] = secret
 }
 
-// ServeHTTP keeps one delivery and answers 200.
+// ServeHTTP keeps the delivery and responds with 200.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	now := time.Now()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // the sender died; what it sends again will count
+		return // the sender died; it sends the delivery again
 	}
 	var envelope struct {
 		ID       string `json:"id"`
@@ -120,7 +120,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Deliveries are all that arrived at the workspace's path so far.
+// Deliveries returns the deliveries to the path of a workspace so far.
 func (r *Receiver) Deliveries(workspaceID string) []Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *Receiver) Deliveries(workspaceID string) []Delivery {
 	return mine
 }
 
-// signed checks specification 6.3 as a receiver would.
+// signed verifies a signature as a customer does (docs/reference/api/webhooks.md).
 func signed(secret, header string, body []byte, now time.Time) bool {
 	stamp, mac, ok := strings.Cut(header, ",v1=")
 	stamp, prefixed := strings.CutPrefix(stamp, "t=")

@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// Script is a whole scenario of sipp: an INVITE to a number whose last digits, as the pattern catches them, choose among branches. named are the variables that the pattern's groups fill.
+// Script returns a scenario of sipp for INVITEs. The groups of pattern set the named variables from
+// the last digits of the dialed number. The variables select one of the branches.
 func Script(pattern string, named []string, branches ...string) string {
 	return `<?xml version="1.0" encoding="UTF-8" ?><!DOCTYPE scenario SYSTEM "sipp.dtd"><scenario name="farm">
 <recv request="INVITE" crlf="true"><action><ereg regexp="sip:[^@]*` + pattern + `@" search_in="msg" check_it="true" assign_to="whole,` + strings.Join(named, ",") + `"/>
 <log message="[$whole] [$` + strings.Join(named, "] [$") + `]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
 }
 
-// When plays what for numbers whose variable is one of the values. label is a number that no other branch has, nor its neighbour.
+// When returns a branch for the numbers whose variable has one of the values. No other branch may
+// use label or label+1.
 func When(label int, variable string, values []int, what string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<nop><action><todouble assign_to="n%d" variable="%s"/></action></nop>`, label, variable)
@@ -23,14 +25,14 @@ func When(label int, variable string, values []int, what string) string {
 	return b.String()
 }
 
-// End is the label behind everything; a script ends with Over.
+// End is the label after the last branch.
 const End = 1000
 
-// Over is the end of a script.
+// Over returns the end of a script.
 func Over() string { return fmt.Sprintf(`<label id="%d"/><pause milliseconds="1"/>`, End) }
 
-// said is a message of ours within the INVITE's transaction.
-func said(status, cseq, more, attributes string) string {
+// message returns a message that sipp sends within the transaction of the INVITE.
+func message(status, cseq, more, attributes string) string {
 	return fmt.Sprintf(`<send %s><![CDATA[SIP/2.0 %s
 [last_Via:]
 [last_From:]
@@ -59,40 +61,40 @@ m=audio [media_port] RTP/AVP 0
 a=rtpmap:0 PCMU/8000`
 )
 
-// Says is a response to the INVITE, as 180 Ringing; headers are added.
-func Says(status string, headers ...string) string {
-	return said(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
+// Respond returns a response to the INVITE, for example "180 Ringing". headers are added.
+func Respond(status string, headers ...string) string {
+	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), "")
 }
 
-// Refuses is a final response, repeated until its ACK.
-func Refuses(status string, headers ...string) string {
-	return said(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+// Reject returns a final response, which sipp repeats until the ACK.
+func Reject(status string, headers ...string) string {
+	return message(status, sameCSeq, strings.Join(append(headers, empty), "\n"), `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// Canceled waits for a CANCEL and answers it, and the INVITE.
-func Canceled() string {
-	return `<recv request="CANCEL"></recv>` + said("200 OK", sameCSeq, empty, "") + said("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
+// ExpectCancel waits for a CANCEL and responds to it and to the INVITE.
+func ExpectCancel() string {
+	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + `<recv request="ACK" crlf="true"></recv>`
 }
 
-// CanceledTooLate waits for a CANCEL, answers it, and picks up all the same.
-func CanceledTooLate() string {
-	return `<recv request="CANCEL"></recv>` + said("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + said("200 OK", inviteCSeq, audio, `retrans="500"`) +
-		`<recv request="ACK" crlf="true"></recv>` + HearsBye()
+// AnswerDespiteCancel waits for a CANCEL, responds to it, and answers the call nevertheless.
+func AnswerDespiteCancel() string {
+	return `<recv request="CANCEL"></recv>` + message("200 OK", sameCSeq, empty, "") + `<pause milliseconds="300"/>` + message("200 OK", inviteCSeq, audio, `retrans="500"`) +
+		`<recv request="ACK" crlf="true"></recv>` + ExpectBye()
 }
 
-// RingsFor rings, and goes on when nobody cancels within the time. label is as in When, and another.
-func RingsFor(label, milliseconds int, then string) string {
-	return Says("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
-		said("200 OK", sameCSeq, empty, "") + said("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
+// RingThen rings. If no CANCEL arrives within the time, then follows. label must be as in When.
+func RingThen(label, milliseconds int, then string) string {
+	return Respond("180 Ringing") + fmt.Sprintf(`<recv request="CANCEL" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) +
+		message("200 OK", sameCSeq, empty, "") + message("487 Request Terminated", inviteCSeq, empty, `retrans="500"`) + fmt.Sprintf(`<recv request="ACK" crlf="true" next="%d"></recv><label id="%d"/>`, End, label) + then
 }
 
-// Answers picks up.
-func Answers() string {
-	return said("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
+// Answer answers the call.
+func Answer() string {
+	return message("200 OK", inviteCSeq, audio, `retrans="500"`) + `<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
 }
 
-// HearsBye waits for the other side to hang up.
-func HearsBye() string {
+// ExpectBye waits until the other side hangs up.
+func ExpectBye() string {
 	return `<recv request="BYE"></recv><send><![CDATA[SIP/2.0 200 OK
 [last_Via:]
 [last_From:]
@@ -104,9 +106,9 @@ Content-Length: 0
 ]]></send>`
 }
 
-// SaysBye hangs up when the other side has not within the time. label is as in When, and another.
-func SaysBye(label, milliseconds int) string {
-	return fmt.Sprintf(`<recv request="BYE" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) + strings.TrimPrefix(HearsBye(), `<recv request="BYE"></recv>`) +
+// HangUp hangs up if the other side has not done so within the time. label must be as in When.
+func HangUp(label, milliseconds int) string {
+	return fmt.Sprintf(`<recv request="BYE" timeout="%d" ontimeout="%d"></recv>`, milliseconds, label) + strings.TrimPrefix(ExpectBye(), `<recv request="BYE"></recv>`) +
 		fmt.Sprintf(`<nop next="%d"/><label id="%d"/>`, End, label) + `<send retrans="500"><![CDATA[BYE sip:[remote_ip]:[remote_port] SIP/2.0
 Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
 From: <sip:farm@[local_ip]:[local_port]>;tag=[pid]farm[call_number]

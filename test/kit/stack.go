@@ -1,6 +1,6 @@
-// Package rig drives a running Ringfence as an outsider would: it starts the local stack, speaks
-// to its public and operator APIs, kills its processes, and keeps the receivers (webhooks, traces)
-// that the tests and benchmarks look at. It knows nothing of the services' insides.
+// Package kit controls a running Ringfence from outside, for tests and benchmarks. It starts the
+// local stack, calls its public and operator APIs, kills its processes, and receives webhooks and
+// traces. It does not use the packages of the services.
 
 package kit
 
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Demo is what the stack tells about itself in demo.json (contract.md §8).
+// Demo is the content of demo.json (docs/reference/api/local-stack.md).
 type Demo struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`
@@ -32,18 +32,18 @@ type Demo struct {
 	ReadKey     string `json:"read_key"`
 }
 
-// Options says how to start a stack.
+// Options are the options of Start.
 type Options struct {
-	// Bin holds ringfence-local and the service binaries.
+	// Bin is the folder of ringfence-local and the services.
 	Bin string
-	// Home is the stack's state folder; a second Start with it continues where the first was.
+	// Home is the folder of the stack. A second Start with the same folder continues with its data.
 	Home string
-	// Env is added to the process's environment.
+	// Env is added to the environment of the stack.
 	Env []string
-	// Ready bounds the wait for the whole stack; zero: 90 s.
+	// Ready limits the wait for the whole stack. The zero value means 90 s.
 	Ready time.Duration
-	// Apart keeps a Ctrl-C at the terminal from the stack: whoever started it stops it.
-	Apart bool
+	// OwnProcessGroup protects the stack from a Ctrl-C at the terminal. The caller must stop it.
+	OwnProcessGroup bool
 }
 
 // Stack is a running local stack.
@@ -54,16 +54,17 @@ type Stack struct {
 	*run
 }
 
-// run is one process of a stack: a Stack that is started again has the next.
+// run is the process of one start of a stack.
 type run struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended, with err
+	done chan struct{} // closed when the process has ended; err is set before
 	err  error
 }
 
 var errEnded = errors.New("it stopped by itself")
 
-// Start starts a stack and returns once calls can be placed. Its output is appended to Home/stack.log.
+// Start starts a stack and returns when it can place calls. It appends the output to
+// Home/stack.log.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Ready == 0 {
 		opts.Ready = 90 * time.Second
@@ -79,7 +80,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
 	s.cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.Apart}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.OwnProcessGroup}
 	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)
@@ -92,8 +93,9 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	return s, nil
 }
 
-// Broker is which one a stack brings, embedded or apache: where the tests run on Apache Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack has one of its own.
-// Two would do each other's work, and tests kill it.
+// Broker returns the broker that a stack starts: embedded or apache. If the tests run on Apache
+// Kafka (KAFKA_BROKERS, see libs/testkit/kafkatest), each stack starts its own Apache Kafka,
+// because tests kill it and stacks must not share topics.
 func Broker() string {
 	if os.Getenv("KAFKA_BROKERS") != "" {
 		return "apache"
@@ -118,7 +120,7 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	})
 }
 
-// readDemo says whether demo.json is there, whole, and of this start.
+// readDemo reports whether demo.json exists, is complete, and was written since started.
 func (s *Stack) readDemo(path string, started time.Time) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
@@ -133,12 +135,12 @@ func (s *Stack) isReady(ctx context.Context) bool {
 	return err == nil && status == 200
 }
 
-// AwaitReady waits until calls can be placed end to end (again).
+// AwaitReady waits until the stack can place calls.
 func (s *Stack) AwaitReady(ctx context.Context, within time.Duration) error {
 	return Until(ctx, within, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
 }
 
-// Stop asks the stack to end, as Ctrl-C does, and waits.
+// Stop stops the stack, as Ctrl-C does, and waits.
 func (s *Stack) Stop() error {
 	defer s.log.Close()
 	_ = s.cmd.Process.Signal(syscall.SIGINT)
@@ -151,7 +153,7 @@ func (s *Stack) Stop() error {
 	}
 }
 
-// Kill ends the stack and everything it started with SIGKILL, all at once.
+// Kill ends the stack and all its processes with SIGKILL at the same time.
 func (s *Stack) Kill() {
 	victims := []int{s.cmd.Process.Pid}
 	for _, pids := range s.Processes() {
@@ -163,10 +165,10 @@ func (s *Stack) Kill() {
 	<-s.done
 }
 
-// Again starts the stack anew in the same home, after Stop or Kill.
-func (s *Stack) Again(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
+// Restart starts the stack with the same folder after Stop or Kill.
+func (s *Stack) Restart(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
 
-// Command runs a command of ringfence-local beside the running stack and says what it printed.
+// Command runs a command of ringfence-local beside the running stack and returns its output.
 func (s *Stack) Command(ctx context.Context, args ...string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence-local"), args...)
 	cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
@@ -174,8 +176,9 @@ func (s *Stack) Command(ctx context.Context, args ...string) (said string, err e
 	return string(out), err
 }
 
-// Operate runs the operator's command line against the stack and says what it answered; its asides are in the error.
-func (s *Stack) Operate(ctx context.Context, stdin string, args ...string) (said string, err error) {
+// RunCLI runs the ringfence command line against the stack and returns its standard output. The
+// error contains the standard error output.
+func (s *Stack) RunCLI(ctx context.Context, stdin string, args ...string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
 	cmd.Env, cmd.Stdin = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
 	var asides strings.Builder
@@ -187,8 +190,8 @@ func (s *Stack) Operate(ctx context.Context, stdin string, args ...string) (said
 	return string(out), err
 }
 
-// Processes lists what the stack runs: program name to process ids. The postmaster is
-// "postgres", the embedded broker is "broker"; Postgres' own backends are not listed.
+// Processes returns the process ids of the stack by program. The postmaster is "postgres" and the
+// embedded broker is "broker". Backends of Postgres are not included.
 func (s *Stack) Processes() map[string][]int {
 	out, err := exec.Command("ps", "-axo", "pid=,ppid=,args=").Output()
 	if err != nil {
@@ -238,8 +241,8 @@ func (s *Stack) SuperuserURL() (string, error) {
 	return fmt.Sprintf(format, state.PostgresPassword, state.Ports["postgres"]), nil
 }
 
-// Privates returns the addresses of the private ports of a service's replicas.
-func (s *Stack) Privates(name string) (addresses []string, err error) {
+// PrivateAddresses returns the addresses of the private ports of a service's replicas.
+func (s *Stack) PrivateAddresses(name string) (addresses []string, err error) {
 	state, err := s.state()
 	if err != nil {
 		return nil, err
@@ -262,7 +265,7 @@ func (s *Stack) KillOne(name string, pick int) bool {
 	return syscall.Kill(pids[pick%len(pids)], syscall.SIGKILL) == nil
 }
 
-// Tail is the end of the stack's log, requests that went well left out.
+// Tail returns the end of the stack's log without successful requests.
 func (s *Stack) Tail(lines int) string {
 	data, _ := os.ReadFile(filepath.Join(s.opts.Home, "stack.log"))
 	var all []string
@@ -274,7 +277,7 @@ func (s *Stack) Tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// HangTimeout ends a wait that would otherwise hang. It does not state how soon the condition is true.
+// HangTimeout limits a wait that would otherwise hang. It is not an expected duration.
 const HangTimeout = 5 * time.Minute
 
 // Until calls cond every 50 ms until it returns true or an error. After the timeout it calls cond once more and returns

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is one span as an OTLP receiver sees it.
+// Span is one span of an OTLP export.
 type Span struct {
 	TraceID, SpanID, ParentID string
 	Service, Name             string
@@ -21,7 +21,7 @@ type Span struct {
 	Start, End                time.Time
 }
 
-// Traces is an OTLP-over-HTTP receiver.
+// Traces is a receiver of OTLP over HTTP.
 type Traces struct {
 	URL string
 
@@ -30,7 +30,7 @@ type Traces struct {
 	spans  []Span
 }
 
-// NewTraces starts one.
+// NewTraces starts a receiver.
 func NewTraces() *Traces {
 	t := &Traces{}
 	t.server = httptest.NewServer(t)
@@ -41,7 +41,7 @@ func NewTraces() *Traces {
 // Close stops the receiver.
 func (t *Traces) Close() { t.server.Close() }
 
-// ServeHTTP takes one export.
+// ServeHTTP stores the spans of one export.
 func (t *Traces) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	var body io.Reader = req.Body
 	if req.Header.Get("Content-Encoding") == "gzip" {
@@ -83,7 +83,7 @@ func (t *Traces) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Spans are all spans received so far that keep says yes to.
+// Spans returns the received spans for which keep returns true.
 func (t *Traces) Spans(keep func(Span) bool) []Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()

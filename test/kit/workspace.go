@@ -6,16 +6,16 @@ import (
 	"net/http"
 )
 
-// Workspace is a tenant made for one test, with credit, an agent and keys.
+// Workspace is a workspace of one test, with credit, an agent and API keys.
 type Workspace struct {
 	ID, AgentID string
-	// API speaks with a write key, Admin with the operator's token.
+	// API uses a key with write access, Admin the operator token.
 	API, Admin *Client
 	WriteKey   string
 }
 
-// NewWorkspace makes a workspace that may call around the clock, without a rate limit that a
-// test would meet, with the given credit ("1000").
+// NewWorkspace creates a workspace with the given credit, for example "1000". It may call at any
+// hour, and its rate limit is too high for a test to reach.
 func (s *Stack) NewWorkspace(ctx context.Context, name, credit string) (*Workspace, error) {
 	admin := NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
 	var made struct {
@@ -53,7 +53,7 @@ func (w *Workspace) TopUp(ctx context.Context, amount, reference string) error {
 	return err
 }
 
-// Differences are what a reconciliation of the workspace's wallet finds; empty when every side of its books agrees.
+// Differences returns the differences that a reconciliation of the wallet finds.
 func (w *Workspace) Differences(ctx context.Context) (found []string, err error) {
 	var books struct {
 		OK          bool `json:"ok"`
@@ -69,7 +69,8 @@ func (w *Workspace) Differences(ctx context.Context) (found []string, err error)
 	return found, err
 }
 
-// Subscribe sends every call event of the workspace to a receiver and gives it the secret.
+// Subscribe subscribes a receiver to every call event of the workspace and passes it the signing
+// secret.
 func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err error) {
 	var made struct {
 		ID     string `json:"id"`
@@ -79,11 +80,11 @@ func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err 
 		"name": "test", "url": r.URL + "/" + w.ID,
 		"events": []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"},
 	}, http.StatusCreated, &made)
-	r.Trust("/"+w.ID, made.Secret)
+	r.SetSecret("/"+w.ID, made.Secret)
 	return made.ID, err
 }
 
-// Place posts one call and returns the accepted request.
+// Place creates a call request and returns it.
 func (w *Workspace) Place(ctx context.Context, body map[string]any) (Request, error) {
 	full := map[string]any{"agent_id": w.AgentID}
 	for k, v := range body {
@@ -94,19 +95,19 @@ func (w *Workspace) Place(ctx context.Context, body map[string]any) (Request, er
 	return req, err
 }
 
-// Request reads a call request.
+// Request returns a call request.
 func (w *Workspace) Request(ctx context.Context, id string) (Request, error) {
 	var req Request
 	err := w.API.Into(ctx, "GET", "/v1/call-requests/"+id, nil, http.StatusOK, &req)
 	return req, err
 }
 
-// Requests lists every call request of the workspace.
+// Requests returns every call request of the workspace.
 func (w *Workspace) Requests(ctx context.Context) ([]Request, error) {
 	return All(ctx, w.API, "/v1/call-requests", nil, func(r Request) string { return r.ID })
 }
 
-// Call reads a full call.
+// Call returns a call.
 func (w *Workspace) Call(ctx context.Context, id string) (Call, error) {
 	var call Call
 	err := w.API.Into(ctx, "GET", "/v1/calls/"+id, nil, http.StatusOK, &call)

@@ -23,7 +23,7 @@ func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	t.Helper()
 	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "all", "url": hooks.URL + "/" + w.id, "events": everyEvent()})
-	hooks.Trust("/"+w.id, made.text("signing_secret"))
+	hooks.SetSecret("/"+w.id, made.text("signing_secret"))
 	return func() []kit.Delivery { return hooks.Deliveries(w.id) }
 }
 

@@ -111,9 +111,9 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	one, other := "/"+w.id+"/one", "/"+w.id+"/other"
 	at := func(path string) []kit.Delivery { return hooks.Deliveries(path[1:]) }
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "one", "url": hooks.URL + one, "events": []string{"call.busy"}})
-	hooks.Trust(one, made.text("signing_secret"))
+	hooks.SetSecret(one, made.text("signing_secret"))
 	silent := w.write.want(t, 201, "POST", subscriptions, set{"name": "other", "url": hooks.URL + other, "events": []string{"call.completed", "webhook.test"}})
-	hooks.Trust(other, silent.text("signing_secret"))
+	hooks.SetSecret(other, silent.text("signing_secret"))
 	path := subscriptions + "/" + made.text("id")
 	shown := func() map[string]any {
 		for _, item := range w.read.want(t, 200, "GET", subscriptions, nil).members()["data"].([]any) {
@@ -161,7 +161,7 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	} else if rotated.text("store_this") == "" {
 		t.Errorf(`rotated: rotated.text("store_this") is empty, want a value; rotated.body = %s`, rotated.body)
 	}
-	hooks.Trust(one, rotated.text("signing_secret"))
+	hooks.SetSecret(one, rotated.text("signing_secret"))
 	arrives(one, w.write.want(t, 202, "POST", path+"/test", nil))
 	if mask := shown()["signing_secret"]; mask != "whsec_…"+rotated.text("signing_secret")[len(rotated.text("signing_secret"))-4:] {
 		t.Errorf("masked = %v, want the end of the new secret", mask)
@@ -172,12 +172,12 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	if got := w.write.want(t, 200, "POST", path+"/rotate-secret", nil); got.text("signing_secret") == "" { // also while paused
 		t.Errorf("rotated while paused = %s", got.body)
 	} else {
-		hooks.Trust(one, got.text("signing_secret"))
+		hooks.SetSecret(one, got.text("signing_secret"))
 	}
 	w.write.want(t, 200, "PATCH", path, set{"status": "active", "url": hooks.URL + other + "/moved", "events": []string{"call.busy", "call.busy"}})
-	hooks.Trust(other+"/moved", "not yet known")
+	hooks.SetSecret(other+"/moved", "not yet known")
 	latest := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
-	hooks.Trust(other+"/moved", latest.text("signing_secret"))
+	hooks.SetSecret(other+"/moved", latest.text("signing_secret"))
 	arrives(other+"/moved", w.write.want(t, 202, "POST", path+"/test", nil))
 	if n := len(at(other)); n != 0 {
 		t.Errorf("the other subscription received %d test events, want none: they go to one alone", n)
@@ -200,7 +200,7 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	subscribe := func(name string, events ...string) (path string, id string) {
 		path = "/" + w.id + "/" + name
 		made := w.write.want(t, 201, "POST", subscriptions, set{"name": name, "url": hooks.URL + path, "events": events})
-		hooks.Trust(path, made.text("signing_secret"))
+		hooks.SetSecret(path, made.text("signing_secret"))
 		return path, made.text("id")
 	}
 	all, _ := subscribe("all", everyEvent()...)
@@ -255,7 +255,7 @@ func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
 	w.topUp(t, "10")
 	hooks, path := stack(t).Hooks, "/"+w.id+"/late"
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "late", "url": hooks.URL + path, "events": everyEvent()})
-	hooks.Trust(path, made.text("signing_secret"))
+	hooks.SetSecret(path, made.text("signing_secret"))
 	w.write.want(t, 200, "PATCH", subscriptions+"/"+made.text("id"), set{"status": "paused"})
 	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))

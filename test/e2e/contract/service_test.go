@@ -102,7 +102,7 @@ func TestClient_MainPath(t *testing.T) {
 	subscribed := of(api.CreateWebhookSubscriptionWithResponse(ctx, openapi.CreateWebhookSubscription{
 		Name: "client", URL: hooks.URL + path, Events: []openapi.EventType{"call.completed"},
 	}))(t, 201).JSON201
-	hooks.Trust(path, subscribed.SigningSecret)
+	hooks.SetSecret(path, subscribed.SigningSecret)
 
 	to := number(1)
 	contact := of(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
@@ -217,7 +217,7 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 		return slices.ContainsFunc(stack(t).Hooks.Deliveries(w.id), func(d kit.Delivery) bool { return d.Type == "call.completed" && d.Signed })
 	})
 	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200
-	stack(t).Hooks.Trust("/"+w.id, rotated.SigningSecret)
+	stack(t).Hooks.SetSecret("/"+w.id, rotated.SigningSecret)
 	if got := of(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
 		t.Errorf("test = %+v", got)
 	}

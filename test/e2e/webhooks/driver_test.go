@@ -219,7 +219,7 @@ func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 // open counts the subscription's queue.
 func (c *customer) open(t testing.TB, where string) (n int) {
 	t.Helper()
-	query := "SELECT count(*) FROM webhook_dispatcher.webhook_queue WHERE subscription_id = $1 AND " + where
+	query := "SELECT count(*) FROM webhook_dispatcher.delivery_queue WHERE subscription_id = $1 AND " + where
 	if err := c.w.db.QueryRow(context.WithoutCancel(t.Context()), query, c.id).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func (c *customer) open(t testing.TB, where string) (n int) {
 // history counts the subscription's deliveries, whatever became of them.
 func (c *customer) history(t testing.TB) (n int) {
 	t.Helper()
-	const query = "SELECT count(*) FROM webhook_dispatcher.webhook_delivery WHERE subscription_id = $1"
+	const query = "SELECT count(*) FROM webhook_dispatcher.deliveries WHERE subscription_id = $1"
 	if err := c.w.db.QueryRow(context.WithoutCancel(t.Context()), query, c.id).Scan(&n); err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// Shared is a world that the first test that needs it begins.
+// Shared is a World that the first test that uses it starts.
 type Shared[W interface {
 	comparable
 	End(well bool) error
 }] struct {
-	// Begin makes it. Where it fails it answers what it had begun by then, which is ended like a whole one.
+	// Begin starts the World. If it fails, it returns what it has started so far, which is stopped
+	// like a whole World.
 	Begin func() (W, error)
-	// Judge, unless it is nil, looks at it behind the last test when all went well, and answers the exit code. whole: no test was left out.
+	// Judge is called after the last test if all tests passed, and returns the exit code. whole is
+	// true if no test was skipped by a flag. Judge may be nil.
 	Judge func(w W, whole bool) (code int)
 
 	once  sync.Once
@@ -24,7 +26,7 @@ type Shared[W interface {
 	err   error
 }
 
-// World returns the shared world. The first call begins it.
+// World returns the shared World. The first call starts it.
 func (s *Shared[W]) World(t testing.TB) W {
 	t.Helper()
 	s.once.Do(func() { s.world, s.err = s.Begin() })
@@ -34,8 +36,8 @@ func (s *Shared[W]) World(t testing.TB) W {
 	return s.world
 }
 
-// Main runs the tests of a package, at most parallel at a time, ends the world and returns the exit code. Use 1 unless
-// the tests wait most of the time.
+// Main runs the tests of a package, at most parallel at the same time, stops the World and returns
+// the exit code. Use 1 unless the tests wait most of the time.
 func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {

@@ -64,7 +64,8 @@ func Complete(bin, built string) error {
 	return nil
 }
 
-// Seeded is the test's source of chance, and streams of one seed differ; RINGFENCE_SEED repeats a run.
+// Seeded returns a random number generator. Streams of one seed differ. RINGFENCE_SEED repeats a
+// run.
 func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -75,22 +76,22 @@ func Seeded(t testing.TB, stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, stream))
 }
 
-// World is a stack and what is around it, until End.
+// World is a stack with a webhook receiver and the other programs that a test needs.
 type World struct {
 	*kit.Stack
-	// Hooks receives webhooks; the stack trusts its certificate.
+	// Hooks receives webhooks. The stack trusts its certificate.
 	Hooks *kit.Receiver
 	Bin   string
-	// Home is the stack's; an unprivileged Postgres can reach it.
+	// Home is the folder of the stack. An unprivileged Postgres can read it.
 	Home string
-	// Env is what the stack was started with.
+	// Env is the environment with which the stack was started.
 	Env []string
 
 	doors []string
 	ends  []func() error
 }
 
-// New makes the home of a world and its receiver.
+// New creates the folder and starts the receiver.
 func New() (w *World, err error) {
 	w = &World{Bin: os.Getenv(variable)}
 	if w.Bin == "" {
@@ -109,10 +110,10 @@ func New() (w *World, err error) {
 	return w, nil
 }
 
-// AtEnd has something done at the end: what was begun last ends first.
+// AtEnd registers a function that End calls. The last registered function is called first.
 func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
 
-// Postgres starts a server of the world's own, in place of the one that the stack would start.
+// Postgres starts a server, which the stack uses instead of starting one.
 func (w *World) Postgres() (*kit.Postgres, error) {
 	db, err := kit.StartPostgres(w.Bin)
 	if err == nil {
@@ -146,7 +147,8 @@ func (w *World) Model(script []map[string]any) (url string, err error) {
 	return strings.TrimSpace(line), err
 }
 
-// Start starts the stack, for the first time or, after a Stop, again, with simulated time at a fiftieth unless env says otherwise.
+// Start starts the stack, also again after Stop. Simulated time is 50 times faster unless env sets
+// another scale.
 func (w *World) Start(env ...string) (err error) {
 	if w.doors == nil {
 		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -158,7 +160,7 @@ func (w *World) Start(env ...string) (err error) {
 		}
 		w.AtEnd(func() error {
 			if w.Stack == nil {
-				return nil // it never came up
+				return nil // the stack never started
 			}
 			return w.Stop()
 		})
@@ -168,7 +170,8 @@ func (w *World) Start(env ...string) (err error) {
 	return err
 }
 
-// End ends everything. The home is removed when all went well; else it is named, with the end of the stack's log.
+// End stops everything. If well is true it deletes the folder. Otherwise it prints its path and the
+// end of the stack's log.
 func (w *World) End(well bool) (err error) {
 	for i := len(w.ends) - 1; i >= 0; i-- {
 		err = errors.Join(err, w.ends[i]())

@@ -78,7 +78,7 @@ func (l lines) readEvents(
 		}
 		var both errgroup.Group
 		both.Go(func() error { return calls.NewEventReader(st, l.feed, l.calls).Run(ctx) })
-		both.Go(func() error { return calls.NewLooker(st, l.feed, relay, lookEvery, ended).Run(ctx) })
+		both.Go(func() error { return calls.NewLiveCallCheck(st, l.feed, relay, lookEvery, ended).Run(ctx) })
 		return both.Wait()
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// maxAnswers is how many callers are answered at a time.
+// maxAnswers is the highest number of inbound calls that are answered at a time.
 const maxAnswers = 16
 
 // Answerer answers inbound calls. It looks up the caller in contacts-compliance, publishes the
-// ringing event with the result, and lets the carrier answer. A caller who is not found in time is
-// unknown.
+// ringing event with the result, and answers the call at the carrier. If the lookup fails or takes
+// too long, the caller is unknown.
 type Answerer struct {
 	store    *store.Store
 	contacts *peers.Contacts
@@ -31,12 +31,12 @@ type Answerer struct {
 	wake     chan struct{}
 }
 
-// NewAnswerer answers calls over one carrier.
+// NewAnswerer returns an answerer for the calls of one carrier. Run starts it.
 func NewAnswerer(st *store.Store, contacts *peers.Contacts, trunk carrier.Carrier, relay *outbox.Relay) *Answerer {
 	return &Answerer{store: st, contacts: contacts, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }
 
-// Wake starts a round early: a call came in. It never blocks.
+// Wake reports that a call arrived. It never blocks.
 func (a *Answerer) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -44,7 +44,7 @@ func (a *Answerer) Wake() {
 	}
 }
 
-// Run answers until ctx ends.
+// Run answers calls until ctx ends.
 func (a *Answerer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -56,7 +56,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if err := a.answerDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "inbound calls not answered", "error", err)
+			slog.WarnContext(ctx, "answer of inbound calls failed", "error", err)
 		}
 	}
 }
@@ -75,18 +75,24 @@ func (a *Answerer) answerDue(ctx context.Context) error {
 }
 
 func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
-	ctx, span := telemetry.Continue(ctx, "answer inbound call", arrival.Traceparent, 0, telemetry.CallID(arrival.CallID.String()))
+	ctx, span := telemetry.Continue(
+		ctx,
+		"answer inbound call",
+		arrival.Traceparent,
+		0,
+		telemetry.CallID(arrival.CallID.String()),
+	)
 	defer span.End()
-	var who peers.Caller
+	var caller peers.Caller
 	if arrival.From != callstate.Anonymous {
 		var err error
-		if who, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
-			slog.DebugContext(ctx, "caller not looked up", "call_id", arrival.CallID, "error", err)
+		if caller, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
+			slog.DebugContext(ctx, "caller lookup failed", "call_id", arrival.CallID, "error", err)
 		}
 	}
 	err := a.change(ctx, arrival.CallID, func(c *callstate.Call) {
 		if c.Version == 0 {
-			c.ContactID, c.TimeZone = who.ContactID, who.TimeZone
+			c.ContactID, c.TimeZone = caller.ContactID, caller.TimeZone
 		}
 		c.Arrive()
 	})

@@ -1,5 +1,6 @@
-// Package calls applies what happens at a carrier to calls, and answers inbound calls. The states
-// of a call are in package call.
+// Package calls changes stored calls: it applies the events of carriers, answers inbound calls,
+// ends the calls of dead processes, reports opt-outs, and deletes and erases old data. Package
+// callstate has the states of a call.
 package calls
 
 import (
@@ -21,24 +22,24 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Listeners are called after a commit whose events concern them. They must not block.
+// Listeners are called after a commit that concerns them. They must not block.
 type Listeners struct {
-	// Ended: calls ended. Arrived: inbound calls ring. OptedOut: persons opted out. HangUp: calls
-	// are to be hung up.
+	// Ended is called after calls ended, Arrived after inbound calls began to ring, OptedOut after
+	// opt-outs, and HangUp after calls became due to be hung up.
 	Ended, Arrived, OptedOut, HangUp func()
 }
 
-// Applier applies the events of calls. It is the only code that does so, for every carrier.
+// Applier applies the events of calls, for every carrier. No other code does so.
 type Applier struct {
 	store *store.Store
 	relay *outbox.Relay
-	// find returns what a carrier knows of a call; nil: the events are complete.
+	// find returns what the carrier knows about a call. If it is nil, the events are complete.
 	find   func(context.Context, uuid.UUID) (carrier.CallStatus, error)
 	listen Listeners
 }
 
-// NewApplier returns an applier without listeners. If the carrier's events can leave out the answer
-// of a call, find is asked for it when the call ends; nil: they cannot.
+// NewApplier returns an applier without listeners. If the carrier's events can lack the answer of a
+// call, find is called when the call ends. If they cannot, find is nil.
 func NewApplier(
 	st *store.Store, relay *outbox.Relay, find func(context.Context, uuid.UUID) (carrier.CallStatus, error),
 ) *Applier {
@@ -51,10 +52,10 @@ func NewApplier(
 // Listen sets the listeners. It must be called before the first event.
 func (a *Applier) Listen(to Listeners) { a.listen = to }
 
-// Apply applies events in order, in one transaction with the guard: the changes of the calls and
-// their outbox rows commit together. Events that are late or repeated change nothing. It returns
-// store.ErrLost, and applies nothing, if the guard is not fulfilled: the calls belong to another
-// process.
+// Apply applies events in order, in one transaction with the guard. The changes of the calls and
+// their outbox rows commit together. Late or repeated events change nothing. If the guard is not
+// fulfilled, the calls belong to another process: Apply then returns store.ErrLost and applies
+// nothing.
 func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error {
 	f := &folding{events: events, known: map[uuid.UUID]carrier.CallStatus{}, complete: a.find == nil}
 	failpoint.Inject("dialer: before events")
@@ -71,7 +72,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 		for _, id := range f.unanswered {
 			known, err := a.find(ctx, id)
 			if err != nil {
-				slog.WarnContext(ctx, "carrier does not know whether an ended call was answered", "call_id", id, "error", err)
+				slog.WarnContext(ctx, "lookup of a missing answer failed", "call_id", id, "error", err)
 			}
 			f.known[id] = known
 		}
@@ -81,7 +82,7 @@ func (a *Applier) Apply(ctx context.Context, guard store.Guard, events []carrier
 	return nil
 }
 
-// notify calls the listeners whose work is in events that have committed.
+// notify calls the listeners for the committed events.
 func (a *Applier) notify(f *folding) {
 	a.relay.Wake()
 	if f.ends > 0 {
@@ -98,19 +99,19 @@ func (a *Applier) notify(f *folding) {
 	}
 }
 
-// folding applies events to locked calls. fold runs again if its transaction does.
+// folding applies events to locked calls. fold runs again if its transaction is retried.
 type folding struct {
 	events                          []carrier.Event
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
-	// unanswered are the calls about which the carrier is to be asked, known is what it answered.
-	// complete: it is not asked.
+	// unanswered has the calls about which the carrier must be asked, and known its answers. If
+	// complete is true, the carrier is not asked.
 	unanswered []uuid.UUID
 	known      map[uuid.UUID]carrier.CallStatus
 	complete   bool
 }
 
-// errUnanswered: the carrier is to be asked before the events are applied.
+// errUnanswered means that the carrier must be asked before the events are applied.
 var errUnanswered = errors.New("a call ended as if answered, without an answer")
 
 // arrived returns the inbound calls that begin to ring.
@@ -136,7 +137,6 @@ func (f *folding) calls() (ids []uuid.UUID) {
 	return slices.Compact(ids)
 }
 
-// fold applies the events in order.
 func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded, err error) {
 	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, e := range f.events {
@@ -144,7 +144,7 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded
 		if e.Kind == carrier.Ended {
 			delete(f.orphans, e.CallID)
 		} else if e.Kind != carrier.OptedOut && (c == nil || !c.Live()) {
-			f.orphans[e.CallID] = true // it is alive at the carrier and not here
+			f.orphans[e.CallID] = true // live at the carrier, but not in the database
 		}
 		if c != nil {
 			f.apply(c, e)
@@ -162,10 +162,9 @@ func (f *folding) fold(calls map[uuid.UUID]*callstate.Call) (folded store.Folded
 	return folded, nil
 }
 
-// apply applies one event to its call.
 func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	if e.Kind != carrier.Utterance && e.Kind != carrier.OptedOut && !e.Inbound && c.Live() {
-		c.Initiate(dialedAt(e)) // the process that dialed can be gone before it stored that
+		c.Initiate(dialedAt(e)) // the process that dialed may have ended before it stored this
 	}
 	switch e.Kind {
 	case carrier.Ringing:
@@ -187,28 +186,28 @@ func (f *folding) apply(c *callstate.Call, e carrier.Event) {
 	}
 }
 
-// say adds what was said to the transcript. If Role is empty, the scripted agent answers.
+// say adds a turn to the transcript. If Role is empty, the scripted agent replies.
 func (f *folding) say(c *callstate.Call, e carrier.Event) {
 	text := storable(e.Text)
 	if e.Role != "" {
 		c.Note(agent.Turn{Role: e.Role, Text: text, At: e.At, EndedAt: e.SpokenUntil})
 		return
 	}
-	was := c.Ending
+	before := c.Ending
 	if c.Hear(text, e.At) {
 		c.RecordOptOut(text, e.At)
 	}
-	if c.Ending != was {
+	if c.Ending != before {
 		f.breaks++
 	}
 }
 
-// storable returns text without what no column can store.
+// storable returns text without the characters that Postgres cannot store.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// lostAnswer applies an answer that the events left out.
+// lostAnswer applies an answer that is missing in the events.
 func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 	if f.complete || !c.Live() || c.AnsweredAt != nil || !e.Cause.Conversed() {
 		return
@@ -218,11 +217,11 @@ func (f *folding) lostAnswer(c *callstate.Call, e carrier.Event) {
 		f.unanswered = append(f.unanswered, c.CallID)
 		return
 	}
-	known.EndedAt = nil // the event has it
+	known.EndedAt = nil // the event has the time of the end
 	known.Replay(c, time.UTC)
 }
 
-// judged returns an agent's judgement of the conversation, or nil.
+// judged returns the agent's judgement of the conversation, or nil.
 func judged(e carrier.Event) *agent.Judgement {
 	if e.Reached == "" {
 		return nil

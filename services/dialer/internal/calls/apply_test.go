@@ -26,8 +26,8 @@ import (
 
 const lease = time.Minute
 
-// desk is a database with one fenced call, whose leg is owned by a journal.
-type desk struct {
+// fixture is a database with one fenced call, whose leg is owned by a process.
+type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
 	store  *store.Store
@@ -36,10 +36,16 @@ type desk struct {
 	begun  time.Time
 }
 
-func newDesk(t *testing.T) *desk {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
-	d := &desk{
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
+	d := &fixture{
 		t: t, pool: pool, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
 		store: store.New(pool, uuid.New(), store.Timing{InstanceLease: lease, RingLimit: lease, WatchdogGrace: lease}),
 		owner: store.NewLegs(pool, pool, uuid.New(), lease),
@@ -59,15 +65,15 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) exec(sql string, args ...any) {
+func (d *fixture) exec(sql string, args ...any) {
 	d.t.Helper()
 	if _, err := d.pool.Exec(d.t.Context(), sql, args...); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-// event is an event of the call, seconds after the beginning.
-func (d *desk) event(kind carrier.Kind, seconds int) carrier.Event {
+// event returns an event of the call, seconds after its start.
+func (d *fixture) event(kind carrier.Kind, seconds int) carrier.Event {
 	dialed := d.begun
 	return carrier.Event{
 		At: d.begun.Add(time.Duration(seconds) * time.Second), Kind: kind, CallID: d.callID, From: "+15005550006",
@@ -75,24 +81,24 @@ func (d *desk) event(kind carrier.Kind, seconds int) carrier.Event {
 	}
 }
 
-// ended is the last event, of a person who hung up.
-func (d *desk) ended(seconds int) carrier.Event {
+// ended returns the last event. The person hung up.
+func (d *fixture) ended(seconds int) carrier.Event {
 	e := d.event(carrier.Ended, seconds)
 	e.Cause, e.Outcome, e.Reached = callstate.NormalClearing, agent.OutcomeInterested, agent.ReachedHuman
 	return e
 }
 
-func (d *desk) said(text string, seconds int) carrier.Event {
+func (d *fixture) said(text string, seconds int) carrier.Event {
 	e := d.event(carrier.Utterance, seconds)
 	e.Role, e.Text = agent.RolePerson, text
 	return e
 }
 
-func (d *desk) apply(guard store.Guard, events ...carrier.Event) error {
+func (d *fixture) apply(guard store.Guard, events ...carrier.Event) error {
 	return calls.NewApplier(d.store, nil, nil).Apply(d.t.Context(), guard, events)
 }
 
-// row is what the tests compare of the call.
+// row has the compared columns of the call.
 type row struct {
 	Status, Cause string
 	Turns         int
@@ -100,7 +106,7 @@ type row struct {
 	OptOuts       int
 }
 
-func (d *desk) row() (r row) {
+func (d *fixture) row() (r row) {
 	d.t.Helper()
 	const read = `
 		SELECT status, hangup_cause, json_array_length(turns::json), ended_at IS NOT NULL, (SELECT count(*) FROM opt_outs)
@@ -113,7 +119,7 @@ func (d *desk) row() (r row) {
 }
 
 // events returns the kinds of the call's events in the outbox, in order.
-func (d *desk) events() []string {
+func (d *fixture) events() []string {
 	d.t.Helper()
 	rows, err := d.pool.Query(d.t.Context(), "SELECT payload FROM outbox ORDER BY id")
 	if err != nil {
@@ -135,9 +141,9 @@ func (d *desk) events() []string {
 	return kinds
 }
 
-func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
+func TestApply_CommitsCallsAndOutboxTogether(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	answer := d.event(carrier.Answered, 2)
 	steps := [][]carrier.Event{
 		{d.event(carrier.Accepted, 0), d.event(carrier.Ringing, 1)},
@@ -145,7 +151,7 @@ func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
 	}
 	guards := []store.Guard{d.owner.Guard(d.callID), d.owner.AnswerGuard(d.callID, answer.At)}
 	for i, events := range steps {
-		for range 2 { // the commit of the first was not acknowledged
+		for range 2 { // the commit of the first one was not acknowledged
 			if err := d.apply(guards[i], events...); err != nil {
 				t.Fatal(err)
 			}
@@ -167,10 +173,10 @@ func TestApply_TheEventsOfACallAndItsOutboxCommitTogether(t *testing.T) {
 	}
 }
 
-// The leg was taken over. Its former owner stores nothing, except an opt-out.
-func TestApply_AProcessThatLostTheLegStoresOnlyAnOptOut(t *testing.T) {
+// After a take-over, the former owner of the leg can store only an opt-out.
+func TestApply_FormerOwnerStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	answer := d.event(carrier.Answered, 1)
 	if err := d.apply(d.owner.AnswerGuard(d.callID, answer.At), answer); err != nil {
 		t.Fatal(err)
@@ -202,11 +208,11 @@ func TestApply_AProcessThatLostTheLegStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// The feed left out the answer of a call that ended as only answered calls do. The carrier is
-// asked.
-func TestApply_AnAnswerThatIsMissingInTheFeed(t *testing.T) {
+// The call ended with a cause that only answered calls have, but the stream has no answer. The
+// carrier is asked.
+func TestApply_AsksTheCarrierForAMissingAnswer(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newFixture(t)
 	asked := 0
 	find := func(context.Context, uuid.UUID) (carrier.CallStatus, error) {
 		asked++
@@ -218,7 +224,7 @@ func TestApply_AnAnswerThatIsMissingInTheFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if asked != 1 {
-		t.Errorf("questions to the carrier = %d, want 1", asked)
+		t.Errorf("Find requests = %d, want 1", asked)
 	}
 	if diff := cmp.Diff([]string{"dialing", "answered", "ended"}, d.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -1,5 +1,3 @@
-// Package erasure erases the inbound calls of erased persons in the background.
-
 package calls
 
 import (
@@ -11,14 +9,15 @@ import (
 )
 
 const (
-	// pollInterval is the time between two looks for work while there is none.
+	// pollInterval is the pause while there is no work.
 	pollInterval = time.Second
 	// maxCallsPerStep limits the calls that one transaction locks, and the size of one report.
 	maxCallsPerStep = 200
 )
 
-// ErasureJob does the steps of erasures. It runs in every replica; each step is claimed with
-// FOR UPDATE SKIP LOCKED. A step commits with its progress, so a job continues after a restart.
+// ErasureJob erases the inbound calls of erased persons, in steps. It runs in every replica; each
+// step is claimed with FOR UPDATE SKIP LOCKED. A step commits with its progress, so a job continues
+// after a restart.
 type ErasureJob struct{ store *store.Store }
 
 // NewErasureJob returns a job that works on the store's erasures.
@@ -40,7 +39,7 @@ func (j *ErasureJob) Run(ctx context.Context) error {
 	}
 }
 
-// Work does all steps that are due.
+// Work does all due steps.
 func (j *ErasureJob) Work(ctx context.Context) error {
 	for {
 		worked, err := j.store.EraseNextCalls(ctx, maxCallsPerStep)

@@ -1,6 +1,3 @@
-// Package reporting tells contacts-compliance of every opt-out that was heard in a call, again and again until it is acknowledged. What was
-// heard is stored before; until the acknowledgement the dialer itself dials nobody at that number.
-
 package calls
 
 import (
@@ -18,19 +15,21 @@ import (
 
 const reportInterval = time.Second
 
-// OptOutReporter reports.
+// OptOutReporter reports the opt-outs of calls to contacts-compliance until each one is
+// acknowledged. Until then the dialer itself does not dial the number. Opt-outs are stored before
+// they are reported.
 type OptOutReporter struct {
 	store    *store.Store
 	contacts *peers.Contacts
 	wake     chan struct{}
 }
 
-// NewOptOutReporter reports what the store holds.
+// NewOptOutReporter returns a reporter of the opt-outs in the store.
 func NewOptOutReporter(st *store.Store, contacts *peers.Contacts) *OptOutReporter {
 	return &OptOutReporter{store: st, contacts: contacts, wake: make(chan struct{}, 1)}
 }
 
-// Wake says that an opt-out was heard. It never blocks.
+// Wake reports that an opt-out was stored. It never blocks.
 func (r *OptOutReporter) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -50,7 +49,7 @@ func (r *OptOutReporter) Run(ctx context.Context) error {
 		case <-r.wake:
 		}
 		if err := r.report(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "opt-outs heard in calls wait to be reported", "error", err)
+			slog.WarnContext(ctx, "opt-out report failed", "error", err)
 		}
 	}
 }
@@ -65,10 +64,10 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 		failpoint.Inject("dialer: before opt-out report")
 		if err := r.contacts.OptOut(ctx, o); err != nil {
 			fault = errors.Join(fault, err)
-			if silent(err) {
-				return fault // the others come again in 3 s as well
+			if unreachable(err) {
+				return fault // the next run reports the other opt-outs too
 			}
-			continue // one that is not understood must not keep the others from being told
+			continue // a rejected report must not delay the others
 		}
 		failpoint.Inject("dialer: after opt-out report")
 		if err := r.store.Acknowledged(ctx, o.CallID); err != nil {
@@ -78,8 +77,9 @@ func (r *OptOutReporter) report(ctx context.Context) error {
 	return fault
 }
 
-// silent says that contacts-compliance cannot be reached, rather than that it refused one report.
-func silent(err error) bool {
+// unreachable reports whether contacts-compliance cannot be reached. Any other error is about one
+// report.
+func unreachable(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
 		return true

@@ -1,7 +1,3 @@
-// Package recovering sees to it that every call ends: orphans of processes that are gone, calls that reached their longest time or
-// rang too long, calls whose end nobody told, and requests that grew too old in the queue. It ends calls only through
-// the carrier's word or the one guarded update, and dials nothing.
-
 package calls
 
 import (
@@ -21,40 +17,46 @@ import (
 )
 
 const (
-	// recoveryInterval is how often the rounds go.
+	// recoveryInterval is the time between two runs of each task.
 	recoveryInterval = 500 * time.Millisecond
-	// atOnce is how many calls are hung up side by side.
-	atOnce = 16
+	// maxHangups is the highest number of calls that are hung up at a time.
+	maxHangups = 16
 )
 
-// Recoverer does the rounds.
+// Recoverer ends calls and requests that would not end otherwise: calls of dead processes, calls
+// that ring or last too long, calls without an end event, and requests that waited too long in the
+// queue. It ends a call only with the carrier's answer or with one guarded update, and it never
+// dials.
 type Recoverer struct {
-	store   *store.Store
-	heart   *Heartbeat
-	carrier carrier.Carrier
-	relay   *outbox.Relay
-	wake    chan struct{}
-	expired prometheus.Counter
-	orphans prometheus.Counter
+	store     *store.Store
+	heartbeat *Heartbeat
+	carrier   carrier.Carrier
+	relay     *outbox.Relay
+	wake      chan struct{}
+	expired   prometheus.Counter
+	orphans   prometheus.Counter
 }
 
-// NewRecoverer does the rounds over the store and one carrier. It takes calls over only while the heart is healthy.
-func NewRecoverer(st *store.Store, heart *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
+// NewRecoverer returns a recoverer over one carrier. It takes over calls only while the heartbeat
+// is healthy.
+func NewRecoverer(st *store.Store, heartbeat *Heartbeat, trunk carrier.Carrier, relay *outbox.Relay,
 	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
-		store: st, heart: heart, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
+		store: st, heartbeat: heartbeat, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_dialer_expired_total", Help: "Requests that ended undialled because they had waited too long: for room (capacity_timeout) or at all (queue_expired).",
+			Name: "ringfence_dialer_expired_total",
+			Help: "Requests that ended without a dial after waiting too long: for capacity (capacity_timeout) or in total " +
+				"(queue_expired).",
 		}),
 		orphans: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_dialer_orphaned_calls_total", Help: "Calls of a process that was gone, taken over to be hung up.",
+			Name: "ringfence_dialer_orphaned_calls_total", Help: "Calls of dead processes that were taken over to be hung up.",
 		}),
 	}
 	metrics.MustRegister(r.expired, r.orphans)
 	return r
 }
 
-// Wake says that there are calls to hang up. It never blocks.
+// Wake reports that calls are due to be hung up. It never blocks.
 func (r *Recoverer) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -62,7 +64,7 @@ func (r *Recoverer) Wake() {
 	}
 }
 
-// Run goes on until ctx ends.
+// Run works until ctx ends.
 func (r *Recoverer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(recoveryInterval)
 	defer ticker.Stop()
@@ -71,32 +73,32 @@ func (r *Recoverer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			r.note(ctx, "orphans were not taken over", r.takeOver(ctx))
-			r.note(ctx, "calls were not swept", r.sweep(ctx))
-			r.note(ctx, "old requests were not ended", r.expire(ctx))
+			r.logError(ctx, "take-over of calls failed", r.takeOver(ctx))
+			r.logError(ctx, "search for overdue calls failed", r.sweep(ctx))
+			r.logError(ctx, "expiry of requests failed", r.expire(ctx))
 		case <-r.wake:
 		}
-		r.note(ctx, "calls were not hung up", r.hangUpDue(ctx))
+		r.logError(ctx, "search for calls to hang up failed", r.hangUpDue(ctx))
 	}
 }
 
-func (r *Recoverer) note(ctx context.Context, what string, err error) {
+func (r *Recoverer) logError(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, what, "error", err)
 	}
 }
 
-// takeOver takes over the calls of processes that are dead. It does nothing while this process's own
-// heartbeats are slow, and for a lease after one failed or was late: then the others' heartbeats
-// probably were too, and a process that takes over the calls of a healthy one hangs them up.
+// takeOver takes over the calls of dead processes. It does nothing while this process's own
+// heartbeats are slow, and for a lease after one failed or was late. The heartbeats of the other
+// processes were probably late too, and the take-over of a healthy process's call hangs it up.
 func (r *Recoverer) takeOver(ctx context.Context) error {
-	if !r.heart.Healthy() {
+	if !r.heartbeat.Healthy() {
 		return nil
 	}
 	taken, err := r.store.TakeOver(ctx)
 	r.orphans.Add(float64(taken))
 	if taken > 0 {
-		slog.WarnContext(ctx, "calls of a process that is gone are hung up", "calls", taken)
+		slog.WarnContext(ctx, "calls of dead processes taken over", "calls", taken)
 	}
 	return err
 }
@@ -121,18 +123,18 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 		return err
 	}
 	var group errgroup.Group
-	group.SetLimit(atOnce)
+	group.SetLimit(maxHangups)
 	for _, h := range due {
 		group.Go(func() error {
-			r.note(ctx, "call was not hung up and will be tried again", r.hangUp(ctx, h))
+			r.logError(ctx, "hangup failed, retrying", r.hangUp(ctx, h))
 			return nil
 		})
 	}
 	return group.Wait()
 }
 
-// hangUp asks the carrier to end one call. Its end comes with the news, as every end does; here only ends a call of which the carrier knows nothing, or that
-// the watchdog has given up on.
+// hangUp hangs up one call at the carrier. The end event ends the call in the database. hangUp ends
+// it there only if the carrier does not know the call, or if the watchdog has given up on it.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	if h.Orphan {
 		return r.hangUpOrphan(ctx, h.CallID)
@@ -148,7 +150,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {
-			known.Replay(c, time.UTC) // before we touched it
+			known.Replay(c, time.UTC) // it had ended before
 			return
 		}
 		c.End(c.Ending.Unheard(time.Now()))
@@ -157,7 +159,7 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-// hangUpOrphan ends a call at the carrier that has ended here, or never was here.
+// hangUpOrphan hangs up a call at the carrier that has ended, or never existed, in the database.
 func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
 		return err

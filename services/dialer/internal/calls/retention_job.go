@@ -1,6 +1,3 @@
-// Package retention deletes what the dialer no longer needs of calls that have ended (ADR 12): what was
-// said after a day, since the calls service has it by then, and the rows after 60 days.
-
 package calls
 
 import (
@@ -11,24 +8,27 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// RowPeriod is how long a row stays after its end. It is the shortest period that a workspace can set for
-// calls. It is longer than Kafka keeps a record of a request: 7 days in its topic, 30 more in a DLQ.
+// RowPeriod is how long a row is stored after its end. It is the shortest period that a workspace
+// can set for calls. It is longer than Kafka stores a record of a request: 7 days in its topic and
+// 30 more in a DLQ.
 const RowPeriod = 60 * 24 * time.Hour
 
 const (
-	// spokenPeriod is shorter than the shortest period that a workspace can set for transcripts.
-	spokenPeriod = 24 * time.Hour
-	interval     = 10 * time.Minute
-	// passInterval is the pause between two passes over the rows. A pass reads the keys of the rows that are
-	// kept longer because of their recordings.
+	// The calls service has the transcript by then. The period is shorter than the shortest one
+	// that a workspace can set for transcripts.
+	transcriptPeriod = 24 * time.Hour
+	interval         = 10 * time.Minute
+	// passInterval is the pause between two passes over the rows. A pass reads the keys of all rows
+	// that are kept longer because of their recordings.
 	passInterval = 6 * time.Hour
 	batch        = 500
 )
 
-// RetentionJob deletes. Every replica runs one; they share the work row by row.
+// RetentionJob deletes transcripts a day after the end of their calls, and rows after RowPeriod
+// (ADR 12). Every replica runs one, and they share the rows.
 type RetentionJob struct {
 	store  *store.Store
-	passed time.Time // when the last pass over the rows ended
+	passed time.Time // end of the last pass over the rows
 }
 
 // NewRetentionJob returns a job of the store.
@@ -40,7 +40,7 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := j.Delete(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "retention job failed", "error", err)
+			slog.WarnContext(ctx, "retention failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -50,14 +50,14 @@ func (j *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Delete deletes everything that is old enough at the given time, in batches.
+// Delete deletes, in batches, everything that is old enough at the given time.
 func (j *RetentionJob) Delete(ctx context.Context, now time.Time) error {
 	for {
-		forgotten, err := j.store.ForgetSpoken(ctx, now.Add(-spokenPeriod), batch)
+		deleted, err := j.store.ForgetSpoken(ctx, now.Add(-transcriptPeriod), batch)
 		if err != nil {
 			return err
 		}
-		if forgotten < batch {
+		if deleted < batch {
 			break
 		}
 	}

@@ -14,9 +14,15 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestDelete_WhatWasSaidADayAfterTheEnd(t *testing.T) {
+func TestDelete_TranscriptsADayAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	now := time.Now()
 	for _, ended := range []any{nil, now.Add(-time.Hour), now.Add(-23 * time.Hour), now.Add(-25 * time.Hour)} {
 		id, status := uuid.Must(uuid.NewV7()), "completed"
@@ -41,7 +47,7 @@ func TestDelete_WhatWasSaidADayAfterTheEnd(t *testing.T) {
 			"SELECT count(*) FROM calls WHERE json_array_length(turns) > 0").Scan(&n); err != nil {
 			t.Errorf("QueryRow: %v", err)
 		} else if n != step.want {
-			t.Errorf("n = %v, want %v; step.at.Sub(now) = %s", n, step.want, step.at.Sub(now))
+			t.Errorf("calls with a transcript %s after the end = %v, want %v", step.at.Sub(now), n, step.want)
 		}
 	}
 }

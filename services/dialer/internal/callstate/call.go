@@ -1,5 +1,6 @@
-// Package call owns what a call is and how it goes: its states, which only move forward, its one end, its timings, and the
-// fact that every change publishes. It reads no clock and stores nothing; what happened, and when, is told to it.
+// Package callstate has the states of a call, which only move forward, its single end, its timings,
+// and the event that each change publishes. It reads no clock and stores nothing: callers pass what
+// happened and when.
 
 package callstate
 
@@ -13,10 +14,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Status is a state of contract.md §2, or one of the two that nobody outside sees: fenced and void.
+// Status is a state of a call: one of docs/reference/api/calls.md#call-states, or one of the
+// internal states fenced and void.
 type Status string
 
-// Fenced: the fence is committed and nothing has left for the carrier as far as we know. Void: nothing ever left.
+// Fenced means that the fence is committed, and that no message is known to have left for the
+// carrier. Void means that no message ever left. The API shows neither.
 const (
 	Fenced     Status = "fenced"
 	Void       Status = "void"
@@ -30,20 +33,20 @@ const (
 	Canceled   Status = "canceled"
 )
 
-// Direction of a call, seen from us.
+// Direction is inbound or outbound.
 type Direction string
 
-// Directions.
 const (
 	Inbound  Direction = "inbound"
 	Outbound Direction = "outbound"
 )
 
-// Ending is why we ourselves are hanging up; empty while we are not.
+// Ending is why the dialer hangs up a call. It is empty while the dialer does not.
 type Ending string
 
-// Endings. EndingRecovery: the process that held the call is gone. EndingUnknown: the carrier did not say whether it took the call. EndingWatchdog: nobody
-// told us of an end in time. EndingLost: nor did anybody for one of the first two.
+// EndingRecovery: the process that owned the call is dead. EndingUnknown: the carrier did not
+// answer whether it accepted the call. EndingWatchdog: no end event arrived in time. EndingLost: no
+// end event arrived in time after EndingRecovery or EndingUnknown.
 const (
 	EndingNone     Ending = ""
 	EndingRecovery Ending = "recovery"
@@ -55,7 +58,7 @@ const (
 	EndingLost     Ending = "lost"
 )
 
-// Anonymous is the from of a withheld number.
+// Anonymous is the caller's number if it is withheld.
 const Anonymous = "anonymous"
 
 // Call is one call, scanned from its row.
@@ -68,7 +71,8 @@ type Call struct {
 	To            string     `db:"to_e164"`
 	AgentID       uuid.UUID  `db:"agent_id"`
 	ContactID     *uuid.UUID `db:"contact_id"`
-	// TimeZone is where the person is, as contacts-compliance said; empty: it is not known there.
+	// TimeZone is the person's time zone from contacts-compliance. It is empty if that service does
+	// not know it.
 	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
@@ -83,23 +87,28 @@ type Call struct {
 	EndedAt        *time.Time   `db:"ended_at"`
 	Turns          []agent.Turn `db:"turns"`
 	MaxCallSeconds int32        `db:"max_call_seconds"`
-	// Outcome is what the conversation of an agent that talks by itself came to; Analysing that its analysis is still to be told.
+	// Outcome is the result of the conversation. Analysing is true until the analysis of an ended
+	// conversation is published.
 	Outcome   string `db:"outcome"`
 	Analysing bool   `db:"analysing"`
-	// RecordingKey is where the recording lies, once it does; empty: there is none, or none any more.
+	// RecordingKey is the object key of the recording. It is empty if there is none, or none any
+	// more.
 	RecordingKey string `db:"recording_key"`
-	// Disclosure states what was played of the disclosure. It is nil before the end, and if that is not known.
+	// Disclosure states what was played of the disclosure. It is nil before the end, and if it is
+	// not known.
 	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
 	Traceparent string                  `db:"traceparent"`
 	Version     int64                   `db:"version"`
-	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
+	// Erased means that the person was erased. The transcript is deleted, and not published, once
+	// the call has ended.
 	Erased bool `db:"erased"`
 
 	facts  []Fact
 	optOut *OptOut
 }
 
-// Zone is the time zone in which a person is spoken to and times are agreed on: the one told of them, else the first of their number's, else UTC.
+// Zone returns the time zone of a person: the named one, else the first of the number's, else UTC.
+// An unknown name is ignored.
 func Zone(told string, person phone.Number) *time.Location {
 	if told != "" {
 		if zone, err := time.LoadLocation(told); err == nil {
@@ -112,14 +121,14 @@ func Zone(told string, person phone.Number) *time.Location {
 	return time.UTC
 }
 
-// Facts are those that the changes since the row was read publish, in order.
+// Facts returns the events of the changes since the row was read, in order.
 func (c *Call) Facts() []Fact { return c.facts }
 
-// Final says that the watchdog has the call: it ends now, whatever the carrier says.
+// Final reports whether the watchdog ends the call, whatever the carrier answers.
 func (e Ending) Final() bool { return e == EndingWatchdog || e == EndingLost }
 
-// Unheard is the end of a call that we are hanging up and that the carrier does not know (any more): it is no witness for a
-// charge.
+// Unheard returns the end of a call that the dialer hangs up and that the carrier does not know.
+// Such a call is not charged.
 func (e Ending) Unheard(at time.Time) End {
 	switch e {
 	case EndingRecovery, EndingUnknown, EndingLost:
@@ -128,40 +137,41 @@ func (e Ending) Unheard(at time.Time) End {
 	return End{At: at, Cause: RecoveryOnTimerExpire}
 }
 
-// Live says that the call has not ended.
+// Live reports whether the call has not ended.
 func (c *Call) Live() bool { return c.EndedAt == nil }
 
-// Initiate takes that the carrier has the call; dialedAt is the instant before it was asked. Only the first time counts.
+// Initiate records that the carrier accepted the call. dialedAt is the time before the first
+// message to the carrier. Only the first Initiate has an effect.
 func (c *Call) Initiate(dialedAt time.Time) bool {
 	if c.Status != Fenced {
 		return false
 	}
 	c.Status, c.DialedAt = Initiated, &dialedAt
-	c.tell(dialing, dialedAt)
+	c.publish(dialing, dialedAt)
 	return true
 }
 
-// Arrive begins an inbound call, which rings.
+// Arrive publishes the ringing of an inbound call, once.
 func (c *Call) Arrive() bool {
 	if c.Direction != Inbound || c.Version > 0 || c.RingingAt == nil {
 		return false
 	}
-	c.tell(ringing, *c.RingingAt)
+	c.publish(ringing, *c.RingingAt)
 	return true
 }
 
-// Ring takes that the callee's phone rings. It counts once, and not after an answer.
+// Ring records that the callee's phone rings. It has an effect only once, and not after an answer.
 func (c *Call) Ring(at time.Time) bool {
 	if c.Status != Initiated {
 		return false
 	}
 	at = c.notBefore(at)
 	c.Status, c.RingingAt = Ringing, &at
-	c.tell(ringing, at)
+	c.publish(ringing, at)
 	return true
 }
 
-// Answer takes that somebody or something picked up.
+// Answer records that a person or a machine answered.
 func (c *Call) Answer(at time.Time) bool {
 	if c.Status != Initiated && c.Status != Ringing {
 		return false
@@ -169,19 +179,21 @@ func (c *Call) Answer(at time.Time) bool {
 	c.Arrive()
 	at = c.notBefore(at)
 	c.Status, c.AnsweredAt = InProgress, &at
-	c.tell(answered, at)
+	c.publish(answered, at)
 	return true
 }
 
-// Doubt takes that the carrier did not say whether it took the call: it is to be hung up, whatever became of it.
+// Doubt records that the carrier did not answer whether it accepted the call. The call must be hung
+// up.
 func (c *Call) Doubt() {
 	if c.Live() && c.Ending == EndingNone {
 		c.Ending = EndingUnknown
 	}
 }
 
-// Hear gives the agent one line of the person's. optOut is told for every line, also for one that comes after the end. When the agent breaks, the call's Ending says so
-// and it is to be hung up.
+// Hear passes an utterance of the person to the scripted agent. It reports whether the utterance is
+// an opt-out, also after the end of the call. If the agent fails, it sets Ending, and the call must
+// be hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	session := agent.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
@@ -195,7 +207,7 @@ func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	return optOut
 }
 
-// Note adds a turn of a conversation that an agent held by itself.
+// Note adds a turn of a conversation to the transcript.
 func (c *Call) Note(turn agent.Turn) {
 	if c.Status == InProgress {
 		c.Turns = append(c.Turns, turn)
@@ -206,22 +218,23 @@ func (c *Call) Note(turn agent.Turn) {
 type End struct {
 	At    time.Time
 	Cause Cause
-	// ByUs says that we hung up; then the call's Ending tells how it counts.
+	// ByUs means that the dialer hung up. The call's Ending then decides the status.
 	ByUs bool
-	// AccountSuspected: a trunk refused the call, and the operator's account can be the reason. ErrorDetail then names
-	// the account instead of the callee.
+	// AccountSuspected means that a trunk refused the call and that the operator's account can be
+	// the reason. ErrorDetail then names the account instead of the callee.
 	AccountSuspected bool
-	// Zone is the person's, for what the agent makes of the conversation.
+	// Zone is the person's time zone, in which the scripted agent understands times.
 	Zone *time.Location
-	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said. Its analysis waits for Analyse.
+	// Judged is the agent's judgement of the conversation. If it is nil, the scripted agent judges
+	// the transcript. Otherwise the analysis is published by Analyse.
 	Judged *agent.Judgement
-	// Disclosure states what was played of the disclosure; nil: that is not known.
+	// Disclosure states what was played of the disclosure. It is nil if that is not known.
 	Disclosure *agent.DisclosureRecord
 }
 
-// End ends the call. It returns false if the call had ended before. The events of a completed call
-// carry what the agent made of the conversation. A call over a trunk that failed after the answer keeps
-// its outcome and its transcript, but is not summarised.
+// End ends the call. It returns false if the call had already ended. The events of a completed call
+// contain the agent's judgement. A call over a trunk that failed after the answer keeps its outcome
+// and its transcript, but has no summary.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -231,38 +244,39 @@ func (c *Call) End(e End) bool {
 	c.EndedAt, c.Disclosure = &at, e.Disclosure
 	c.settle(e)
 	if c.Status != Completed && (c.AnsweredAt == nil || e.Judged == nil) {
-		c.tell(ended, at)
-		c.forget()
+		c.publish(ended, at)
+		c.dropTranscript()
 		return true
 	}
 	if c.Status != Completed {
 		c.Disposition = e.Judged.Reached
 		c.settleOutcome(e.Judged.Outcome, at)
-		c.tell(ended, at)
-		c.forget()
-		c.analyse(*e.Judged, at)
+		c.publish(ended, at)
+		c.dropTranscript()
+		c.publishAnalysis(*e.Judged, at)
 		return true
 	}
 	if e.Judged != nil {
 		c.Disposition, c.Analysing = e.Judged.Reached, true
 		c.settleOutcome(e.Judged.Outcome, at)
-		c.tell(ended, at)
-		c.forget()
+		c.publish(ended, at)
+		c.dropTranscript()
 		return true
 	}
 	judged := agent.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
 	c.settleOutcome(judged.Outcome, at)
-	c.tell(ended, at)
+	c.publish(ended, at)
 	if c.Erased {
 		judged.Summary = nil
 	}
-	c.forget()
-	c.analyse(judged, at)
+	c.dropTranscript()
+	c.publishAnalysis(judged, at)
 	return true
 }
 
-// Analyse tells what came of a conversation that an agent held by itself, once; a summary may be nil. False: there was nothing to tell.
+// Analyse publishes the analysis of a conversation, once. summary may be nil. It returns false if
+// there is nothing to publish.
 func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if !c.Analysing {
 		return false
@@ -272,48 +286,50 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 	if summary != nil && !c.Erased {
 		judged.Outcome, judged.Summary = summary.Outcome, summary
 	}
-	c.analyse(judged, c.notBefore(at))
+	c.publishAnalysis(judged, c.notBefore(at))
 	return true
 }
 
-// Record takes where the recording of an ended call lies; "": it lies there no more. Again, and of an erased person, it changes nothing.
+// Record sets the object key of the recording of an ended call and publishes it. An empty key means
+// that the recording was deleted. The same key, and a key for an erased person, changes nothing.
 func (c *Call) Record(key string, at time.Time) bool {
 	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
 		return false
 	}
 	c.RecordingKey = key
-	c.tell(recorded, c.notBefore(at))
+	c.publish(recorded, c.notBefore(at))
 	return true
 }
 
-// Erase takes that the person of an inbound call was erased, and tells of it behind what was told before. What was said stays while the call
-// goes on, since the agent answers by it. Again, it tells again.
+// Erase marks the person of an inbound call as erased and publishes it, each time that it is
+// called. The transcript of a live call stays until the end, because the agent needs it.
 func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
 	c.Erased = true
 	if !c.Live() {
-		c.forget()
+		c.dropTranscript()
 	}
 	if c.Direction == Inbound && c.Version > 0 {
-		c.tellErased(erasure, at)
+		c.publishErased(erasure, at)
 	}
 }
 
-// forget drops what was said in an ended call of an erased person.
-func (c *Call) forget() {
+// dropTranscript deletes the transcript of an ended call of an erased person.
+func (c *Call) dropTranscript() {
 	if c.Erased {
 		c.Turns = nil
 	}
 }
 
-// settle decides status, cause, disposition and the request's error.
+// settle sets status, cause, disposition and the request's error.
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
-	case EndingNone: // whoever ended it for no reason of the call's had found it without an owner, before recovery had
+	// a hangup without a reason: the carrier found the call without an owner before recovery did
+	case EndingNone:
 		unknown = e.ByUs && cause == Unspecified
-	case EndingAgent: // whoever hung up then: the agent had broken
+	case EndingAgent: // also if the person hung up after the agent failed
 		cause = AgentError
-	case EndingRecovery, EndingUnknown, EndingLost: // the truth, when it ended before we touched it
+	case EndingRecovery, EndingUnknown, EndingLost: // if the call ended before our hangup, its cause counts
 		if e.ByUs {
 			cause, unknown = Unspecified, true
 		}
@@ -325,7 +341,7 @@ func (c *Call) settle(e End) {
 		if e.ByUs && c.AnsweredAt == nil {
 			cause = NoAnswer
 		} else if e.ByUs {
-			cause = OriginatorCancel // picked up in the instant in which we gave up
+			cause = OriginatorCancel // answered just when the ring limit ended
 		}
 	case EndingWatchdog:
 		if e.ByUs {
@@ -333,20 +349,21 @@ func (c *Call) settle(e End) {
 		}
 	}
 	c.HangupCause, c.Status = cause, cause.status(c.AnsweredAt != nil)
-	c.Disposition = cause.reached(c.Status)
+	c.Disposition = cause.disposition(c.Status)
 	if c.Status != Failed && c.Status != Canceled || c.Direction == Inbound {
 		return
 	}
-	c.ErrorCode, c.ErrorDetail = cause.code()
+	c.ErrorCode, c.ErrorDetail = cause.errorCode()
 	if e.AccountSuspected && cause == CallRejected {
-		c.ErrorDetail, c.Disposition = accountRefused, ProviderAuthFailed.reached(c.Status)
+		c.ErrorDetail, c.Disposition = accountRefused, ProviderAuthFailed.disposition(c.Status)
 	}
 	if unknown {
-		c.ErrorCode, c.ErrorDetail = CodeDialStateUnknown, "It is not known how far this call got, so it was ended, is not charged and will not be dialled again."
+		c.ErrorCode, c.ErrorDetail = CodeDialStateUnknown, "It is not known how far this call got, so it was ended, is "+
+			"not charged and will not be dialled again."
 	}
 }
 
-// notBefore keeps the instants of a call in order, whatever clock they were read from.
+// notBefore keeps the times of a call in order, even if they come from different clocks.
 func (c *Call) notBefore(at time.Time) time.Time {
 	for _, earlier := range []*time.Time{c.DialedAt, c.RingingAt, c.AnsweredAt} {
 		if earlier != nil && at.Before(*earlier) {

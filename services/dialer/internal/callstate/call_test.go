@@ -14,35 +14,41 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-var begin = time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+var start = time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 
-func at(seconds float64) time.Time { return begin.Add(time.Duration(seconds * float64(time.Second))) }
+func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
 
 func outbound() *callstate.Call {
 	id := uuid.Must(uuid.NewV7())
-	return &callstate.Call{CallID: uuid.Must(uuid.NewV7()), CallRequestID: &id, Direction: callstate.Outbound, Status: callstate.Fenced}
+	return &callstate.Call{
+		CallID:        uuid.Must(uuid.NewV7()),
+		CallRequestID: &id,
+		Direction:     callstate.Outbound,
+		Status:        callstate.Fenced,
+	}
 }
 
-func newest(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
+func lastEvent(c *callstate.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
 
-func TestZone(t *testing.T) {
+func TestZone_NamedThenNumberThenUTC(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ told, number, want string }{
+	for _, test := range []struct{ named, number, want string }{
 		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101", "America/Los_Angeles"},
 		{"Mars/Olympus", "+14155550101", "America/Los_Angeles"}, {"Mars/Olympus", "+18005551234", "UTC"}, {"", "anonymous", "UTC"},
 	} {
-		if got := callstate.Zone(test.told, phone.Number(test.number)).String(); got != test.want {
-			t.Errorf("told %q of %s: %s, want %s", test.told, test.number, got, test.want)
+		if got := callstate.Zone(test.named, phone.Number(test.number)).String(); got != test.want {
+			t.Errorf("Zone(%q, %s) = %s, want %s", test.named, test.number, got, test.want)
 		}
 	}
 }
 
-// TestEnd_Mapping is contract.md §2: cause → status, disposition, error code of the request.
-func TestEnd_Mapping(t *testing.T) {
+// The causes of docs/reference/api/calls.md#hangup-causes-and-call-status: status, disposition and
+// error code of the request.
+func TestEnd_MapsCausesToStatusAndErrorCode(t *testing.T) {
 	tests := []struct {
-		cause                     callstate.Cause
-		answered                  bool
-		status, disposition, code string
+		cause                          callstate.Cause
+		answered                       bool
+		status, disposition, errorCode string
 	}{
 		{callstate.NormalClearing, true, "completed", "abandoned", ""},
 		{callstate.SilenceTimeout, true, "completed", "abandoned", ""},
@@ -63,7 +69,7 @@ func TestEnd_Mapping(t *testing.T) {
 		{callstate.Unspecified, false, "failed", "error", "internal_error"},
 		{callstate.OriginatorCancel, false, "canceled", "abandoned", "provider_unavailable"},
 		{callstate.NormalTemporaryFailure, false, "failed", "unreachable", "provider_unavailable"},
-		{"a_name_of_the_future", false, "failed", "unreachable", "provider_unavailable"},
+		{"unknown_cause", false, "failed", "unreachable", "provider_unavailable"},
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.cause), func(t *testing.T) {
@@ -75,33 +81,34 @@ func TestEnd_Mapping(t *testing.T) {
 			if !c.End(callstate.End{At: at(3), Cause: tt.cause, Zone: time.UTC}) {
 				t.Fatal("the call did not end")
 			}
-			got := newest(c)
+			got := lastEvent(c)
 			switch {
 			case got.GetStatus() != tt.status:
 				t.Errorf("got.GetStatus() = %v, want %v", got.GetStatus(), tt.status)
 			case got.GetDisposition() != tt.disposition:
 				t.Errorf("got.GetDisposition() = %v, want %v", got.GetDisposition(), tt.disposition)
-			case got.GetErrorCode() != tt.code:
-				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.code)
+			case got.GetErrorCode() != tt.errorCode:
+				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.errorCode)
 			case got.GetHangupCause() != string(tt.cause):
 				t.Errorf("got.GetHangupCause() = %v, want %v", got.GetHangupCause(), string(tt.cause))
-			case (got.GetErrorDetail() == "") != (tt.code == ""):
+			case (got.GetErrorDetail() == "") != (tt.errorCode == ""):
 				t.Errorf(`ErrorDetail is empty = %v, want %v`,
-					(got.GetErrorDetail() == ""), (tt.code == ""))
+					(got.GetErrorDetail() == ""), (tt.errorCode == ""))
 			}
 		})
 	}
 }
 
-// If the operator's account can be the reason of a refusal, the detail is that of a refused account. The code stays.
-func TestEnd_SuspectedAccount(t *testing.T) {
+// If the operator's account can be the reason of a refusal, the error detail names it. The error
+// code does not change.
+func TestEnd_NamesTheSuspectedAccount(t *testing.T) {
 	t.Parallel()
 	end := func(e callstate.End) *eventv1.Call {
 		c := outbound()
 		c.Initiate(at(0))
 		e.At = at(1)
 		c.End(e)
-		return newest(c)
+		return lastEvent(c)
 	}
 	got := end(callstate.End{Cause: callstate.CallRejected, AccountSuspected: true})
 	if got, want := got.GetErrorDetail(), end(callstate.End{Cause: callstate.ProviderAuthFailed}).GetErrorDetail(); got != want {
@@ -118,22 +125,55 @@ func TestEnd_SuspectedAccount(t *testing.T) {
 	}
 }
 
-// TestEnd_OurOwnHangups is who hung up and why: only a dead process's live call is unknown, and only if we touched it first.
-func TestEnd_OurOwnHangups(t *testing.T) {
+// The cause depends on why the dialer hung up, and on whether the call had ended before. The end of
+// a dead process's call is unknown only if the dialer hung up first.
+func TestEnd_CauseOfHangupsByTheDialer(t *testing.T) {
 	tests := []struct {
-		name                string
-		ending              callstate.Ending
-		byUs                bool
-		status, cause, code string
-		billable            int32
+		name                     string
+		ending                   callstate.Ending
+		byUs                     bool
+		status, cause, errorCode string
+		billable                 int32
 	}{
-		{"recovery hangs up what lived", callstate.EndingRecovery, true, "failed", "unspecified", "dial_state_unknown", 0},
-		{"recovery finds that it had ended", callstate.EndingRecovery, false, "completed", "normal_clearing", "", 4},
-		{"the longest time", callstate.EndingLongest, true, "completed", "max_duration", "", 4},
-		{"the person was quicker", callstate.EndingLongest, false, "completed", "normal_clearing", "", 4},
-		{"the agent broke", callstate.EndingAgent, true, "failed", "agent_error", "agent_unavailable", 0},
-		{"the agent broke and the person hung up", callstate.EndingAgent, false, "failed", "agent_error", "agent_unavailable", 0},
-		{"the watchdog", callstate.EndingWatchdog, true, "failed", "recovery_on_timer_expire", "provider_unavailable", 0},
+		{
+			"recovery hangs up a live call",
+			callstate.EndingRecovery,
+			true,
+			"failed",
+			"unspecified",
+			"dial_state_unknown",
+			0,
+		},
+		{"recovery finds an ended call", callstate.EndingRecovery, false, "completed", "normal_clearing", "", 4},
+		{"the longest duration", callstate.EndingLongest, true, "completed", "max_duration", "", 4},
+		{
+			"the person hung up before the longest duration",
+			callstate.EndingLongest,
+			false,
+			"completed",
+			"normal_clearing",
+			"",
+			4,
+		},
+		{"the agent failed", callstate.EndingAgent, true, "failed", "agent_error", "agent_unavailable", 0},
+		{
+			"the agent failed and the person hung up",
+			callstate.EndingAgent,
+			false,
+			"failed",
+			"agent_error",
+			"agent_unavailable",
+			0,
+		},
+		{
+			"the watchdog",
+			callstate.EndingWatchdog,
+			true,
+			"failed",
+			"recovery_on_timer_expire",
+			"provider_unavailable",
+			0,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -143,14 +183,14 @@ func TestEnd_OurOwnHangups(t *testing.T) {
 			c.Answer(at(1))
 			c.Ending = tt.ending
 			c.End(callstate.End{At: at(4.2), Cause: callstate.NormalClearing, ByUs: tt.byUs, Zone: time.UTC})
-			got := newest(c)
+			got := lastEvent(c)
 			switch {
 			case got.GetStatus() != tt.status:
 				t.Errorf("got.GetStatus() = %v, want %v", got.GetStatus(), tt.status)
 			case got.GetHangupCause() != tt.cause:
 				t.Errorf("got.GetHangupCause() = %v, want %v", got.GetHangupCause(), tt.cause)
-			case got.GetErrorCode() != tt.code:
-				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.code)
+			case got.GetErrorCode() != tt.errorCode:
+				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.errorCode)
 			case got.GetBillableSeconds() != tt.billable:
 				t.Errorf("got.GetBillableSeconds() = %v, want %v", got.GetBillableSeconds(), tt.billable)
 			}
@@ -166,13 +206,13 @@ func TestEnd_OurOwnHangups(t *testing.T) {
 	}
 }
 
-// TestEnd_FoundWithoutAnOwner: a carrier may find a dead process's call, and end it, before recovery has taken it over.
-func TestEnd_FoundWithoutAnOwner(t *testing.T) {
+// The carrier can find a dead process's call, and end it, before recovery takes it over.
+func TestEnd_OfACallWithoutAnOwnerIsUnknown(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))
 	c.End(callstate.End{At: at(4), Cause: callstate.Unspecified, ByUs: true})
-	switch got := newest(c); {
+	switch got := lastEvent(c); {
 	case got.GetStatus() != "failed":
 		t.Errorf(`got.GetStatus() = %v, want "failed"`, got.GetStatus())
 	case got.GetErrorCode() != "dial_state_unknown":
@@ -182,12 +222,12 @@ func TestEnd_FoundWithoutAnOwner(t *testing.T) {
 	}
 }
 
-func TestHear_BreakingNoiseAndOptOut(t *testing.T) {
+func TestHear_OptOutAndFailureOfTheAgent(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))
 	if c.Hear("Hello, this is Ana Reyes.", at(2)) || !c.Hear("Never call me again.", at(3)) {
-		t.Error("the wish not to be called was misheard")
+		t.Error("Hear did not find the opt-out")
 	}
 	if c.Hear("[an unbearable noise on the line]", at(4)); c.Ending != callstate.EndingAgent {
 		t.Errorf("ending: c.Ending = %v, want %v", c.Ending, callstate.EndingAgent)
@@ -196,16 +236,21 @@ func TestHear_BreakingNoiseAndOptOut(t *testing.T) {
 	}
 	c.End(callstate.End{At: at(5), Cause: callstate.NormalClearing, ByUs: true})
 	if !c.Hear("Do not call me again!", at(6)) || len(c.Turns) != 5 {
-		t.Error("an opt-out that comes after the end counts, and changes nothing else")
+		t.Error("an opt-out after the end is lost, or changes the transcript")
 	}
 }
 
-// TestCall_AnyNewsInAnyOrder: whatever comes, however often, status only moves forward and there is one end at most.
-func TestCall_AnyNewsInAnyOrder(t *testing.T) {
-	rank := map[callstate.Status]int{callstate.Fenced: 0, callstate.Initiated: 1, callstate.Ringing: 2, callstate.InProgress: 3}
+// In any order of events, the status only moves forward, and there is at most one end.
+func TestCall_StatusOnlyMovesForward(t *testing.T) {
+	rank := map[callstate.Status]int{
+		callstate.Fenced:     0,
+		callstate.Initiated:  1,
+		callstate.Ringing:    2,
+		callstate.InProgress: 3,
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		c := outbound()
-		for _, step := range rapid.SliceOfN(rapid.SampledFrom([]string{"initiate", "ring", "answer", "end", "hear"}), 1, 30).Draw(t, "news") {
+		for _, step := range rapid.SliceOfN(rapid.SampledFrom([]string{"initiate", "ring", "answer", "end", "hear"}), 1, 30).Draw(t, "steps") {
 			before, live, when := c.Status, c.Live(), at(rapid.Float64Range(0, 60).Draw(t, "at"))
 			switch step {
 			case "initiate":
@@ -247,13 +292,13 @@ func TestCall_AnyNewsInAnyOrder(t *testing.T) {
 	})
 }
 
-func TestFact_TheSameFactHasTheSameID(t *testing.T) {
+func TestFact_SameFactHasTheSameID(t *testing.T) {
 	first := outbound()
 	second := *first
 	first.Initiate(at(0))
 	second.Initiate(at(0))
 	if first.Facts()[0].ID != second.Facts()[0].ID {
-		t.Error("a fact told again is another event")
+		t.Error("ids of the same fact differ")
 	}
 	first.Ring(at(1))
 	if first.Facts()[0].ID == first.Facts()[1].ID {
@@ -265,22 +310,23 @@ func TestFact_TheSameFactHasTheSameID(t *testing.T) {
 	}
 }
 
-// TestFact_TwoCallsOfARequestAreToldApart: a reader's inbox must take both ends when a request was tried on two trunks.
-func TestFact_TwoCallsOfARequestAreToldApart(t *testing.T) {
+// A request that is tried on two trunks has two calls. A consumer's inbox must accept the end of
+// each.
+func TestFact_IDsOfTwoCallsOfARequestDiffer(t *testing.T) {
 	first, second := outbound(), outbound()
 	second.CallRequestID = first.CallRequestID
 	first.Initiate(at(0))
 	second.Initiate(at(0))
 	one, other := first.Facts()[0], second.Facts()[0]
 	if one.ID == other.ID {
-		t.Errorf("one.ID = %v, want another value", one.ID)
+		t.Errorf("id of the second fact = %v, want another value", one.ID)
 	} else if one.Key != other.Key {
-		t.Errorf("one.Key = %v, want %v", one.Key, other.Key)
+		t.Errorf("key of the first fact = %v, want %v", one.Key, other.Key)
 	}
 }
 
-// An agent that talks by itself has said and judged it all: the scripted one has no word in it.
-func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
+// An agent with its own model judges the conversation. The scripted agent adds nothing.
+func TestEnd_UsesTheAgentsJudgement(t *testing.T) {
 	t.Parallel()
 	c := outbound()
 	c.Initiate(at(0))
@@ -292,14 +338,20 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	} else if c.Ending != callstate.EndingNone {
 		t.Errorf("turns: c.Ending = %v, want %v", c.Ending, callstate.EndingNone)
 	}
-	c.End(callstate.End{At: at(4), Cause: callstate.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman}})
+	c.End(
+		callstate.End{
+			At:     at(4),
+			Cause:  callstate.NormalClearing,
+			Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman},
+		},
+	)
 	if facts := c.Facts(); facts[len(facts)-1].Event.GetEnded() == nil {
 		t.Error("the last fact has no ended event, want one")
 	} else if !c.Analysing {
 		t.Error("the last fact: c.Analysing = false, want true")
 	}
 	if !c.Analyse(nil, at(5)) || c.Analyse(nil, at(6)) {
-		t.Error("the analysis is told once")
+		t.Error("Analyse did not publish exactly once")
 	}
 	facts := c.Facts()
 	analysed := facts[len(facts)-1].Event.GetAnalysed()
@@ -320,7 +372,7 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	}
 }
 
-func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
+func TestAnalyse_UsesTheSummaryUnlessThePersonWasErased(t *testing.T) {
 	t.Parallel()
 	for _, erased := range []bool{false, true} {
 		c := outbound()
@@ -328,7 +380,13 @@ func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
 		c.Answer(at(1))
 		c.Note(agent.Turn{Role: agent.RolePerson, Text: "Call me tomorrow.", At: at(2)})
 		c.Erased = erased
-		c.End(callstate.End{At: at(3), Cause: callstate.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeUnknown, Reached: agent.ReachedHuman}})
+		c.End(
+			callstate.End{
+				At:     at(3),
+				Cause:  callstate.NormalClearing,
+				Judged: &agent.Judgement{Outcome: agent.OutcomeUnknown, Reached: agent.ReachedHuman},
+			},
+		)
 		c.Analyse(&agent.Summary{Outcome: agent.OutcomeCallbackRequested}, at(4))
 		facts := c.Facts()
 		analysed := facts[len(facts)-1].Event.GetAnalysed()

@@ -2,10 +2,11 @@ package callstate
 
 import "ringfence.dev/services/dialer/internal/agent"
 
-// Cause is a Q.850 name of contract.md §2. It is an open enum: a name that is not listed here counts as a failure of the carrier.
+// Cause is a hangup cause (docs/reference/api/calls.md#hangup-causes). A name that is not listed
+// here counts as a failure of the carrier.
 type Cause string
 
-// Causes that our own code speaks of.
+// Causes that the code uses.
 const (
 	NormalClearing         Cause = "normal_clearing"
 	UserBusy               Cause = "user_busy"
@@ -34,7 +35,7 @@ const (
 	SwitchCongestion       Cause = "switch_congestion"
 )
 
-// Codes with which a failed call fails its request.
+// Error codes of a call request whose call failed.
 const (
 	CodeInvalidNumber       = "invalid_number"
 	CodeProviderRejected    = "provider_rejected"
@@ -44,16 +45,22 @@ const (
 	CodeInternal            = "internal_error"
 )
 
-// OfTrunk says that a refusal with this cause is the trunk's own trouble, which every call would meet, and not about the number.
+// OfTrunk reports whether a refusal with this cause is a fault of the trunk, which every call would
+// meet.
 func (c Cause) OfTrunk() bool {
 	switch c {
-	case NetworkOutOfOrder, SwitchCongestion, NormalTemporaryFailure, RecoveryOnTimerExpire, ProviderAuthFailed, Unspecified:
+	case NetworkOutOfOrder,
+		SwitchCongestion,
+		NormalTemporaryFailure,
+		RecoveryOnTimerExpire,
+		ProviderAuthFailed,
+		Unspecified:
 		return true
 	}
 	return false
 }
 
-// Conversed says that only a call that was answered ends with this cause.
+// Conversed reports whether only an answered call ends with this cause.
 func (c Cause) Conversed() bool {
 	switch c {
 	case NormalClearing, MaxDuration, SilenceTimeout:
@@ -62,7 +69,7 @@ func (c Cause) Conversed() bool {
 	return false
 }
 
-// status is how a call that ended with this cause ended.
+// status returns the status of a call that ended with this cause.
 func (c Cause) status(answered bool) Status {
 	if answered && c.Conversed() {
 		return Completed
@@ -81,12 +88,13 @@ func (c Cause) status(answered bool) Status {
 	return Failed
 }
 
-// accountRefused is the detail of a call that a trunk refused, surely or probably because of the operator's account.
+// accountRefused is the detail of a call that a trunk refused because of the operator's account, or
+// probably because of it.
 const accountRefused = "The operator's trunk did not accept the call from the operator's account; " +
 	"the callee had no part in it. Ask your operator to check the trunk, then ask for the call again."
 
-// code is the request's error code and what the customer can do about it.
-func (c Cause) code() (code, detail string) {
+// errorCode returns the request's error code, and what the customer can do about it.
+func (c Cause) errorCode() (errorCode, detail string) {
 	switch c {
 	case NoRouteDestination:
 		return CodeInvalidNumber, "The operator's trunk redirected the call or has no route to the number; " +
@@ -96,7 +104,8 @@ func (c Cause) code() (code, detail string) {
 	case ProviderAuthFailed:
 		return CodeProviderRejected, accountRefused
 	case CallRejected, FacilityRejected, IncompatibleDest, SpamBlocked:
-		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or from another number."
+		return CodeProviderRejected, "The carrier or the callee's network rejected the call; ask for it again later or " +
+			"from another number."
 	case OriginatorCancel:
 		return CodeProviderUnavailable, "The service canceled the call before it was answered; ask for it again."
 	case AgentError:
@@ -107,8 +116,9 @@ func (c Cause) code() (code, detail string) {
 	return CodeProviderUnavailable, "The carrier could not complete the call; ask for it again later."
 }
 
-// reached is the disposition of a call that ended so; a completed call is judged by its conversation instead.
-func (c Cause) reached(status Status) string {
+// disposition returns the disposition of a call that ended with this cause. The disposition of a
+// completed call comes from its conversation instead.
+func (c Cause) disposition(status Status) string {
 	switch status {
 	case Busy:
 		return "busy"

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TestEndedAgain_ContainsTheCallAndChangesNothing checks that a reader can apply the event instead of the
-// first ended event, and that the same call always has the same event id.
+// A consumer can apply this event instead of the first ended event. The same call always has the
+// same event id.
 func TestEndedAgain_ContainsTheCallAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	request := uuid.New()

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TestEnd_FailedAfterTheAnswer covers a call over a trunk that failed while the person was talking.
-func TestEnd_FailedAfterTheAnswer(t *testing.T) {
+// The trunk or the agent failed while the person was talking.
+func TestEnd_FailureAfterTheAnswerKeepsTheOutcome(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -19,7 +19,7 @@ func TestEnd_FailedAfterTheAnswer(t *testing.T) {
 		optOut  bool
 	}{
 		{
-			name: "no audio arrived any more", cause: callstate.MediaTimeout,
+			name: "no audio arrives", cause: callstate.MediaTimeout,
 			judged:  agent.Judgement{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman},
 			outcome: agent.OutcomeInterested,
 		},
@@ -29,11 +29,11 @@ func TestEnd_FailedAfterTheAnswer(t *testing.T) {
 			outcome: agent.OutcomeOptedOut, optOut: true,
 		},
 		{
-			name: "the agent broke", cause: callstate.AgentError,
+			name: "the agent failed", cause: callstate.AgentError,
 			judged: agent.Judgement{Reached: agent.ReachedError},
 		},
 		{
-			name: "the agent broke after an opt-out", cause: callstate.AgentError,
+			name: "the agent failed after an opt-out", cause: callstate.AgentError,
 			judged:  agent.Judgement{Outcome: agent.OutcomeOptedOut, Reached: agent.ReachedError},
 			outcome: agent.OutcomeOptedOut, optOut: true,
 		},

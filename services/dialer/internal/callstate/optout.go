@@ -10,12 +10,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// OptOut is the request of the person at the far end not to be called again. A call has at most one.
+// OptOut is the person's request not to be called again. A call has at most one.
 type OptOut struct {
 	CallID      uuid.UUID `db:"call_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	PhoneE164   string    `db:"phone_e164"`
-	// Evidence is the person's own words. It is empty if they are not known.
+	// Evidence is what the person said. It is empty if that is not known.
 	Evidence string    `db:"evidence"`
 	HeardAt  time.Time `db:"heard_at"`
 }

@@ -7,8 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TestEnd_EndedHasTheSettledOutcome covers the outcome in the ended event. The calls service needs
-// it there, because the summary can be late.
+// The calls service needs the outcome in the ended event, because the summary can be late.
 func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
@@ -16,12 +15,17 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		words  string // heard by the scripted agent
+		words  string // what the person said to the scripted agent
 		cause  callstate.Cause
 		judged *agent.Judgement
 		want   string
 	}{
-		{name: "opted out", cause: callstate.NormalClearing, judged: judged(agent.OutcomeOptedOut), want: agent.OutcomeOptedOut},
+		{
+			name:   "opted out",
+			cause:  callstate.NormalClearing,
+			judged: judged(agent.OutcomeOptedOut),
+			want:   agent.OutcomeOptedOut,
+		},
 		{
 			name: "callback", cause: callstate.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
 			want: agent.OutcomeCallbackRequested,
@@ -30,12 +34,17 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 			name: "no conversation", cause: callstate.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
 			want: agent.OutcomeNoConversation,
 		},
-		{name: "left to the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
+		{name: "decided by the summary", cause: callstate.NormalClearing, judged: judged(agent.OutcomeUnknown)},
 		{
 			name: "failed call", cause: callstate.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
 			want: agent.OutcomeOptedOut,
 		},
-		{name: "scripted agent", words: "Never call me again.", cause: callstate.NormalClearing, want: agent.OutcomeOptedOut},
+		{
+			name:  "scripted agent",
+			words: "Never call me again.",
+			cause: callstate.NormalClearing,
+			want:  agent.OutcomeOptedOut,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

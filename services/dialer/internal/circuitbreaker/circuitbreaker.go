@@ -1,21 +1,21 @@
-// Package circuitbreaker is the circuit breaker of a trunk. It opens after failures in a row, rests, and
-// then lets one call test the trunk. It reads no clock and does not depend on a carrier.
+// Package circuitbreaker is the circuit breaker of a trunk. It opens after consecutive failures,
+// stays open for the rest time, and then lets one call test the trunk. It reads no clock.
 package circuitbreaker
 
 import "time"
 
-// State of a circuit.
+// State is the state of a circuit.
 type State string
 
-// States. A closed circuit permits all calls, an open one none, and a half-open one a single call.
+// A closed circuit permits all calls, an open one none, and a half-open one a single call.
 const (
 	Closed   State = "closed"
 	HalfOpen State = "half_open"
 	Open     State = "open"
 )
 
-// longest is the longest rest, as a multiple of the first one.
-const longest = 32
+// maxRestFactor is the longest rest, as a multiple of the first one.
+const maxRestFactor = 32
 
 // Breaker is the circuit of one trunk. It is not safe for concurrent use.
 type Breaker struct {
@@ -27,16 +27,15 @@ type Breaker struct {
 	probing     bool
 }
 
-// New returns a closed circuit that opens after limit failures in a row and then rests. Each failed
-// test doubles the rest, up to 32 times the first one.
+// New returns a closed circuit that opens after limit consecutive failures, for the time rest. Each
+// failed test doubles the rest, up to 32 times the first one.
 func New(limit int, rest time.Duration) *Breaker {
 	return &Breaker{limit: max(1, limit), first: rest, rest: rest, state: Closed}
 }
 
-// State returns the current state.
 func (b *Breaker) State() State { return b.state }
 
-// Rest returns how long the circuit still rests. It is zero if it does not rest.
+// Rest returns how long the circuit stays open. It is zero if the circuit is not open.
 func (b *Breaker) Rest(now time.Time) time.Duration {
 	if b.state != Open {
 		return 0
@@ -47,14 +46,15 @@ func (b *Breaker) Rest(now time.Time) time.Duration {
 // Probing reports whether the call that tests a half-open circuit has no result yet.
 func (b *Breaker) Probing() bool { return b.state == HalfOpen && b.probing }
 
-// Try makes the circuit half-open if its rest is over. Otherwise it changes nothing.
+// Try makes an open circuit half-open if its rest is over.
 func (b *Breaker) Try(now time.Time) {
 	if b.state == Open && b.Rest(now) == 0 {
 		b.state, b.probing = HalfOpen, false
 	}
 }
 
-// Absent restarts the rest, because the carrier cannot be reached and a test would cost a call.
+// Absent restarts the first rest of an open circuit. Call it if the carrier cannot be reached,
+// because a test would cost a call.
 func (b *Breaker) Absent(now time.Time) {
 	if b.state == Open {
 		b.until = now.Add(b.first)
@@ -62,7 +62,7 @@ func (b *Breaker) Absent(now time.Time) {
 }
 
 // Allow reserves one call. The caller must report the result with Succeeded or Failed, or call
-// Unasked if the carrier was not asked.
+// Unasked if nothing was sent to the carrier.
 func (b *Breaker) Allow() (probe, ok bool) {
 	switch {
 	case b.state == Closed:
@@ -74,11 +74,11 @@ func (b *Breaker) Allow() (probe, ok bool) {
 	return true, true
 }
 
-// Unasked returns the reservation of a test.
+// Unasked releases the reservation of a test.
 func (b *Breaker) Unasked() { b.probing = false }
 
-// Succeeded closes a half-open circuit. A late success of an earlier call does not close an open
-// circuit.
+// Succeeded closes a half-open circuit. It does not close an open one: the success belongs to an
+// earlier call.
 func (b *Breaker) Succeeded() (closed bool) {
 	b.failures = 0
 	if b.state != HalfOpen {
@@ -95,7 +95,7 @@ func (b *Breaker) Failed(now time.Time, gone bool) (opened bool) {
 	case b.state == Open, b.state == Closed && b.failures < b.limit && !gone:
 		return false
 	case b.state == HalfOpen:
-		b.rest = min(2*b.rest, longest*b.first)
+		b.rest = min(2*b.rest, maxRestFactor*b.first)
 	}
 	b.state, b.probing, b.until = Open, false, now.Add(b.rest)
 	return true

@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/circuitbreaker"
 )
 
-func TestBreaker(t *testing.T) {
+func TestBreaker_OpensRestsAndCloses(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	b := circuitbreaker.New(3, time.Second)
@@ -19,7 +19,7 @@ func TestBreaker(t *testing.T) {
 	}
 	b.Failed(now, false)
 	b.Failed(now, false)
-	b.Succeeded() // in a row counts
+	b.Succeeded() // only consecutive failures count
 	b.Failed(now, false)
 	b.Failed(now, false)
 	state(circuitbreaker.Closed)
@@ -31,14 +31,14 @@ func TestBreaker(t *testing.T) {
 	} else if got := b.Rest(now); got != time.Second {
 		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
 	}
-	b.Succeeded() // of a call from before
+	b.Succeeded() // the call started before the circuit opened
 	state(circuitbreaker.Open)
 	b.Try(now) // too early
 	state(circuitbreaker.Open)
 	now = now.Add(time.Second)
 	b.Absent(now)
 	if b.Rest(now) != time.Second {
-		t.Errorf("rests %s after nobody was there", b.Rest(now))
+		t.Errorf("rest after Absent = %s, want 1s", b.Rest(now))
 	}
 	now = now.Add(time.Second)
 	b.Try(now)
@@ -56,14 +56,14 @@ func TestBreaker(t *testing.T) {
 	}
 	b.Unasked()
 	if _, ok := b.Allow(); !ok {
-		t.Error("after a probe that asked nobody there was no other")
+		t.Error("Allow after Unasked: ok = false, want true")
 	}
 	for want := 2 * time.Second; want <= 64*time.Second; want *= 2 {
 		if !b.Failed(now, false) {
 			t.Error("a probe that failed did not open the circuit")
 		}
 		if got := b.Rest(now); got != min(want, 32*time.Second) {
-			t.Errorf("rests %s, want %s", got, want)
+			t.Errorf("rest = %s, want %s", got, want)
 		}
 		now = now.Add(b.Rest(now))
 		b.Try(now)
@@ -74,8 +74,8 @@ func TestBreaker(t *testing.T) {
 	}
 	state(circuitbreaker.Closed)
 	if b.Failed(now, true); b.State() != circuitbreaker.Open {
-		t.Errorf("a circuit without a listener: b.State() = %v, want %v", b.State(), circuitbreaker.Open)
+		t.Errorf("state after Failed with gone = %v, want %v", b.State(), circuitbreaker.Open)
 	} else if got := b.Rest(now); got != time.Second {
-		t.Errorf("a circuit without a listener: b.Rest(now) = %v, want %v", got, time.Second)
+		t.Errorf("rest after Failed with gone = %v, want %v", got, time.Second)
 	}
 }

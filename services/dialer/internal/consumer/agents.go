@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// onAgent stores an agent, unless ApplySetting or an earlier record stored this version or a newer
-// one.
+// onAgent stores an agent, unless this version or a newer one is already stored.
 func (c *Consumer) onAgent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.AgentEvent
 	if err := rec.Decode(&event); err != nil {

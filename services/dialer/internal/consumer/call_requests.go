@@ -18,20 +18,20 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// soon is how far ahead a request may be due for the dialing job to be woken. The job looks at the queue
-// every second, and waits no longer than until the next request is due.
+// soon is the time before a request is due from which the dialer is woken. The dialer searches the
+// queue every second, and never waits longer than until the next known request is due.
 const soon = 2 * time.Second
 
-// callRequest is an event of call-requests.v1 that was read.
+// callRequest is a decoded event of call-requests.v1.
 type callRequest struct {
 	id, workspaceID uuid.UUID
 	event           *eventv1.CallRequestEvent
-	// order is the request of a requested event, nil otherwise.
+	// order is the request of a requested event, and nil for other events.
 	order *dialqueue.Request
 }
 
-// onCallRequests enqueues requests and withdraws canceled ones. Consecutive orders of a batch are enqueued
-// together.
+// onCallRequests queues requests and withdraws canceled ones. It queues consecutive orders of a
+// batch together.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -70,11 +70,11 @@ func (c *Consumer) onCallRequests(
 
 var errKnown = errors.New("the call request is known")
 
-// commitActions are what follows the commit of a batch.
+// commitActions are the actions after the commit of a batch.
 type commitActions struct {
-	// due: a request is due soon. events: events are in the outbox.
+	// due means that a request is due soon. events means that the outbox has new events.
 	due, events bool
-	// overdue is how overdue orders were found.
+	// overdue has an element per overdue order: where it was found.
 	overdue []dialqueue.Found
 }
 
@@ -93,7 +93,8 @@ func (c *Consumer) committed(actions commitActions) {
 // ordersFrom returns the orders at the start of events.
 func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	for _, event := range events {
-		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() || requested.GetEndOnly() {
+		if requested := event.event.GetRequested(); requested == nil || requested.GetOverdue() ||
+			requested.GetEndOnly() {
 			break
 		}
 		orders = append(orders, *event.order)
@@ -101,7 +102,7 @@ func ordersFrom(events []callRequest) (orders []dialqueue.Request) {
 	return orders
 }
 
-// applyOther applies an event that is not an order, or an overdue one.
+// applyOther applies an event that is not an order, or is an overdue order.
 func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	switch e := event.event.GetEvent().(type) {
 	case *eventv1.CallRequestEvent_Requested:
@@ -123,7 +124,8 @@ func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest,
 	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
 }
 
-// applyOverdue applies an order that calls published again because the request was not dialed in time.
+// applyOverdue applies an order that the calls service published again, because the request was not
+// dialed in time.
 func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
 	endOnly := event.event.GetRequested().GetEndOnly()
 	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime(), endOnly)
@@ -133,8 +135,14 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	onCommit.overdue = append(onCommit.overdue, found)
 	onCommit.due, onCommit.events = onCommit.due || found == dialqueue.Lost, onCommit.events || found == dialqueue.Over
 	if found != dialqueue.Waiting {
-		slog.WarnContext(ctx, "overdue call request was not queued or in progress", "call_request_id", event.id, "found",
-			found)
+		slog.WarnContext(
+			ctx,
+			"overdue call request was not queued or in progress",
+			"call_request_id",
+			event.id,
+			"found",
+			found,
+		)
 	}
 	if found != dialqueue.Lost {
 		return kafka.Skipf("call request %s is known", event.id)
@@ -142,7 +150,7 @@ func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callReques
 	return nil
 }
 
-// readCallRequest reads an event. The trace of ctx is stored with an order.
+// readCallRequest decodes an event. The trace of ctx is stored with an order.
 func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
 	r.event = &eventv1.CallRequestEvent{}
 	if err := rec.Decode(r.event); err != nil {

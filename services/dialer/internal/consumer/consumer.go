@@ -1,5 +1,5 @@
-// Package consumer applies events of other services: it puts call requests into the dial queue, stores
-// workspaces and agents, and orders erasures. It has one file per topic.
+// Package consumer applies events of other services: it queues call requests, stores workspaces and
+// agents, and orders erasures. It has one file per topic.
 package consumer
 
 import (
@@ -13,7 +13,7 @@ import (
 
 // Wakes are called after a commit. They must not block.
 type Wakes struct {
-	// Dialing is called after requests were queued that are due, Relay after events were written to the
+	// Dialing is called after due requests were queued, and Relay after events were written to the
 	// outbox.
 	Dialing, Relay func()
 }
@@ -25,11 +25,11 @@ type Consumer struct {
 	overdue *prometheus.CounterVec
 }
 
-// New returns a consumer.
+// New returns a consumer and registers its metric.
 func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, wakes: wakes, overdue: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_dialer_overdue_requests_total",
-		Help: "Orders that calls published again because they were overdue, by how they were found: " +
+		Help: "Orders that calls published again because they were overdue, by where they were found: " +
 			"waiting, lost (not in the queue), or over (ended, and calls has not received the end).",
 	}, []string{"found"})}
 	metrics.MustRegister(c.overdue)
@@ -39,13 +39,13 @@ func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer 
 	return c
 }
 
-// Handlers maps each topic to its handler.
+// Handlers returns the handler of each topic.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequests,
 		kafka.Agents.Name:       inbox.Each(c.onAgent, nil),
 		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakes.Relay),
-		// A workspace that may dial again can have requests that are due.
+		// a workspace that may dial again can have due requests
 		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dialing),
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// order asks for one call.
+// order returns the event of a request.
 func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	now := timestamppb.Now()
 	return &eventv1.CallRequestEvent{
@@ -35,11 +35,17 @@ func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
 	}
 }
 
-// TestOverdueOrder_IsCountedByHowItWasFound: one that waits is found waiting, one that had never come is queued and lost, once, however often its record comes; an
-// order that nobody calls overdue is no matter.
-func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
+// A waiting order is counted as waiting. An order that had never arrived is queued and counted as
+// lost, once per event id. An order that is not overdue is not counted.
+func TestOverdueOrder_IsCountedByWhereItWasFound(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	cfg, metrics := kafkatest.New(t), prometheus.NewRegistry()
 	bus, err := kafka.NewClient(cfg, "test", prometheus.NewRegistry())
 	if err != nil {
@@ -48,10 +54,10 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 	defer bus.Close()
 	wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
 	handlers := consumer.New(store.New(pool, uuid.New(), store.Timing{}), wakes, metrics).Handlers()
-	listening := inbox.NewConsumer("dialer", cfg, pool, handlers, nil, metrics)
+	groupConsumer := inbox.NewConsumer("dialer", cfg, pool, handlers, nil, metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- listening.Run(ctx) }()
+	go func() { done <- groupConsumer.Run(ctx) }()
 	defer func() {
 		stop()
 		if err := <-done; err != nil {
@@ -59,21 +65,29 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		}
 	}()
 
-	waiting, lost, fact := uuid.New(), uuid.New(), uuid.NewString()
-	for _, told := range []struct {
+	waiting, lost, eventID := uuid.New(), uuid.New(), uuid.NewString()
+	for _, published := range []struct {
 		id  string
 		msg *eventv1.CallRequestEvent
 	}{
 		{uuid.NewString(), order(waiting, false)}, {uuid.NewString(), order(waiting, false)}, {uuid.NewString(), order(waiting, true)},
-		{fact, order(lost, true)}, {fact, order(lost, true)}, {uuid.NewString(), order(lost, true)},
+		{eventID, order(lost, true)}, {eventID, order(lost, true)}, {uuid.NewString(), order(lost, true)},
 	} {
-		value, err := proto.Marshal(told.msg)
+		value, err := proto.Marshal(published.msg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := &kgo.Record{Topic: kafka.CallRequests.Name, Key: []byte(told.msg.GetCallRequestId()), Value: value, Headers: []kgo.RecordHeader{
-			{Key: kafka.HeaderID, Value: []byte(told.id)}, {Key: kafka.HeaderType, Value: []byte(told.msg.ProtoReflect().Descriptor().FullName())},
-		}}
+		rec := &kgo.Record{
+			Topic: kafka.CallRequests.Name,
+			Key:   []byte(published.msg.GetCallRequestId()),
+			Value: value,
+			Headers: []kgo.RecordHeader{
+				{
+					Key:   kafka.HeaderID,
+					Value: []byte(published.id),
+				}, {Key: kafka.HeaderType, Value: []byte(published.msg.ProtoReflect().Descriptor().FullName())},
+			},
+		}
 		if err := bus.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +108,7 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 	}
 }
 
-// found is how overdue orders were found.
+// found returns the counter of overdue orders, by where they were found.
 func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Gather()

@@ -10,8 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// onWorkspace stores a workspace, unless ApplySetting or an earlier record stored this version or a newer
-// one.
+// onWorkspace stores a workspace, unless this version or a newer one is already stored.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.WorkspaceEvent
 	if err := rec.Decode(&event); err != nil {

@@ -144,7 +144,7 @@ func (d *Dialer) try(
 		return "put_back", d.store.PutBack(ctx, r, retryDelay, 0)
 	}
 	defer release()
-	generation, order := d.heartbeat.Life(), carrier.Originate{
+	generation, order := d.heartbeat.Generation(), carrier.Originate{
 		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), Over: chosen,
 		Waiting: func() <-chan struct{} {
 			free()
@@ -352,7 +352,7 @@ func (d *Dialer) askAgain(
 			return answer, answer.Refused, dialqueue.Blocked
 		case !answer.Until.IsZero():
 			return answer, &dialqueue.Refusal{
-				Code: dialqueue.CodeOutsideHours,
+				Code:   dialqueue.CodeOutsideHours,
 				Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
 			}, dialqueue.Blocked
 		}
@@ -367,7 +367,7 @@ func (d *Dialer) askAgain(
 		return answer, nil, dialqueue.Dialing
 	}
 	return peers.Answer{}, &dialqueue.Refusal{
-		Code: dialqueue.CodeInternal,
+		Code:   dialqueue.CodeInternal,
 		Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
 	}, dialqueue.Failed
 }
@@ -386,17 +386,17 @@ func (d *Dialer) withinTimeout(start time.Time, timeout time.Duration) bool {
 }
 
 func (d *Dialer) sameGeneration(generation int64) bool {
-	return generation > 0 && d.heartbeat.Life() == generation
+	return generation > 0 && d.heartbeat.Generation() == generation
 }
 
 // confirmFence sends a heartbeat and reads whether this process still owns the fence. The returned
 // generation is valid for that answer.
 func (d *Dialer) confirmFence(ctx context.Context, callID uuid.UUID) (generation int64, owned bool, err error) {
 	err = d.retryWrite(ctx, func() error {
-		if err := d.heartbeat.Beat(ctx); err != nil {
+		if err := d.heartbeat.Send(ctx); err != nil {
 			return err
 		}
-		generation = d.heartbeat.Life()
+		generation = d.heartbeat.Generation()
 		owned, err = d.store.StillFenced(ctx, callID)
 		return err
 	})

@@ -79,7 +79,7 @@ func (d *Dialer) tryNextTrunk(
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.TrunkNumber = next.order.From != f.wanted
-	next.generation = d.heartbeat.Life()
+	next.generation = d.heartbeat.Generation()
 	defer d.activeCalls.add(next.order.CallID)()
 	if err := d.intend(ctx, r, next.order); err != nil {
 		result, end := d.endRefused(ctx, f, r)

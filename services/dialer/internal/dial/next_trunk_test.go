@@ -252,7 +252,7 @@ func (d *fixture) start(
 	}
 	st := d.store()
 	heartbeat := calls.NewHeartbeat(st, time.Minute)
-	if err := heartbeat.Beat(t.Context()); err != nil {
+	if err := heartbeat.Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	limit := dialqueue.Limit{Live: 10, PerSecond: 10}

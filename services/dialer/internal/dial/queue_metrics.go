@@ -38,7 +38,8 @@ func NewQueueMetrics(
 		}),
 		queue: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_queue_requests",
-			Help: "Requests in the dial queue, by state: due, or ahead (scheduled for later). Each state is counted up to 10000.",
+			Help: "Requests in the dial queue, by state: due, or ahead (scheduled for later). Each state is counted up to " +
+				"10000.",
 		}, []string{"state"}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_queue_oldest_due_seconds",

@@ -7,13 +7,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limit is a limit that all workspaces share: that of all calls, or that of the trunk.
+// Limit is a limit that all workspaces share: that of all calls, or that of the trunks.
 type Limit struct {
-	// Live is how many calls there may be at a time, PerSecond how many may be originated in a second.
+	// Live is the highest number of calls at a time, and PerSecond the highest number of
+	// originations per second.
 	Live, PerSecond int
 }
 
-// Shared is a shared limit and how much of it is used.
+// Shared is a shared limit and how much of it is in use.
 type Shared struct {
 	Limit
 	InUse  int
@@ -23,36 +24,38 @@ type Shared struct {
 // Workers are the requests that one process can work on at a time.
 type Workers struct {
 	All, Free int
-	// Busy counts the requests under way by workspace.
+	// Busy counts the requests in progress by workspace.
 	Busy map[uuid.UUID]int
 }
 
-// WorkspaceDemand is a workspace with due requests.
+// WorkspaceDemand is a workspace with due requests, and its limits.
 type WorkspaceDemand struct {
 	ID uuid.UUID
-	// Barred: the workspace may not dial. Its requests are only taken to be blocked, which needs a worker
-	// and no capacity.
+	// Barred means that the workspace may not dial. Its requests are claimed only to be blocked,
+	// which needs a worker but no capacity.
 	Barred bool
-	// Waiting requests are due. InUse requests are claimed or in a call, of at most MaxLive.
+	// Waiting counts the due requests. InUse counts the requests that are claimed or in a call, of
+	// at most MaxLive.
 	Waiting, InUse, MaxLive int
 	Bucket                  Bucket
-	// SinceClaim is how long ago a request of the workspace was claimed; nil: never.
+	// SinceClaim is the time since a request of the workspace was last claimed. nil means never.
 	SinceClaim *time.Duration
 }
 
-// Allocation is how many requests each workspace may begin.
+// Allocation is how many requests each workspace may start.
 type Allocation struct {
-	// Shares, NoCapacity and OwnLimit go with the workspaces. NoCapacity: due requests were left although a
-	// worker was free. OwnLimit: the limit that was reached is the workspace's own.
+	// Shares, NoCapacity and OwnLimit have one element per workspace. NoCapacity: requests remain
+	// due although a worker is free. OwnLimit: the limit that was reached is the workspace's own.
 	Shares               []int
 	NoCapacity, OwnLimit []bool
-	// Last is the highest index of a workspace that received a request; -1 if none did.
+	// Last is the highest index of a workspace that received a request, or -1.
 	Last int
-	// Wait is how long until a token allows another dial; zero if tokens are not what is missing.
+	// Wait is the time until a token allows another dial. It is zero if no token is missing.
 	Wait time.Duration
 }
 
-// Allocate gives each workspace in turn one request until capacity, requests or workers are used up.
+// Allocate gives each workspace in turn one request, until capacity, requests or workers are used
+// up.
 func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Allocation {
 	a := allocator{shared: shared, workers: workers, result: Allocation{
 		Shares: make([]int, len(workspaces)), NoCapacity: make([]bool, len(workspaces)),
@@ -80,7 +83,8 @@ func Allocate(shared []Shared, workers Workers, workspaces []WorkspaceDemand) Al
 	return a.result
 }
 
-// allocator is an allocation under way; out counts the requests that were given from the shared limits.
+// allocator computes an allocation. out counts the requests that were allocated from the shared
+// limits.
 type allocator struct {
 	shared  []Shared
 	workers Workers
@@ -88,7 +92,8 @@ type allocator struct {
 	result  Allocation
 }
 
-// give gives one more request to a workspace that has n, if it may have it.
+// give gives one more request to a workspace that has n. It returns false if the workspace may not
+// have it.
 func (a *allocator) give(w WorkspaceDemand, n int) bool {
 	if n >= w.Waiting || !a.worker(w, n) || !w.Barred && (!a.channel(w, n) || !a.token(w, n)) {
 		return false
@@ -101,12 +106,12 @@ func (a *allocator) give(w WorkspaceDemand, n int) bool {
 }
 
 func (a *allocator) worker(w WorkspaceDemand, n int) bool {
-	return open(a.workers.All, a.workers.Free, a.workers.Busy[w.ID]+n)
+	return mayTake(a.workers.All, a.workers.Free, a.workers.Busy[w.ID]+n)
 }
 
 func (a *allocator) channel(w WorkspaceDemand, n int) bool {
 	for _, s := range a.shared {
-		if !open(s.Live, s.Live-s.InUse-a.out, w.InUse+n) {
+		if !mayTake(s.Live, s.Live-s.InUse-a.out, w.InUse+n) {
 			return false
 		}
 	}
@@ -134,8 +139,8 @@ func (a *allocator) wait(w WorkspaceDemand, n int) (wait time.Duration) {
 	return wait
 }
 
-// needsReserve reports whether a workspace must leave the reserve of a shared bucket to others: it
-// dialed more than a hundredth of the shared rate lately.
+// needsReserve reports whether a workspace must leave the reserve of a shared bucket to others,
+// because it recently dialed more than a hundredth of the shared rate.
 func (w WorkspaceDemand) needsReserve(n, perSecond int) bool {
 	return n > 0 || w.SinceClaim != nil && w.SinceClaim.Seconds()*float64(perSecond) < 100
 }
@@ -145,22 +150,22 @@ func (w WorkspaceDemand) usedUp(n int) bool {
 	return !w.Barred && (w.InUse+n >= w.MaxLive || !w.Bucket.has(n, false))
 }
 
-// open reports whether a workspace that uses own units may take one more. all is the limit, and
-// left is how many units are free. The last tenth of all, rounded up, is reserved for workspaces
+// mayTake reports whether a workspace that uses own units may take one more. all is the limit, and
+// left is the number of free units. The last tenth of all, rounded up, is reserved for workspaces
 // that use less than a hundredth of all. A workspace that uses none may take one if any is left.
-func open(all, left, own int) bool {
+func mayTake(all, left, own int) bool {
 	return left > 0 && (left > (all+9)/10 || own < max(1, all/100))
 }
 
-// Bucket is a token bucket: one token is one origination.
+// Bucket is a token bucket. One token permits one origination.
 type Bucket struct {
-	// Rate is how many tokens are added in a second.
+	// Rate is the number of tokens that are added per second.
 	Rate   float64
 	Tokens float64
 }
 
-// NewBucket returns a bucket that had tokens and was filled for some time since. If the scope was never
-// used, tokens is nil and the bucket is full.
+// NewBucket returns a bucket that had tokens and was then filled for the duration since. If the
+// bucket was never used, tokens is nil and the bucket is full.
 func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	b := Bucket{Rate: rate}
 	b.Tokens = b.burst()
@@ -170,10 +175,10 @@ func NewBucket(rate float64, tokens *float64, since time.Duration) Bucket {
 	return b
 }
 
-// Take returns the tokens that are left after n were taken; n below 0 returns tokens.
+// Take returns the tokens that are left after n were taken. A negative n returns tokens.
 func (b Bucket) Take(n int) float64 { return min(b.burst(), b.Tokens-float64(n)) }
 
-// burst is how many tokens a bucket holds: those of a tenth of a second, and at least one.
+// burst returns the capacity of a bucket: the tokens of a tenth of a second, and at least one.
 func (b Bucket) burst() float64 {
 	if b.Rate <= 0 {
 		return 0
@@ -181,11 +186,11 @@ func (b Bucket) burst() float64 {
 	return max(1, b.Rate/10)
 }
 
-// reserve is the part of a shared bucket that is left to small workspaces: a tenth of what it holds
-// beyond one token.
+// reserve returns the part of a shared bucket that is reserved for small workspaces: a tenth of its
+// capacity beyond one token.
 func (b Bucket) reserve() float64 { return (b.burst() - 1) / 10 }
 
-// missing is how many tokens are missing for one more origination after n.
+// missing returns the number of tokens that one more origination after n needs.
 func (b Bucket) missing(n int, leaveReserve bool) float64 {
 	needed := float64(n) + 1
 	if leaveReserve {

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ample is a shared limit that is never reached.
+// ample returns a shared limit that is never reached.
 func ample() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
 
 func shared(live, perSecond, inUse int) dialqueue.Shared {
@@ -27,7 +27,8 @@ func workspace(waiting, inUse, maxLive int) dialqueue.WorkspaceDemand {
 	}
 }
 
-// paced is a workspace with 50 due requests that has so many tokens of five a second and has just dialed.
+// paced returns a workspace with 50 due requests, five tokens per second and the given number of
+// tokens. It has just dialed.
 func paced(tokens float64) dialqueue.WorkspaceDemand {
 	w := workspace(50, 0, 500)
 	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
@@ -35,7 +36,7 @@ func paced(tokens float64) dialqueue.WorkspaceDemand {
 	return w
 }
 
-func TestAllocate(t *testing.T) {
+func TestAllocate_SharesAndLimits(t *testing.T) {
 	t.Parallel()
 	barred := workspace(50, 9, 1)
 	barred.Barred = true
@@ -50,7 +51,7 @@ func TestAllocate(t *testing.T) {
 		wantLast   int
 	}{
 		{
-			name:   "the others receive what one does not need",
+			name:   "other workspaces get the unused share",
 			shared: []dialqueue.Shared{ample()}, free: 10,
 			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
 			want:       []int{5, 1, 4}, wantLast: 2,
@@ -58,7 +59,10 @@ func TestAllocate(t *testing.T) {
 		{
 			name:   "one worker serves the first workspace",
 			shared: []dialqueue.Shared{ample()}, free: 1,
-			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 0, 500), workspace(1, 0, 500)}, want: []int{1, 0}, wantLast: 0,
+			workspaces: []dialqueue.WorkspaceDemand{
+				workspace(50, 0, 500),
+				workspace(1, 0, 500),
+			}, want: []int{1, 0}, wantLast: 0,
 		},
 		{
 			name:   "live calls of the workspace",
@@ -79,7 +83,10 @@ func TestAllocate(t *testing.T) {
 		{
 			name:   "last tenth of the channels, small workspace",
 			shared: []dialqueue.Shared{shared(100, 1_000_000, 95)}, free: 64,
-			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 95, 500), workspace(50, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{
+				workspace(50, 95, 500),
+				workspace(50, 0, 500),
+			}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "all channels in use",
@@ -89,7 +96,10 @@ func TestAllocate(t *testing.T) {
 		{
 			name:   "last tenth of the second limit",
 			shared: []dialqueue.Shared{ample(), shared(100, 1_000_000, 90)}, free: 64,
-			workspaces: []dialqueue.WorkspaceDemand{workspace(50, 45, 500), workspace(2, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+			workspaces: []dialqueue.WorkspaceDemand{
+				workspace(50, 45, 500),
+				workspace(2, 0, 500),
+			}, want: []int{0, 1}, wantLast: 1,
 		},
 		{
 			name:   "a single channel",
@@ -135,7 +145,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-func TestAllocate_LastTenthOfTheWorkers(t *testing.T) {
+func TestAllocate_ReservesTheLastTenthOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	big, small := workspace(50, 0, 500), workspace(50, 0, 500)
 	workers := dialqueue.Workers{All: 64, Free: 7, Busy: map[uuid.UUID]int{big.ID: 57}}
@@ -148,7 +158,7 @@ func TestAllocate_LastTenthOfTheWorkers(t *testing.T) {
 	}
 }
 
-func TestAllocate_Wait(t *testing.T) {
+func TestAllocate_WaitsForATokenOnly(t *testing.T) {
 	t.Parallel()
 	full := paced(0.25)
 	full.InUse = 500
@@ -174,7 +184,7 @@ func TestAllocate_Wait(t *testing.T) {
 	}
 }
 
-func TestAllocate_OwnLimit(t *testing.T) {
+func TestAllocate_ReportsTheWorkspacesOwnLimit(t *testing.T) {
 	t.Parallel()
 	barred := workspace(50, 500, 500)
 	barred.Barred = true
@@ -203,15 +213,19 @@ func TestAllocate_OwnLimit(t *testing.T) {
 }
 
 // Random allocations, one after another, exceed no limit.
-func TestAllocate_LimitsHold(t *testing.T) {
+func TestAllocate_NeverExceedsALimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		live := rapid.IntRange(1, 300).Draw(t, "live")
 		workspaces := make([]dialqueue.WorkspaceDemand, rapid.IntRange(1, 6).Draw(t, "workspaces"))
 		for i := range workspaces {
-			workspaces[i] = workspace(rapid.IntRange(0, 400).Draw(t, "waiting"), 0, rapid.IntRange(0, 400).Draw(t, "max live"))
+			workspaces[i] = workspace(
+				rapid.IntRange(0, 400).Draw(t, "waiting"),
+				0,
+				rapid.IntRange(0, 400).Draw(t, "max live"),
+			)
 		}
-		all, mostOfOne := 0, max(1, live-(live+9)/10)
+		all, maxOfOne := 0, max(1, live-(live+9)/10)
 		for range 5 {
 			free := rapid.IntRange(0, 400).Draw(t, "free")
 			limits := []dialqueue.Shared{shared(live, 1_000_000, all)}
@@ -227,8 +241,8 @@ func TestAllocate_LimitsHold(t *testing.T) {
 				if got, want := workspaces[i].InUse, workspaces[i].MaxLive; got > want {
 					t.Fatalf("in use of a workspace = %d, want at most its limit %d", got, want)
 				}
-				if got := workspaces[i].InUse; got > mostOfOne {
-					t.Fatalf("in use of a workspace = %d, want at most %d of %d", got, mostOfOne, live)
+				if got := workspaces[i].InUse; got > maxOfOne {
+					t.Fatalf("in use of a workspace = %d, want at most %d of %d", got, maxOfOne, live)
 				}
 			}
 			if all += out; out > free {
@@ -241,7 +255,7 @@ func TestAllocate_LimitsHold(t *testing.T) {
 	})
 }
 
-func TestBucket(t *testing.T) {
+func TestBucket_FillsAndReturnsTokens(t *testing.T) {
 	t.Parallel()
 	tokens := func(n float64) *float64 { return &n }
 	tests := []struct {
@@ -256,10 +270,10 @@ func TestBucket(t *testing.T) {
 		{name: "low rate", rate: 2, want: 1},
 		{name: "one taken", rate: 100, tokens: tokens(10), take: 1, want: 9},
 		{name: "refilled", rate: 100, tokens: tokens(2), since: 50 * time.Millisecond, want: 7},
-		{name: "not beyond a tenth of a second", rate: 100, tokens: tokens(2), since: time.Hour, want: 10},
+		{name: "never more than a tenth of a second", rate: 100, tokens: tokens(2), since: time.Hour, want: 10},
 		{name: "rate lowered", rate: 20, tokens: tokens(10), want: 2},
 		{name: "returned", rate: 100, tokens: tokens(2), take: -3, want: 5},
-		{name: "not more returned than it holds", rate: 100, tokens: tokens(9), take: -3, want: 10},
+		{name: "no more returned than its capacity", rate: 100, tokens: tokens(9), take: -3, want: 10},
 		{name: "clock set back", rate: 100, tokens: tokens(2), since: -time.Hour, want: 2},
 	}
 	for _, tt := range tests {

@@ -1,6 +1,6 @@
-// Package dialqueue holds the rules of the dial queue: which workspaces are served next, how many
-// calls each may begin under the limits, and how fast. It stores nothing and reads no clock: the
-// statements are in package store, the loop that claims is in package dialing.
+// Package dialqueue has the rules of the dial queue: which workspaces are served next, how many
+// calls each may start under the limits, and when a request may not be dialed. It stores nothing
+// and reads no clock. Package store has the statements, and package dial the loop that claims.
 package dialqueue
 
 import (
@@ -10,26 +10,26 @@ import (
 	"github.com/google/uuid"
 )
 
-// WorkspacesPerClaim is how many workspaces one claim looks at.
+// WorkspacesPerClaim is the number of workspaces that one claim searches.
 const WorkspacesPerClaim = 64
 
-// Due is a workspace with queued requests, and how long until the first of them is due.
+// Due is a workspace with queued requests, and the time until the first of them is due.
 type Due struct {
 	WorkspaceID uuid.UUID
 	Wait        time.Duration
 }
 
 // Candidates are the workspaces that may have due requests, in the order in which they are served.
-// Every process has its own order. W workspaces with due requests are all looked at within
-// ceil(W/WorkspacesPerClaim) claims of a process, if at least WorkspacesPerClaim attempts, channels and tokens
-// of the shared rates are free in each claim. It is not safe for concurrent use.
+// Every process has its own order. With W such workspaces, each is searched within
+// ceil(W/WorkspacesPerClaim) claims of a process, if each claim finds at least WorkspacesPerClaim
+// free workers, channels and tokens. It is not safe for concurrent use.
 type Candidates struct {
 	order []uuid.UUID
-	at    map[uuid.UUID]time.Time // when the first request of a workspace is due
+	at    map[uuid.UUID]time.Time // time at which the first request of a workspace is due
 }
 
-// Replace takes the workspaces that were found at now. Those that are known keep their places, the
-// others are served after them.
+// Replace sets the workspaces that were found at now. Known workspaces keep their positions, and
+// new ones follow them.
 func (c *Candidates) Replace(found []Due, now time.Time) {
 	at := make(map[uuid.UUID]time.Time, len(found))
 	for _, due := range found {
@@ -45,16 +45,16 @@ func (c *Candidates) Replace(found []Due, now time.Time) {
 	}
 }
 
-// Next returns the workspaces that the next claim looks at, and how long until the next workspace has
-// due work if there is none now; ok is false if none is known.
+// Next returns the workspaces that the next claim searches. If none has a due request, wait is the
+// time until the next one has. ok is false if no workspace is known.
 func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration, ok bool) {
 	for _, id := range c.order {
-		rest := c.at[id].Sub(now)
+		untilDue := c.at[id].Sub(now)
 		switch {
-		case rest <= 0 && len(window) < WorkspacesPerClaim:
+		case untilDue <= 0 && len(window) < WorkspacesPerClaim:
 			window = append(window, id)
-		case rest > 0 && (!ok || rest < wait):
-			wait, ok = rest, true
+		case untilDue > 0 && (!ok || untilDue < wait):
+			wait, ok = untilDue, true
 		}
 	}
 	if len(window) > 0 {
@@ -63,20 +63,21 @@ func (c *Candidates) Next(now time.Time) (window []uuid.UUID, wait time.Duration
 	return nil, wait, ok
 }
 
-// Len returns how many workspaces are known.
+// Len returns the number of known workspaces.
 func (c *Candidates) Len() int { return len(c.order) }
 
-// Claimed takes the result of a claim of window at now. The workspaces up to index last go to the end of
-// the order. If nothing was allocated, last is -1, and the whole window goes there. Those in drained
-// have no due request left; the value is how long until the next one is due, or 0 if that is not known.
+// Claimed applies the result of a claim of window at now. The workspaces up to index last move to
+// the end of the order. If nothing was allocated, last is -1, and the whole window moves there. The
+// workspaces in drained have no due request left; the value is the time until the next one is due,
+// or 0 if that is not known.
 func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID]time.Duration, now time.Time) {
 	if last < 0 {
 		last = len(window) - 1
 	}
-	gone := make(map[uuid.UUID]bool, len(drained))
+	removed := make(map[uuid.UUID]bool, len(drained))
 	for id, wait := range drained {
 		if c.at[id] = now.Add(wait); wait == 0 {
-			gone[id] = true
+			removed[id] = true
 			delete(c.at, id)
 		}
 	}
@@ -86,12 +87,12 @@ func (c *Candidates) Claimed(window []uuid.UUID, last int, drained map[uuid.UUID
 	}
 	order := make([]uuid.UUID, 0, len(c.order))
 	for _, id := range c.order {
-		if !gone[id] && !served[id] {
+		if !removed[id] && !served[id] {
 			order = append(order, id)
 		}
 	}
 	for _, id := range window[:last+1] {
-		if !gone[id] {
+		if !removed[id] {
 			order = append(order, id)
 		}
 	}

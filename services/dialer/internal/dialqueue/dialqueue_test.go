@@ -15,7 +15,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 	tests := []struct {
 		name       string
 		workspaces int
-		free       int // workers
+		free       int // free workers
 	}{
 		{name: "a worker for each workspace", workspaces: 150, free: 64},
 		{name: "more workers than workspaces", workspaces: 150, free: 100},
@@ -43,7 +43,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 				}
 				a := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{All: 1000, Free: tt.free}, due)
 				c.Claimed(window, a.Last, nil, now)
-				c.Replace(found, now) // the places stay
+				c.Replace(found, now) // known workspaces keep their positions
 			}
 			if len(seen) != tt.workspaces {
 				t.Errorf("workspaces in %d claims = %d, want %d", claims, len(seen), tt.workspaces)
@@ -52,7 +52,7 @@ func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
 	}
 }
 
-func TestCandidates_Order(t *testing.T) {
+func TestCandidates_ServedWorkspacesMoveToTheEnd(t *testing.T) {
 	t.Parallel()
 	a, b, d := uuid.New(), uuid.New(), uuid.New()
 	now := time.Now()
@@ -75,7 +75,7 @@ func TestCandidates_Order(t *testing.T) {
 	}
 	_, wait, ok := c.Next(now)
 	if !ok {
-		t.Error("a workspace is known = false, want true")
+		t.Error("Next: ok = false, want true")
 	}
 	if wait != 400*time.Millisecond {
 		t.Errorf("wait = %v, want 400ms, when the next request of a is due", wait)

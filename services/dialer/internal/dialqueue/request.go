@@ -1,6 +1,3 @@
-// Package request owns a call request on its way to the carrier: its states in the dial queue, the dialer's own
-// checks at dial time, and the facts of a request that ends without a call. It reads no clock and stores nothing.
-
 package dialqueue
 
 import (
@@ -15,10 +12,10 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// State of a row of the dial queue.
+// State is the state of a request in the dial queue.
 type State string
 
-// States. Queued and dialing are open; the others are final.
+// Queued and Dialing are open states. The others are final.
 const (
 	Queued    State = "queued"
 	Dialing   State = "dialing"
@@ -28,7 +25,7 @@ const (
 	Failed    State = "failed"
 )
 
-// Request is one order for a call.
+// Request is a call request in the dial queue.
 type Request struct {
 	CallRequestID          uuid.UUID       `db:"call_request_id"`
 	WorkspaceID            uuid.UUID       `db:"workspace_id"`
@@ -42,44 +39,50 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
-	// ClaimedUntil is the end of the claim. It identifies the claim: a later one has another end.
+	// ClaimedUntil is the end of the claim. It identifies the claim, because each claim has another
+	// end.
 	ClaimedUntil time.Time `db:"claimed_until"`
-	// TimeZone is where the person is, once the gate has said so; empty: not known.
+	// TimeZone is the person's time zone, as the gates returned it. It is empty if it is not known.
 	TimeZone string `db:"-"`
-	// HeldBack: it waited for its workspace's own limits.
+	// HeldBack means that the request waited because of its workspace's own limits.
 	HeldBack bool `db:"-"`
-	// TookToken: the claim took a token from the rate buckets for it.
+	// TookToken means that the claim took a token from the rate buckets for the request.
 	TookToken bool `db:"-"`
 }
 
-// EndUnknown is the reason of a request that ended without a call, if it is no longer known.
+// EndUnknown is the refusal of a request that ended without a call for a reason that is not known
+// any more.
 func EndUnknown() Refusal {
-	return Refusal{Code: "dial_state_unknown", Detail: "The request ended without a call. The reason is no longer known."}
+	return Refusal{
+		Code:   "dial_state_unknown",
+		Detail: "The request ended without a call. The reason is no longer known.",
+	}
 }
 
-// Found is how an order was found that came again because it was overdue.
+// Found is where an order was found that the calls service published again.
 type Found string
 
-// Waiting is where it should be: in the queue or under way, or its end is being told. Lost had never come. Over had ended, and nobody heard of it.
+// Waiting: in the queue, in progress, or ended less than Telling ago. Lost: it had never
+// arrived. Over: it had ended, and the calls service did not receive the end.
 const (
 	Waiting Found = "waiting"
 	Lost    Found = "lost"
 	Over    Found = "over"
 )
 
-// Founds are all of them.
+// Founds returns all values of Found.
 func Founds() []Found { return []Found{Waiting, Lost, Over} }
 
-// Telling is how long the news of an end may be on their way.
+// Telling is the longest time that the event of an end needs to reach the calls service.
 const Telling = time.Minute
 
-// Refusal is why a request ends without a call.
+// Refusal is why a request ends without a call. Code and Detail are the error of the call request.
 type Refusal struct {
 	Code   string
 	Detail string
 }
 
-// Codes of refusals that the dialer makes itself.
+// Codes of refusals by the dialer.
 const (
 	CodeRecipientDND    = "recipient_dnd"
 	CodeWithdrawn       = "consent_withdrawn"
@@ -93,18 +96,23 @@ const (
 	CodeDialUnknown     = "dial_state_unknown"
 )
 
-// maxLooks is how often a request is put back because its agent is not known yet, a minute in all: a replica that died holds its part of agents.v1
-// until the group has noticed, while another one reads on in call-requests.v1.
+// maxLooks is how often a request is put back because its agent is not known yet, about a minute in
+// total. After a replica died, the consumer group assigns its partitions of agents.v1 only after
+// that time, while another replica still reads call-requests.v1.
 const maxLooks = 15
 
-// Check runs the dialer's own checks. nil, true: nothing stands against the dial. nil, false: what is needed to know is not here yet
-// (a nil workspace or agent); put it back and look again.
+// Check checks a request before the dial. It returns nil and true if the request may be dialed. It
+// returns false if the workspace or the agent is not known yet; the caller must put the request
+// back.
 func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (refused *Refusal, known bool) {
 	if workspace == nil {
 		return nil, false
 	}
 	if !workspace.MayDial() {
-		return &Refusal{CodeAPINotEnabled, "The workspace is suspended or its plan has no API access any more; ask the operator."}, true
+		return &Refusal{
+			CodeAPINotEnabled,
+			"The workspace is suspended or its plan has no API access any more; ask the operator.",
+		}, true
 	}
 	if agent == nil && r.Looks < maxLooks {
 		return nil, false
@@ -113,74 +121,93 @@ func (r Request) Check(workspace *Workspace, agent *Agent, pendingOptOut bool) (
 		return &Refusal{CodeInvalidAgent, "The agent was deleted; ask for the call with another agent."}, true
 	}
 	if kind := r.To.Forbidden(); kind != "" {
-		return &Refusal{CodeDestination, "Numbers of this kind (" + kind + ") are never dialled; use another number."}, true
+		return &Refusal{
+			CodeDestination,
+			"Numbers of this kind (" + kind + ") are never dialled; use another number.",
+		}, true
 	}
 	if len(workspace.Destinations) > 0 && !r.To.HasPrefix(workspace.Destinations) {
-		return &Refusal{CodeDestination, "The workspace does not call this destination; ask the operator to allow its prefix."}, true
+		return &Refusal{
+			CodeDestination,
+			"The workspace does not call this destination; ask the operator to allow its prefix.",
+		}, true
 	}
 	if pendingOptOut {
-		return &Refusal{CodeRecipientDND, "The person asked not to be called again; ask for no further calls to this number."}, true
+		return &Refusal{
+			CodeRecipientDND,
+			"The person asked not to be called again; ask for no further calls to this number.",
+		}, true
 	}
 	return nil, true
 }
 
-// Expired is why a request that was never dialled ends at the queue's age limit.
+// Expired is the refusal of a request that waited longer than the queue's limit. noCapacity is true
+// if it waited for capacity.
 func Expired(noCapacity bool) Refusal {
 	if noCapacity {
-		return Refusal{CodeCapacityTimeout, "There was no free line for this call for as long as it may wait; raise the limits or spread the calls."}
+		return Refusal{
+			CodeCapacityTimeout,
+			"There was no free line for this call for as long as it may wait; raise the limits or spread the calls.",
+		}
 	}
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
-// NoNumber is the refusal of a real call that has no number to call from.
+// NoNumber is the refusal of a call over a trunk that has no caller number.
 func NoNumber() Refusal {
 	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
 		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
 		"Then ask for the call again."}
 }
 
-// Erased is why a request ends whose person was erased while it waited.
+// Erased is the refusal of a request whose person was erased while it waited.
 func Erased() Refusal {
-	return Refusal{CodeWithdrawn, "The person's data was erased, and their consent with it; ask for no further calls unless they agree anew."}
+	return Refusal{
+		CodeWithdrawn,
+		"The person's data was erased, and their consent with it; ask for no further calls unless they agree anew.",
+	}
 }
 
-// NewBlocked tells that a gate refused; nothing has left for the carrier.
+// NewBlocked returns the event of a request that a gate refused. Nothing was sent to the carrier.
 func NewBlocked(id, workspaceID uuid.UUID, why Refusal, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "blocked", 0, at)
 	f.Event.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: why.Code, ErrorDetail: why.Detail}}
 	return f
 }
 
-// NewFailed tells that the request ended without a call.
+// NewFailed returns the event of a request that ended without a call.
 func NewFailed(id, workspaceID uuid.UUID, why Refusal, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "failed", 0, at)
 	f.Event.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: why.Code, ErrorDetail: why.Detail}}
 	return f
 }
 
-// NewWithdrawn tells that the request was taken out of the queue.
+// NewWithdrawn returns the event of a request that was taken out of the queue.
 func NewWithdrawn(id, workspaceID uuid.UUID, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "withdrawn", 0, at)
 	f.Event.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}}
 	return f
 }
 
-// NewRescheduled tells that the request waits for its next window.
+// NewRescheduled returns the event of a request that waits for its next calling window.
 func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "rescheduled", until.UnixMicro(), at)
-	f.Event.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(until)}}
+	f.Event.Event = &eventv1.DialEvent_Rescheduled{
+		Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(until)},
+	}
 	return f
 }
 
-// NewDialing returns the event of a committed fence. attempt counts the fences of the request, from 1.
+// NewDialing returns the event of a committed fence. attempt counts the fences of the request, from
+// 1.
 func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
 	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}
 	return f
 }
 
-// NewReleased returns the event of a request that is queued again because no phone rang. attempt is the
-// attempt whose fence was released.
+// NewReleased returns the event of a request that is queued again because no phone rang. attempt is
+// the number of the released fence.
 func NewReleased(id, workspaceID uuid.UUID, attempt int32, dueAt, at time.Time) callstate.Fact {
 	f := callstate.New(id, id, workspaceID, "released", int64(attempt), at)
 	f.Event.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{

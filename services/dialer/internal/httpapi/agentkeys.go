@@ -21,14 +21,15 @@ const (
 	maxKey = 1000
 )
 
-// keyView says that an agent has a key, never which.
+// keyView shows that an agent has a key. The key itself is never shown.
 type keyView struct {
 	AgentID   uuid.UUID         `json:"agent_id"`
 	HasKey    bool              `json:"has_key"`
 	UpdatedAt openapi.Timestamp `json:"updated_at"`
 }
 
-// putAgentKey answers PUT .../agent-keys/{agent_id}: what the agent's own model is reached with, or the secret that the requests to its media URL are signed with.
+// putAgentKey handles PUT .../agent-keys/{agent_id}. The key authenticates requests to the agent's
+// own model, or signs the requests to its media URL.
 func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "agent_id", "agent")
 	if err != nil {
@@ -36,7 +37,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	key, fault := readKey(r)
-	if fault != nil { // 404 before the body's own faults
+	if fault != nil { // an unknown agent gets 404 before the faults of the body
 		if err := a.keys.Known(r.Context(), workspaceID, id); err != nil {
 			return missingKey(err)
 		}
@@ -60,13 +61,19 @@ func readKey(r *http.Request) (string, error) {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return "", err
 	}
-	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey || strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-		return "", apierr.Validation("key", "must be %d to %d printable ASCII characters without spaces.", minKey, maxKey)
+	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey ||
+		strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return "", apierr.Validation(
+			"key",
+			"must be %d to %d printable ASCII characters without spaces.",
+			minKey,
+			maxKey,
+		)
 	}
 	return *body.Key, nil
 }
 
-// readAgentKey answers GET .../agent-keys/{agent_id}.
+// readAgentKey handles GET .../agent-keys/{agent_id}.
 func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "agent_id", "agent")
 	if err != nil {
@@ -79,7 +86,7 @@ func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, openapi.TimestampOf(at)})
 }
 
-// removeAgentKey answers DELETE .../agent-keys/{agent_id}.
+// removeAgentKey handles DELETE .../agent-keys/{agent_id}.
 func (a *API) removeAgentKey(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "agent_id", "agent")
 	if err != nil {

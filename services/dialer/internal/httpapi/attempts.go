@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// attemptView is one try over a SIP trunk as an operator sees it.
+// attemptView is one attempt over a SIP trunk.
 type attemptView struct {
 	ID            uuid.UUID          `json:"id"`
 	CallID        uuid.UUID          `json:"call_id"`
@@ -45,10 +45,10 @@ func viewAttempt(a store.Attempt) attemptView {
 	return view
 }
 
-// listAttempts answers GET /admin/v1/workspaces/{id}/attempts?of= with a page, newest first. The parameter is the id
-// of a call or of a call request.
+// listAttempts handles GET /admin/v1/workspaces/{id}/attempts?of=, newest first. The parameter is
+// the id of a call or of a call request.
 func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	query, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	if of == nil {
 		return apierr.Validation("of", "must be the id of a call or of a call request.")
 	}
-	found, err := a.store.Attempts(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, *of, asked)
+	found, err := a.store.Attempts(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, *of, query)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewAttempt))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, viewAttempt))
 }

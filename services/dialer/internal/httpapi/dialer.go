@@ -10,14 +10,13 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// dialerView is the state of the dialer as a whole.
+// dialerView is the state of all dialer processes.
 type dialerView struct {
 	Replicas      []processView      `json:"replicas"`
 	AgentCircuits []agentCircuitView `json:"agent_circuits"`
 	Queue         queueView          `json:"queue"`
 }
 
-// processView is one dialer process.
 type processView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
@@ -25,7 +24,8 @@ type processView struct {
 	SIP *replicas.SIP `json:"sip"`
 }
 
-// agentCircuitView is an address of AI agents that a process places no calls for.
+// agentCircuitView is an address of AI agents to which a process places no calls, because its
+// circuit is open.
 type agentCircuitView struct {
 	Replica     string             `json:"replica"`
 	Kind        string             `json:"kind"`
@@ -42,7 +42,7 @@ type queueView struct {
 	LiveInbound      int64   `json:"live_inbound"`
 }
 
-// readDialer answers GET /admin/v1/dialer.
+// readDialer handles GET /admin/v1/dialer.
 func (a *API) readDialer(w http.ResponseWriter, r *http.Request) error {
 	reports, err := a.replicas.List(r.Context())
 	if err != nil {

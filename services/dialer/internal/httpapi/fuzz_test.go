@@ -27,18 +27,24 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// office is the service with one workspace that has one agent.
-type office struct {
+// fixture is the service with one workspace that has one agent.
+type fixture struct {
 	handler          http.Handler
 	gateway          *serviceauth.Keys
 	pool             *pgxpool.Pool
 	workspace, agent uuid.UUID
-	tapes            httpapi.Recordings
+	recordings       httpapi.Recordings
 }
 
-func open(f testing.TB) office {
+func open(f testing.TB) fixture {
 	f.Helper()
-	pool := pgtest.New(f, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		f,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute, ClaimLease: time.Minute})
 	workspace, agent := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	if err := pgx.BeginFunc(f.Context(), pool, func(tx pgx.Tx) error {
@@ -50,35 +56,57 @@ func open(f testing.TB) office {
 	if err != nil {
 		f.Fatal(err)
 	}
-	gateway, tapes := keys(f, "gateway"), shelf(f)
-	handler, err := httpapi.New(st, store.NewTrunks(pool, box), store.NewReplicaReports(pool), store.NewTraces(pool, time.Second),
-		store.NewAgentKeys(pool, box), tapes, nil, nil,
-		keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	gateway, recordings := keys(f, "gateway"), emptyRecordings(f)
+	handler, err := httpapi.New(
+		st,
+		store.NewTrunks(pool, box),
+		store.NewReplicaReports(pool),
+		store.NewTraces(pool, time.Second),
+		store.NewAgentKeys(pool, box),
+		recordings,
+		nil,
+		nil,
+		keys(f, "dialer", "gateway="+gateway.Public()),
+		nil,
+	)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return office{handler, gateway, pool, workspace, agent, tapes}
+	return fixture{handler, gateway, pool, workspace, agent, recordings}
 }
 
-func (o office) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
+func (o fixture) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
 
-// sign lets a request in, as an operator's.
-func (o office) sign(t testing.TB, request *http.Request) {
+// sign signs a request as an operator's.
+func (o fixture) sign(t testing.TB, request *http.Request) {
 	t.Helper()
-	token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{WorkspaceID: o.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"})
+	token, err := o.gateway.SignCaller(
+		"dialer",
+		serviceauth.Caller{
+			WorkspaceID: o.workspace,
+			RequestID:   uuid.Must(uuid.NewV7()),
+			Access:      serviceauth.Write,
+			Operator:    "ann",
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set(serviceauth.CallerHeader, token)
 }
 
-func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
+func TestAddNumber_AcceptsOneFormOfTheAgentID(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	for spelling, want := range map[string]int{
 		o.agent.String(): http.StatusCreated, "urn:uuid:" + o.agent.String(): 422, "{" + o.agent.String() + "}": 422, strings.ReplaceAll(o.agent.String(), "-", ""): 422, "": 422,
 	} {
-		request, _ := testkit.Request(t, http.MethodPost, o.home(), []byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`))
+		request, _ := testkit.Request(
+			t,
+			http.MethodPost,
+			o.home(),
+			[]byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`),
+		)
 		o.sign(t, request)
 		answer := httptest.NewRecorder()
 		o.handler.ServeHTTP(answer, request)
@@ -90,7 +118,7 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 	}
 }
 
-// FuzzAPI asks for the operator's numbers and trunks.
+// FuzzAPI sends requests to the routes of numbers and trunks.
 func FuzzAPI(f *testing.F) {
 	o := open(f)
 	home, own := o.home(), o.keyOf(o.agent)
@@ -109,16 +137,23 @@ func FuzzAPI(f *testing.F) {
 			"POST " + lines:          {wholeTrunk},
 			"PATCH " + lines + "/{}": {wholeTrunk, `{"password":null,"codecs":["pcma"]}`},
 		},
-		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}, "GET " + recordingstore.Path + "{}/2026/11/21/{}": {"expires", "signature"}},
+		Queries: map[string][]string{
+			"GET " + home:  {"limit", "starting_after"},
+			"GET " + lines: {"limit", "starting_after"},
+			"GET " + recordingstore.Path + "{}/2026/11/21/{}": {"expires", "signature"},
+		},
 	}.Fuzz(f)
 }
 
 func keys(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 	t.Helper()
 	seed := bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)
-	made, err := serviceauth.New(name, serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
+	created, err := serviceauth.New(
+		name,
+		serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return created
 }

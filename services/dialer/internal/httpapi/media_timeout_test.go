@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTrunks_MediaTimeout(t *testing.T) {
+func TestTrunks_LimitsTheMediaTimeout(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	const created, refused = http.StatusCreated, http.StatusUnprocessableEntity
@@ -21,7 +21,12 @@ func TestTrunks_MediaTimeout(t *testing.T) {
 		{name: "too long", setting: `,"media_timeout_seconds":3601`, status: refused},
 	}
 	for _, test := range tests {
-		status, trunk, body := o.ask(t, http.MethodPost, lines, `{"name":"`+test.name+`","host":"192.0.2.1"`+test.setting+`}`)
+		status, trunk, body := o.sendOperator(
+			t,
+			http.MethodPost,
+			lines,
+			`{"name":"`+test.name+`","host":"192.0.2.1"`+test.setting+`}`,
+		)
 		if status != test.status {
 			t.Errorf("%s: status = %d, want %d: %s", test.name, status, test.status, body)
 		}
@@ -29,7 +34,7 @@ func TestTrunks_MediaTimeout(t *testing.T) {
 			t.Errorf("%s: media_timeout_seconds = %v, want %v", test.name, got, test.want)
 		}
 		if id, _ := trunk["id"].(string); id != "" {
-			_, read, _ := o.ask(t, http.MethodGet, lines+"/"+id, "")
+			_, read, _ := o.sendOperator(t, http.MethodGet, lines+"/"+id, "")
 			if got := read["media_timeout_seconds"]; got != test.want {
 				t.Errorf("%s: media_timeout_seconds of the stored trunk = %v, want %v", test.name, got, test.want)
 			}

@@ -18,8 +18,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// agentPatience is how long a number, or a key, waits for its agent: agents.v1 is at most 5 s behind.
-const agentPatience = 5 * time.Second
+// agentTimeout is how long a request waits for the agent's record of agents.v1, which is at most 5
+// s late.
+const agentTimeout = 5 * time.Second
 
 type numberView struct {
 	ID        uuid.UUID         `json:"id"`
@@ -33,7 +34,7 @@ func viewNumber(n dialqueue.Number) numberView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(n.NumberID))}
 }
 
-// addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.
+// addNumber handles POST .../numbers. It responds 201. The agent answers the number from then on.
 func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		PhoneE164 *string `json:"phone_e164"`
@@ -53,14 +54,19 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse takes other spellings too
+	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse also accepts other forms
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	added := dialqueue.Number{NumberID: id, WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
+	added := dialqueue.Number{
+		NumberID:    id,
+		WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID,
+		PhoneE164:   string(number),
+		AgentID:     agentID,
+	}
 	err = onceKnown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
 	switch {
 	case errors.Is(err, store.ErrTaken):
@@ -73,11 +79,12 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// onceKnown does something again while it fails for want of an agent, who may have been made a moment ago.
+// onceKnown repeats do while it returns the error unknown, for at most agentTimeout. The agent may
+// have been created a moment ago.
 func onceKnown(ctx context.Context, unknown error, do func() error) error {
-	for begun := time.Now(); ; {
+	for start := time.Now(); ; {
 		err := do()
-		if !errors.Is(err, unknown) || time.Since(begun) > agentPatience {
+		if !errors.Is(err, unknown) || time.Since(start) > agentTimeout {
 			return err
 		}
 		select {
@@ -88,15 +95,15 @@ func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	}
 }
 
-// listNumbers answers GET .../numbers with a page.
+// listNumbers handles GET .../numbers.
 func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	query, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	if asked.After != uuid.Nil {
-		cursor, err := a.store.Number(r.Context(), workspaceID, asked.After)
+	if query.After != uuid.Nil {
+		cursor, err := a.store.Number(r.Context(), workspaceID, query.After)
 		if err != nil {
 			return err
 		}
@@ -104,14 +111,14 @@ func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
 			return page.UnknownCursor()
 		}
 	}
-	numbers, err := a.store.Numbers(r.Context(), workspaceID, asked)
+	numbers, err := a.store.Numbers(r.Context(), workspaceID, query)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, numbers, viewNumber))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, numbers, viewNumber))
 }
 
-// readNumber answers GET .../numbers/{number_id}.
+// readNumber handles GET .../numbers/{number_id}.
 func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")
 	if err != nil {
@@ -127,7 +134,7 @@ func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewNumber(*number))
 }
 
-// removeNumber answers DELETE .../numbers/{number_id}: calls to it are refused from now on.
+// removeNumber handles DELETE .../numbers/{number_id}. Later calls to the number are refused.
 func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "number_id", "number")
 	if err != nil {

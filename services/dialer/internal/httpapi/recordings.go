@@ -13,32 +13,39 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// Recordings are those in a local directory; nothing, where there is none.
+// Recordings serves the recordings of a local directory. The zero value serves nothing.
 type Recordings struct {
 	Files *recordings.Directory
 	Links *recordingstore.Links
 }
 
-// fetching bounds the download of a recording: the longest is 53 MB.
-const fetching = time.Hour
+// downloadTimeout limits the download of a recording. The largest one has 53 MB.
+const downloadTimeout = time.Hour
 
-// readRecording answers GET /recordings/…, for whoever has a link that is good: the whole file, or the ranges asked for. Any other is told nothing.
+// readRecording handles GET /recordings/… for a client with a valid link. It responds with the file
+// or the requested ranges. Without a valid link it always responds 404.
 func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	key := chi.URLParam(r, "*")
-	none := apierr.New(http.StatusNotFound, "not_found", "There is no recording here, or the link has ended. Ask for the call again: each answer has a link that is good for an hour.")
-	if a.tapes.Files == nil || a.tapes.Links.Check(key, r.URL.Query(), time.Now()) != nil {
+	none := apierr.New(
+		http.StatusNotFound,
+		"not_found",
+		"There is no recording here, or the link has ended. Ask for the call again: each answer has a link that is good "+
+			"for an hour.",
+	)
+	if a.recordings.Files == nil || a.recordings.Links.Check(key, r.URL.Query(), time.Now()) != nil {
 		return none
 	}
-	file, err := a.tapes.Files.Open(key)
+	file, err := a.recordings.Files.Open(key)
 	if err != nil {
 		return none
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("look at a recording: %w", err)
+		return fmt.Errorf("stat recording: %w", err)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that cannot has no connection
+	// this fails only for a writer without a connection
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	header := w.Header()
 	header.Set("Content-Type", recordingstore.ContentType)
 	header.Set("Content-Disposition", `attachment; filename="`+path.Base(key)+`"`)
@@ -48,11 +55,12 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return content.refusal()
 }
 
-// contentWriter passes the responses of http.ServeContent on, except its errors: these get the error body
-// of every other route (contract.md, section 1.5). A 304 is no error and has no body.
+// contentWriter passes the responses of http.ServeContent through, except its errors. They get the
+// error body of docs/reference/api/README.md#error-responses. A 304 is not an error and has no
+// body.
 type contentWriter struct {
 	http.ResponseWriter
-	refused int // the status of an error, or 0
+	refused int // status of an error, or 0
 }
 
 func (w *contentWriter) WriteHeader(status int) {

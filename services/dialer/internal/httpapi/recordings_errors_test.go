@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestRecording_ErrorsHaveTheErrorBody covers the conditional and range requests that are refused.
+// Refused range and conditional requests have the API's error body.
 func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -23,7 +23,7 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		header string
 		value  string
 		status int
-		code   string // "": no body
+		code   string // empty: no body
 	}{
 		{
 			name: "range behind the end", header: "Range", value: "bytes=9000-",
@@ -48,15 +48,18 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	if err := os.WriteFile(file, make([]byte, 9000), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.tapes.Files.Put(t.Context(), key, file); err != nil {
+	if err := o.recordings.Files.Put(t.Context(), key, file); err != nil {
 		t.Fatal(err)
 	}
-	link := o.tapes.Links.Sign(key, now)
+	link := o.recordings.Links.Sign(key, now)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			request := httptest.NewRequest("GET", link, nil)
-			token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read})
+			token, err := o.gateway.SignCaller(
+				"dialer",
+				serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +81,8 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 	}
 }
 
-// wantErrorBody checks that the response has the API's error body with that code, and not the headers of a recording.
+// wantErrorBody checks that the response has the API's error body with the code, and no header of a
+// recording.
 func wantErrorBody(t *testing.T, response *httptest.ResponseRecorder, code string) {
 	t.Helper()
 	var body struct {

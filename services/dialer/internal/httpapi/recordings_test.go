@@ -20,25 +20,30 @@ import (
 	"ringfence.dev/services/dialer/internal/recordings"
 )
 
-// shelf is an empty directory of recordings.
-func shelf(t testing.TB) httpapi.Recordings {
+// emptyRecordings returns an empty directory of recordings.
+func emptyRecordings(t testing.TB) httpapi.Recordings {
 	t.Helper()
 	files, err := recordings.NewDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	links, err := recordingstore.NewLinks(recordingstore.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	links, err := recordingstore.NewLinks(
+		recordingstore.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString(make([]byte, 32))}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return httpapi.Recordings{Files: files, Links: links}
 }
 
-// fetch asks as the gateway does for whoever has a link.
-func (o office) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
+// fetch sends a request as the gateway does for a client with a link.
+func (o fixture) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequest(method, target, nil)
-	token, err := o.gateway.SignCaller("dialer", serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read})
+	token, err := o.gateway.SignCaller(
+		"dialer",
+		serviceauth.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Read},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +56,7 @@ func (o office) fetch(t *testing.T, method, target, ranges string) *httptest.Res
 	return answer
 }
 
-func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
+func TestRecording_IsServedToAValidLinkOnly(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	now := time.Now()
@@ -61,10 +66,10 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.tapes.Files.Put(t.Context(), key, file); err != nil {
+	if err := o.recordings.Files.Put(t.Context(), key, file); err != nil {
 		t.Fatal(err)
 	}
-	good := o.tapes.Links.Sign(key, now)
+	good := o.recordings.Links.Sign(key, now)
 	whole := o.fetch(t, "GET", good, "")
 	switch {
 	case whole.Code != http.StatusOK:
@@ -103,12 +108,12 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, target := range map[string]string{
-		"ended":                  o.tapes.Links.Sign(key, now.Add(-recordingstore.LinkLife)),
+		"ended":                  o.recordings.Links.Sign(key, now.Add(-recordingstore.LinkLife)),
 		"of another recording":   recordingstore.Path + gone + "?" + link.RawQuery,
 		"without a signature":    recordingstore.Path + key,
-		"to nothing any more":    o.tapes.Links.Sign(gone, now),
+		"to nothing any more":    o.recordings.Links.Sign(gone, now),
 		"out of the directory":   recordingstore.Path + "../x?" + link.RawQuery,
-		"to no key of ours":      o.tapes.Links.Sign("x", now),
+		"to no key of ours":      o.recordings.Links.Sign("x", now),
 		"with a longer life":     strings.Replace(good, "expires=", "expires=9", 1),
 		"with another signature": strings.Replace(good, "signature=", "signature=00", 1),
 	} {
@@ -121,6 +126,6 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 	stranger := httptest.NewRecorder()
 	o.handler.ServeHTTP(stranger, httptest.NewRequest("GET", good, nil))
 	if stranger.Code != http.StatusUnauthorized {
-		t.Errorf("past the gateway = %d", stranger.Code)
+		t.Errorf("status of a request without the gateway's token = %d", stranger.Code)
 	}
 }

@@ -1,4 +1,5 @@
-// Package httpapi listens: the operator's numbers and trunks, recordings in a local directory, and question 4, withdraw. Decode, ask, encode.
+// Package httpapi serves the operator's routes for numbers, attempts, agent keys and trunks, the
+// recordings of a local directory, and the internal APIs of the calls service and the gateway.
 package httpapi
 
 import (
@@ -21,33 +22,42 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// API answers.
+// API has the handlers.
 type API struct {
-	store    *store.Store
-	trunks   *store.Trunks
-	replicas *store.ReplicaReports
-	keys     *store.AgentKeys
-	tapes    Recordings
-	traces   *store.Traces
-	relay    *outbox.Relay
-	check    Check
+	store      *store.Store
+	trunks     *store.Trunks
+	replicas   *store.ReplicaReports
+	keys       *store.AgentKeys
+	recordings Recordings
+	traces     *store.Traces
+	relay      *outbox.Relay
+	check      Check
 }
 
-// Check tests a trunk, in steps. It is nil if the dialer has no SIP.
+// Check tests a trunk, in steps, without a call. It is nil if the dialer has no SIP.
 type Check func(context.Context, trunks.Trunk) []trunks.CheckStep
 
-// New returns the routes: for operators numbers, attempts and agent keys under /admin/v1/workspaces/{id}, and
-// /admin/v1/trunks; recordings for clients that have a link; and the Withdraw question for calls.
+// New returns the routes. Operators use /admin/v1/workspaces/{id}, /admin/v1/dialer and
+// /admin/v1/trunks. Clients with a link read recordings. The calls service withdraws requests, and
+// the calls service and the gateway store settings.
 func New(
-	st *store.Store, lines *store.Trunks, reports *store.ReplicaReports, recorded *store.Traces, own *store.AgentKeys,
-	tapes Recordings, check Check, relay *outbox.Relay, keys *serviceauth.Keys, tel *telemetry.Telemetry,
+	st *store.Store,
+	trunkStore *store.Trunks,
+	replicaReports *store.ReplicaReports,
+	traces *store.Traces,
+	agentKeys *store.AgentKeys,
+	recordings Recordings,
+	check Check,
+	relay *outbox.Relay,
+	keys *serviceauth.Keys,
+	tel *telemetry.Telemetry,
 ) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
-		return nil, fmt.Errorf("trace questions: %w", err)
+		return nil, fmt.Errorf("trace requests: %w", err)
 	}
 	api := &API{
-		store: st, trunks: lines, replicas: reports, traces: recorded, keys: own, tapes: tapes, relay: relay, check: check,
+		store: st, trunks: trunkStore, replicas: replicaReports, traces: traces, keys: agentKeys, recordings: recordings, relay: relay, check: check,
 	}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
@@ -83,10 +93,14 @@ func New(
 		r.Use(keys.RequireCaller)
 		r.Get("/*", httpserver.Handle(api.readRecording))
 	})
-	path, answers := dialerv1.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
-	router.Handle(path+"{procedure}", answers)
-	path, setting := settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
+	path, withdrawHandler := dialerv1.NewWithdrawServiceHandler(
+		api,
+		connect.WithInterceptors(traced),
+		keys.Answer("calls"),
+	)
+	router.Handle(path+"{procedure}", withdrawHandler)
+	path, settingHandler := settingsv1.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
 		keys.Answer(serviceauth.Gateway, "calls"))
-	router.Handle(path+"{procedure}", setting)
+	router.Handle(path+"{procedure}", settingHandler)
 	return router, nil
 }

@@ -11,8 +11,9 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// ApplySetting stores a workspace that the gateway has committed, or an agent that the calls service
-// has committed. Each check at dial time after the response reads it, on every replica.
+// ApplySetting stores a workspace that the gateway has committed, or an agent that the calls
+// service has committed. Every dial-time check that starts after the response uses it, on every
+// replica.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

@@ -28,8 +28,8 @@ type settingStep struct {
 	value   int32 // max_live_calls or max_call_seconds
 }
 
-// send delivers the step and returns what the sender sees.
-func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
+// send delivers the step and returns the error that the sender receives.
+func (o fixture) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
 	t.Helper()
 	if step.kafka {
 		value, err := proto.Marshal(event)
@@ -37,7 +37,11 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 			t.Fatalf("encode event: %v", err)
 		}
 		wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
-		handlers := consumer.New(store.New(o.pool, uuid.New(), store.Timing{}), wakes, prometheus.NewRegistry()).Handlers()
+		handlers := consumer.New(
+			store.New(o.pool, uuid.New(), store.Timing{}),
+			wakes,
+			prometheus.NewRegistry(),
+		).Handlers()
 		return pg.InTx(t.Context(), o.pool, func(tx pgx.Tx) error {
 			return kafkatest.Apply(t.Context(), tx, handlers[topic.Name], kafka.Record{
 				Topic: topic.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
@@ -57,8 +61,8 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 	return err
 }
 
-// A setting arrives twice, by ApplySetting and by Kafka, in any order and beside other versions.
-func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
+// A setting arrives twice, by ApplySetting and by Kafka, in any order and between other versions.
+func TestSetting_NewestVersionWinsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -83,8 +87,10 @@ func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			id := uuid.New()
 			for i, s := range tt.steps {
 				workspace := &eventv1.WorkspaceEvent{WorkspaceId: id.String(), Version: s.version,
-					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active", ApiEnabled: true,
-						MaxLiveCalls: s.value}}}
+					Event: &eventv1.WorkspaceEvent_Workspace{
+						Workspace: &eventv1.Workspace{Status: "active", ApiEnabled: true,
+							MaxLiveCalls: s.value},
+					}}
 				if err := o.send(t, server.URL, kafka.Workspaces, s, workspace); err != nil {
 					t.Errorf("step %d, workspace = %v, want nil", i, err)
 				}

@@ -20,7 +20,8 @@ type strangerView struct {
 	Hint      string            `json:"hint"`
 }
 
-// listStrangers answers GET /admin/v1/trunks/strangers: the last 20 of all processes, the newest first.
+// listStrangers handles GET /admin/v1/trunks/strangers. It returns the last 20 of all processes,
+// newest first.
 func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 	reports, err := a.replicas.List(r.Context())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// readTrace answers GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id= with the SIP messages of the
-// trunk that all dialer processes recorded.
+// readTrace handles GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id=. It returns
+// the trunk's SIP messages that all dialer processes recorded.
 func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -40,8 +40,12 @@ func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if format == "pcap" && missing > 0 {
-		return apierr.New(http.StatusServiceUnavailable, "unavailable",
-			"%d dialer processes did not answer; try again, or use format=text, which has the messages of the others.", missing)
+		return apierr.New(
+			http.StatusServiceUnavailable,
+			"unavailable",
+			"%d dialer processes did not answer; try again, or use format=text, which has the messages of the others.",
+			missing,
+		)
 	}
 	if format == "pcap" {
 		writeFile(w, "application/vnd.tcpdump.pcap", siptrace.Pcap(messages))
@@ -59,5 +63,5 @@ func writeFile(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // an error means that the client went away
+	_, _ = w.Write(body) // an error means that the client disconnected
 }

@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkState is the state of a trunk as all dialer processes together see it.
+// trunkState is the state of a trunk in all dialer processes together.
 type trunkState struct {
 	condition
 	ChannelsInUse int           `json:"channels_in_use"`
 	Replicas      []replicaView `json:"replicas"`
 }
 
-// condition is the state of a trunk as one process sees it, or all of them together.
+// condition is the state of a trunk in one process, or in all of them together.
 type condition struct {
 	State            replicas.State     `json:"state"`
 	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
@@ -43,7 +43,7 @@ type recentView struct {
 	ErrorRate float64 `json:"error_rate"`
 }
 
-// replicaView is the trunk as one process sees it.
+// replicaView is the state of a trunk in one process.
 type replicaView struct {
 	Replica    string            `json:"replica"`
 	ReportedAt openapi.Timestamp `json:"reported_at"`
@@ -54,10 +54,16 @@ func viewCondition(t replicas.Trunk) condition {
 	seen := condition{
 		State: t.State, CircuitOpenUntil: openapi.TimestampOrNull(t.OpenUntil), Registered: t.Registered,
 		RegisteredUntil: openapi.TimestampOrNull(t.RegisteredUntil), RegisterError: unlessEmpty(t.RegisterError),
-		OptionsError: unlessEmpty(t.OptionsError), Recent: recentView{Calls: t.Recent.Calls, Failures: t.Recent.Failures},
+		OptionsError: unlessEmpty(
+			t.OptionsError,
+		), Recent: recentView{Calls: t.Recent.Calls, Failures: t.Recent.Failures},
 	}
 	if a := t.LastAnswer; a != nil {
-		seen.LastAnswer = &answerView{At: openapi.TimestampOf(a.At), Status: a.Status, RoundTripMillis: a.RoundTripMillis}
+		seen.LastAnswer = &answerView{
+			At:              openapi.TimestampOf(a.At),
+			Status:          a.Status,
+			RoundTripMillis: a.RoundTripMillis,
+		}
 	}
 	if t.Recent.Calls > 0 {
 		seen.Recent.ErrorRate = float64(t.Recent.Failures) / float64(t.Recent.Calls)
@@ -65,28 +71,28 @@ func viewCondition(t replicas.Trunk) condition {
 	return seen
 }
 
-// states has what is needed to show the state of trunks.
+// states has the data from which the state of trunks is computed.
 type states struct {
 	reports []replicas.Stored
 	live    map[uuid.UUID]int
 }
 
-// states reads the state of trunks. It returns no error, so that a stored change of a trunk is not answered with 500.
-// Without the reports the state is unknown.
+// states reads the state of trunks. It returns no error, so that a stored change of a trunk does
+// not get a 500. Without the reports the state is unknown.
 func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
-		slog.ErrorContext(ctx, "replica reports could not be read", "error", err)
+		slog.ErrorContext(ctx, "read of replica reports failed", "error", err)
 	}
 	live, err := a.replicas.Channels(ctx)
 	if err != nil {
-		slog.ErrorContext(ctx, "live calls of trunks could not be counted", "error", err)
+		slog.ErrorContext(ctx, "count of live calls failed", "error", err)
 	}
 	return states{reports: reports, live: live}
 }
 
-// view returns a trunk with its state. After a change of its settings the state is unknown until the processes use
-// them.
+// view returns a trunk with its state. After a change of its settings the state is unknown until
+// the processes use them.
 func (s states) view(t trunks.Trunk) trunkView {
 	seen := replicas.OfTrunk(s.reports, t.TrunkID, t.Version)
 	merged := replicas.Merge(seen)

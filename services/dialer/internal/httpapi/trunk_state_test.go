@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The list and the member show what all replicas report, whichever of them answers.
-func TestTrunks_StateOfAllReplicas(t *testing.T) {
+// The list and the single trunk show the reports of all replicas, whichever replica responds.
+func TestTrunks_ShowTheStateOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	reports := store.NewReplicaReports(o.pool)
-	_, added, _ := o.ask(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
+	_, added, _ := o.sendOperator(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
 	id := uuid.MustParse(added["id"].(string))
 	home := lines + "/" + id.String()
 	if got, want := added["state"], "unknown"; got != want {
@@ -53,8 +53,8 @@ func TestTrunks_StateOfAllReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, page, _ := o.ask(t, http.MethodGet, lines, "")
-	_, one, _ := o.ask(t, http.MethodGet, home, "")
+	_, page, _ := o.sendOperator(t, http.MethodGet, lines, "")
+	_, one, _ := o.sendOperator(t, http.MethodGet, home, "")
 	if diff := cmp.Diff(page["data"].([]any)[0], any(one)); diff != "" {
 		t.Errorf("the list and the member differ (-list +member):\n%s", diff)
 	}
@@ -76,18 +76,18 @@ func TestTrunks_StateOfAllReplicas(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"a": "up", "b": "down"}, states); diff != "" {
 		t.Errorf("states by replica differ (-want +got):\n%s", diff)
 	}
-	_, changed, _ := o.ask(t, http.MethodPatch, home, `{"channels":20}`)
+	_, changed, _ := o.sendOperator(t, http.MethodPatch, home, `{"channels":20}`)
 	if got, want := changed["state"], "unknown"; got != want {
 		t.Errorf("state after a change = %v, want %q until the replicas use the change", got, want)
 	}
-	_, changed, _ = o.ask(t, http.MethodPatch, home, `{"status":"disabled"}`)
+	_, changed, _ = o.sendOperator(t, http.MethodPatch, home, `{"status":"disabled"}`)
 	if got, want := changed["state"], "disabled"; got != want {
 		t.Errorf("state of a disabled trunk = %v, want %q", got, want)
 	}
 }
 
-// A trunk that was stored is answered with success also if the reports cannot be read. Its state is unknown.
-func TestTrunks_WithUnreadableReports(t *testing.T) {
+// A stored change succeeds even if the reports cannot be read. The state is then unknown.
+func TestTrunks_UnreadableReportsAreNoError(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	_, err := o.pool.Exec(t.Context(),
@@ -95,7 +95,7 @@ func TestTrunks_WithUnreadableReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, added, body := o.ask(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
+	status, added, body := o.sendOperator(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
 	if status != http.StatusCreated {
 		t.Fatalf("status of POST = %d, want %d; body: %s", status, http.StatusCreated, body)
 	}
@@ -107,7 +107,7 @@ func TestTrunks_WithUnreadableReports(t *testing.T) {
 		{name: "read", method: http.MethodGet, path: home},
 	}
 	for _, tt := range tests {
-		status, shown, _ := o.ask(t, tt.method, tt.path, tt.body)
+		status, shown, _ := o.sendOperator(t, tt.method, tt.path, tt.body)
 		if status != http.StatusOK {
 			t.Errorf("%s: status = %d, want %d", tt.name, status, http.StatusOK)
 		}
@@ -115,7 +115,7 @@ func TestTrunks_WithUnreadableReports(t *testing.T) {
 			t.Errorf("%s: state = %v, want %q", tt.name, got, want)
 		}
 	}
-	if status, _, _ := o.ask(t, http.MethodGet, lines, ""); status != http.StatusOK {
+	if status, _, _ := o.sendOperator(t, http.MethodGet, lines, ""); status != http.StatusOK {
 		t.Errorf("status of the list = %d, want %d", status, http.StatusOK)
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// trunkView is a trunk as an operator sees it: whether it has a password, never which.
+// trunkView is a trunk for an operator. It shows whether the trunk has a password, never the
+// password.
 type trunkView struct {
 	ID             uuid.UUID             `json:"id"`
 	Name           string                `json:"name"`
@@ -49,7 +50,9 @@ type trunkView struct {
 func viewTrunk(t trunks.Trunk) trunkView {
 	return trunkView{
 		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: unlessEmpty(t.OutboundProxy),
-		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
+		CACertificates: unlessEmpty(
+			t.CACertificates,
+		), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
 		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
 		MediaTimeout: t.MediaTimeoutSeconds, Trace: t.Trace,
@@ -64,7 +67,8 @@ func unlessEmpty(text string) *string {
 	return &text
 }
 
-// addTrunk answers POST /admin/v1/trunks with 201: calls may go over it from now on.
+// addTrunk handles POST /admin/v1/trunks. It responds 201, and calls may use the trunk from then
+// on.
 func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -84,32 +88,32 @@ func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusCreated, added)
 }
 
-// listTrunks answers GET /admin/v1/trunks with a page, newest first.
+// listTrunks handles GET /admin/v1/trunks, newest first.
 func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	query, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	if asked.After != uuid.Nil {
-		if _, err := a.trunks.Find(r.Context(), asked.After); errors.Is(err, pg.ErrNotFound) {
+	if query.After != uuid.Nil {
+		if _, err := a.trunks.Find(r.Context(), query.After); errors.Is(err, pg.ErrNotFound) {
 			return page.UnknownCursor()
 		} else if err != nil {
 			return err
 		}
 	}
-	found, err := a.trunks.List(r.Context(), asked)
+	found, err := a.trunks.List(r.Context(), query)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, a.states(r.Context()).view))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(query, found, a.states(r.Context()).view))
 }
 
-// writeTrunk answers with a trunk and its state.
+// writeTrunk writes a trunk and its state.
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunks.Trunk) error {
 	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
 }
 
-// readTrunk answers GET /admin/v1/trunks/{trunk_id}.
+// readTrunk handles GET /admin/v1/trunks/{trunk_id}.
 func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -122,14 +126,15 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusOK, found)
 }
 
-// changeTrunk answers PATCH /admin/v1/trunks/{trunk_id}: settings merge, null takes one back to its default. Calls that live keep what they began with.
+// changeTrunk handles PATCH /admin/v1/trunks/{trunk_id}. It merges the settings; null resets one to
+// its default. Live calls keep their settings.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
 	if _, err := a.trunks.Find(r.Context(), id); err != nil {
-		return refusedTrunk(err, "") // 404 before the body's own faults
+		return refusedTrunk(err, "") // an unknown trunk gets 404 before the faults of the body
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -142,7 +147,8 @@ func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	return a.writeTrunk(w, r, http.StatusOK, changed)
 }
 
-// removeTrunk answers DELETE /admin/v1/trunks/{trunk_id}: it places and takes no call from now on; those that live go on.
+// removeTrunk handles DELETE /admin/v1/trunks/{trunk_id}. The trunk gets no new calls. Live calls
+// continue.
 func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -165,7 +171,8 @@ type checkView struct {
 	Remedy *string            `json:"remedy"`
 }
 
-// checkTrunk answers POST /admin/v1/trunks/{trunk_id}/check: this process tests the trunk, without a call.
+// checkTrunk handles POST /admin/v1/trunks/{trunk_id}/check. This process tests the trunk without a
+// call.
 func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
 	id, err := trunkID(r)
 	if err != nil {
@@ -201,7 +208,7 @@ func trunkID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// noTrunk speaks of no workspace: trunks are the whole house's.
+// noTrunk does not mention a workspace, because trunks belong to all workspaces.
 func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
 
 func refusedTrunk(err error, name string) error {

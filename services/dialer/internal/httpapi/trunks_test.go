@@ -14,49 +14,49 @@ import (
 
 const (
 	lines = "/admin/v1/trunks"
-	// wholeTrunk sets everything.
+	// wholeTrunk sets every field.
 	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls","outbound_proxy":"proxy.example.net:5061","username":"ringfence",
 		"password":"s3cret-of-the-trunk","register":true,"caller_ids":["+14155550100"],"caller_id_header":"p_asserted_identity","number_format":"prefix","number_prefix":"00",
 		"codecs":["pcma","pcmu"],"srtp":"required","session_seconds":90,"channels":30,"calls_per_second":5,"priority":1,"inbound_sources":["192.0.2.0/24","2001:db8::7"]}`
 )
 
-// ask is one request of the operator's.
-func (o office) ask(t *testing.T, method, path, body string) (int, map[string]any, string) {
+// send sends one request of an operator.
+func (o fixture) sendOperator(t *testing.T, method, path, body string) (int, map[string]any, string) {
 	t.Helper()
 	request, _ := testkit.Request(t, method, path, []byte(body))
 	o.sign(t, request)
 	answer := httptest.NewRecorder()
 	o.handler.ServeHTTP(answer, request)
 	testkit.CheckTimestamps(t, answer.Body.Bytes())
-	var told map[string]any
-	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
+	var responseBody map[string]any
+	if err := json.Unmarshal(answer.Body.Bytes(), &responseBody); err != nil {
 		t.Fatalf("%s %s = %d %q", method, path, answer.Code, answer.Body)
 	}
-	return answer.Code, told, answer.Body.String()
+	return answer.Code, responseBody, answer.Body.String()
 }
 
-func TestTrunks_FromMadeToRemoved(t *testing.T) {
+func TestTrunks_CreateListChangeAndRemove(t *testing.T) {
 	t.Parallel()
 	o := open(t)
-	status, made, told := o.ask(t, http.MethodPost, lines, wholeTrunk)
+	status, created, responseBody := o.sendOperator(t, http.MethodPost, lines, wholeTrunk)
 	switch {
 	case status != http.StatusCreated:
 		t.Fatalf("status = %v, want %v", status, http.StatusCreated)
-	case made["has_password"] != true:
-		t.Fatalf(`made["has_password"] = %v, want true`, made["has_password"])
-	case made["host"] != "sip.example.net":
-		t.Fatalf(`made["host"] = %v, want "sip.example.net"`, made["host"])
-	case strings.Contains(told, "s3cret"):
-		t.Fatalf("body = %q, want it not to contain %q", told, "s3cret")
+	case created["has_password"] != true:
+		t.Fatalf(`made["has_password"] = %v, want true`, created["has_password"])
+	case created["host"] != "sip.example.net":
+		t.Fatalf(`made["host"] = %v, want "sip.example.net"`, created["host"])
+	case strings.Contains(responseBody, "s3cret"):
+		t.Fatalf("body = %q, want it not to contain %q", responseBody, "s3cret")
 	}
-	home := lines + "/" + made["id"].(string)
-	if status, _, told := o.ask(t, http.MethodPost, lines,
+	home := lines + "/" + created["id"].(string)
+	if status, _, responseBody := o.sendOperator(t, http.MethodPost, lines,
 		`{"name":"MAIN","host":"192.0.2.1"}`); status != http.StatusConflict {
-		t.Errorf("a second of the name: status = %v, want %v", status, http.StatusConflict)
-	} else if !strings.Contains(told, "trunk_exists") {
-		t.Errorf(`a second of the name: body = %q, want it to contain "trunk_exists"`, told)
+		t.Errorf("a second trunk of the same name: status = %v, want %v", status, http.StatusConflict)
+	} else if !strings.Contains(responseBody, "trunk_exists") {
+		t.Errorf(`a second trunk of the same name: body = %q, want it to contain "trunk_exists"`, responseBody)
 	}
-	switch status, other, _ := o.ask(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); {
+	switch status, other, _ := o.sendOperator(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); {
 	case status != http.StatusCreated:
 		t.Errorf("status = %v, want %v", status, http.StatusCreated)
 	case other["port"] != 5060.0:
@@ -64,17 +64,17 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 	case other["has_password"] != false:
 		t.Errorf(`other["has_password"] = %v, want false`, other["has_password"])
 	}
-	switch status, page, told := o.ask(t, http.MethodGet, lines+"?limit=1", ""); {
+	switch status, page, responseBody := o.sendOperator(t, http.MethodGet, lines+"?limit=1", ""); {
 	case status != http.StatusOK:
 		t.Errorf("status = %v, want %v", status, http.StatusOK)
 	case len(page["data"].([]any)) != 1:
 		t.Errorf(`length of page["data"].([]any) = %v, want 1`, len(page["data"].([]any)))
 	case page["has_more"] != true:
 		t.Errorf(`page["has_more"] = %v, want true`, page["has_more"])
-	case strings.Contains(told, "s3cret"):
-		t.Errorf("body = %q, want it not to contain %q", told, "s3cret")
+	case strings.Contains(responseBody, "s3cret"):
+		t.Errorf("body = %q, want it not to contain %q", responseBody, "s3cret")
 	}
-	switch status, changed, _ := o.ask(t, http.MethodPatch, home, `{"channels":null,"name":"Second","id":"x"}`); {
+	switch status, changed, _ := o.sendOperator(t, http.MethodPatch, home, `{"channels":null,"name":"Second","id":"x"}`); {
 	case status != http.StatusOK:
 		t.Errorf("status = %v, want %v", status, http.StatusOK)
 	case changed["channels"] != 10.0:
@@ -86,42 +86,42 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 	case changed["srtp"] != "required":
 		t.Errorf(`changed["srtp"] = %v, want "required"`, changed["srtp"])
 	}
-	if status, _, told := o.ask(t, http.MethodPatch, home,
+	if status, _, responseBody := o.sendOperator(t, http.MethodPatch, home,
 		`{"username":null}`); status != http.StatusUnprocessableEntity {
 		t.Errorf("PATCH that leaves a password without a user: status = %v, want %v",
 			status, http.StatusUnprocessableEntity)
-	} else if !strings.Contains(told, `"message":"username `) {
+	} else if !strings.Contains(responseBody, `"message":"username `) {
 		t.Errorf("PATCH that leaves a password without a user: body = %q, want it to contain %q",
-			told, `"message":"username `)
+			responseBody, `"message":"username `)
 	}
-	if status, changed, told := o.ask(t, http.MethodPatch, home,
+	if status, changed, responseBody := o.sendOperator(t, http.MethodPatch, home,
 		`{"password":null,"username":null,"register":false}`); status != http.StatusOK {
-		t.Errorf("PATCH: status = %v, want %v; body = %s", status, http.StatusOK, told)
+		t.Errorf("PATCH: status = %v, want %v; body = %s", status, http.StatusOK, responseBody)
 	} else if changed["has_password"] != false {
-		t.Errorf(`PATCH: changed["has_password"] = %v, want false; body = %s`, changed["has_password"], told)
+		t.Errorf(`PATCH: changed["has_password"] = %v, want false; body = %s`, changed["has_password"], responseBody)
 	}
-	if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != http.StatusOK {
-		t.Errorf("DELETE = %d %s", status, told)
+	if status, _, responseBody := o.sendOperator(t, http.MethodDelete, home, ""); status != http.StatusOK {
+		t.Errorf("DELETE = %d %s", status, responseBody)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
 		for _, gone := range []string{home, lines + "/7"} {
-			if status, _, told := o.ask(t, method, gone, "{}"); status != http.StatusNotFound {
-				t.Errorf("%s %s after the end: status = %v, want %v", method, gone, status, http.StatusNotFound)
-			} else if !strings.Contains(told, `"There is no such trunk."`) {
-				t.Errorf("%s %s after the end: body = %q, want it to contain %q", method, gone, told, `"There is no such trunk."`)
+			if status, _, responseBody := o.sendOperator(t, method, gone, "{}"); status != http.StatusNotFound {
+				t.Errorf("%s %s after the removal: status = %v, want %v", method, gone, status, http.StatusNotFound)
+			} else if !strings.Contains(responseBody, `"There is no such trunk."`) {
+				t.Errorf("%s %s after the removal: body = %q, want it to contain %q", method, gone, responseBody, `"There is no such trunk."`)
 			}
 		}
 	}
-	if status, _, told := o.ask(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(), ""); status != http.StatusUnprocessableEntity {
-		t.Errorf("an unknown cursor = %d %s", status, told)
+	if status, _, responseBody := o.sendOperator(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(), ""); status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown cursor = %d %s", status, responseBody)
 	}
 }
 
-func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
+func TestTrunks_PasswordIsStoredSealed(t *testing.T) {
 	t.Parallel()
 	o := open(t)
-	if status, _, told := o.ask(t, http.MethodPost, lines, wholeTrunk); status != http.StatusCreated {
-		t.Fatalf("POST = %d %s", status, told)
+	if status, _, responseBody := o.sendOperator(t, http.MethodPost, lines, wholeTrunk); status != http.StatusCreated {
+		t.Fatalf("POST = %d %s", status, responseBody)
 	}
 	var stored string
 	switch err := o.pool.QueryRow(t.Context(),
@@ -135,32 +135,32 @@ func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
 	}
 }
 
-func (o office) keyOf(agent uuid.UUID) string {
+func (o fixture) keyOf(agent uuid.UUID) string {
 	return "/admin/v1/workspaces/" + o.workspace.String() + "/agent-keys/" + agent.String()
 }
 
-func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
+func TestAgentKeys_AreStoredSealedAndNeverShown(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	home := o.keyOf(o.agent)
 	for body, want := range map[string]int{`{}`: 422, `{"key":"short"}`: 422, `{"key":"with spaces in the middle"}`: 422, `{"key":"s3cret-of-the-agent"}`: 200} {
-		status, _, told := o.ask(t, http.MethodPut, home, body)
+		status, _, responseBody := o.sendOperator(t, http.MethodPut, home, body)
 		switch {
 		case status != want:
 			t.Errorf("status = %v, want %v", status, want)
-		case strings.Contains(told, "s3cret"):
-			t.Errorf("body = %q, want it not to contain %q", told, "s3cret")
-		case want == 422 && !strings.Contains(told, `"message":"key `):
-			t.Errorf("body = %q, want a message about the key", told)
+		case strings.Contains(responseBody, "s3cret"):
+			t.Errorf("body = %q, want it not to contain %q", responseBody, "s3cret")
+		case want == 422 && !strings.Contains(responseBody, `"message":"key `):
+			t.Errorf("body = %q, want a message about the key", responseBody)
 		}
 	}
-	switch status, read, told := o.ask(t, http.MethodGet, home, ""); {
+	switch status, read, responseBody := o.sendOperator(t, http.MethodGet, home, ""); {
 	case status != http.StatusOK:
 		t.Errorf("status = %v, want %v", status, http.StatusOK)
 	case read["has_key"] != true:
 		t.Errorf(`read["has_key"] = %v, want true`, read["has_key"])
-	case strings.Contains(told, "s3cret"):
-		t.Errorf("body = %q, want it not to contain %q", told, "s3cret")
+	case strings.Contains(responseBody, "s3cret"):
+		t.Errorf("body = %q, want it not to contain %q", responseBody, "s3cret")
 	}
 	var stored string
 	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil {
@@ -169,22 +169,22 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 		t.Errorf(`stored = %q, want it without "s3cret"`, stored)
 	}
 	for _, body := range []string{`{"key":"s3cret-of-the-agent"}`, `{"key":"short"}`, `{`} {
-		if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), body); status != http.StatusNotFound {
-			t.Errorf("PUT %s for nobody's agent = %d %s", body, status, told)
+		if status, _, responseBody := o.sendOperator(t, http.MethodPut, o.keyOf(uuid.New()), body); status != http.StatusNotFound {
+			t.Errorf("PUT %s for an unknown agent = %d %s", body, status, responseBody)
 		}
 	}
 	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
-		if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != want {
-			t.Errorf("DELETE = %d %s", status, told)
+		if status, _, responseBody := o.sendOperator(t, http.MethodDelete, home, ""); status != want {
+			t.Errorf("DELETE = %d %s", status, responseBody)
 		}
 	}
-	if status, _, told := o.ask(t, http.MethodGet, home, ""); status != http.StatusNotFound {
-		t.Errorf("GET after the end = %d %s", status, told)
+	if status, _, responseBody := o.sendOperator(t, http.MethodGet, home, ""); status != http.StatusNotFound {
+		t.Errorf("GET after the removal = %d %s", status, responseBody)
 	}
 }
 
-// agents.v1 is a moment behind: a key that is put right after its agent was made finds it.
-func TestAgentKeys_WaitForAnAgentThatWasMadeAMomentAgo(t *testing.T) {
+// agents.v1 is late. A key that is set directly after its agent was created must be stored.
+func TestAgentKeys_WaitForANewAgent(t *testing.T) {
 	t.Parallel()
 	o, late := open(t), uuid.New()
 	done := make(chan int, 1)
@@ -195,7 +195,8 @@ func TestAgentKeys_WaitForAnAgentThatWasMadeAMomentAgo(t *testing.T) {
 		o.handler.ServeHTTP(answer, request)
 		done <- answer.Code
 	}()
-	if _, err := o.pool.Exec(t.Context(), "INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted) VALUES ($1, $2, 1, 'Ada', '', 60, false)", late, o.workspace); err != nil {
+	if _, err := o.pool.Exec(t.Context(), "INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, "+
+		"max_call_seconds, deleted) VALUES ($1, $2, 1, 'Ada', '', 60, false)", late, o.workspace); err != nil {
 		t.Fatal(err)
 	}
 	if status := <-done; status != http.StatusOK {

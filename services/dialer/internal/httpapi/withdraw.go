@@ -13,8 +13,12 @@ import (
 	"ringfence.dev/proto/dialerv1"
 )
 
-// Withdraw answers question 4. Withdraw and fence are guarded updates of one row: whoever commits first has it.
-func (a *API) Withdraw(ctx context.Context, req *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
+// Withdraw takes a request out of the queue for the calls service. The withdrawal and the fence are
+// guarded updates of one row, so only the first of them succeeds.
+func (a *API) Withdraw(
+	ctx context.Context,
+	req *connect.Request[dialerv1.WithdrawRequest],
+) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	id, err := uuid.Parse(req.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("call_request_id: %w", err))
@@ -26,7 +30,7 @@ func (a *API) Withdraw(ctx context.Context, req *connect.Request[dialerv1.Withdr
 	telemetry.Annotate(ctx, "call_request_id", id.String())
 	withdrawn, err := a.store.WithdrawNow(ctx, id, workspaceID)
 	if err != nil {
-		slog.WarnContext(ctx, "withdraw could not be answered", "call_request_id", id, "error", err)
+		slog.WarnContext(ctx, "withdrawal failed", "call_request_id", id, "error", err)
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("withdraw request %s: not now", id))
 	}
 	failpoint.Inject("dialer: in withdraw, after commit")

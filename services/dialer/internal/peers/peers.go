@@ -1,5 +1,5 @@
-// Package peers puts question 5 to contacts-compliance: may this number still be called, take note of this opt-out, who is this
-// caller. It judges no answer.
+// Package peers calls contacts-compliance: the dial-time check, the report of an opt-out, and the
+// lookup of a caller.
 package peers
 
 import (
@@ -19,44 +19,49 @@ import (
 )
 
 const (
-	checkPatience     = 2 * time.Second
-	reportPatience    = 2 * time.Second
-	recognisePatience = time.Second
-	// good is how long an answer of the gate may be acted on (Law 2).
-	good = 2 * time.Second
+	checkTimeout     = 2 * time.Second
+	reportTimeout    = 2 * time.Second
+	recogniseTimeout = time.Second
+	// validity is how long an answer of the gates permits a dial.
+	validity = 2 * time.Second
 )
 
-// Contacts asks contacts-compliance.
+// Contacts is a client of contacts-compliance. It is safe for concurrent use.
 type Contacts struct {
 	client compliancev1.DialCheckServiceClient
 }
 
-// New reaches contacts-compliance at its base URL, with tokens of keys.
+// New returns a client of the service at the base URL. keys sign its tokens.
 func New(base string, keys *serviceauth.Keys) (*Contacts, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
-		return nil, fmt.Errorf("trace questions: %w", err)
+		return nil, fmt.Errorf("trace requests: %w", err)
 	}
-	client := compliancev1.NewDialCheckServiceClient(serviceauth.Client(), base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
+	client := compliancev1.NewDialCheckServiceClient(
+		serviceauth.Client(),
+		base,
+		connect.WithInterceptors(traced, keys.Ask("contacts-compliance")),
+	)
 	return &Contacts{client: client}, nil
 }
 
-// Answer is what the gate said. Refused is nil and Until zero when the call may be placed.
+// Answer is the answer of the gates. The call may be placed if Refused is nil and Until is zero.
 type Answer struct {
 	Refused *dialqueue.Refusal
-	// TimeZone is where the person is, when the call may be placed; empty: not known.
+	// TimeZone is the person's time zone. It is empty if it is not known, or if the call may not be
+	// placed.
 	TimeZone string
-	// Until is the next opening, when the request may wait for it.
+	// Until is the start of the next calling window, if the request may wait for it.
 	Until time.Time
 	asked time.Time
 }
 
-// Good says whether the answer may still be acted on: it is at most two seconds old by this process's monotonic clock, counted from the
-// asking.
-func (a Answer) Good() bool { return time.Since(a.asked) < good }
+// Good reports whether the answer still permits a dial. An answer is valid for 2 s from the start
+// of the request, by this process's monotonic clock.
+func (a Answer) Good() bool { return time.Since(a.asked) < validity }
 
-// Since returns the answer with a validity that begins at the given time if that is earlier. Use it when
-// other conditions of the dial were read at that time.
+// Since returns the answer with a validity that starts at the given time if that is earlier. Use it
+// when other conditions of the dial were read at that time.
 func (a Answer) Since(at time.Time) Answer {
 	if at.Before(a.asked) {
 		a.asked = at
@@ -64,23 +69,23 @@ func (a Answer) Since(at time.Time) Answer {
 	return a
 }
 
-// Check asks the gates again at dial time. An error is no answer: nobody may be dialled on it.
+// Check evaluates the gates at dial time. After an error the request must not be dialed.
 func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	question := &compliancev1.CheckRequest{
+	request := &compliancev1.CheckRequest{
 		CallRequestId: r.CallRequestID.String(), WorkspaceId: r.WorkspaceID.String(), ToE164: string(r.To),
 		ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
 	}
 	if r.ContactID != nil {
-		question.ContactId = r.ContactID.String()
+		request.ContactId = r.ContactID.String()
 	}
 	answer := Answer{asked: time.Now()}
-	said, err := c.client.Check(ctx, connect.NewRequest(question))
+	response, err := c.client.Check(ctx, connect.NewRequest(request))
 	if err != nil {
-		return Answer{}, fmt.Errorf("ask the gate about request %s: %w", r.CallRequestID, err)
+		return Answer{}, fmt.Errorf("check gates of request %s: %w", r.CallRequestID, err)
 	}
-	switch result := said.Msg.GetResult().(type) {
+	switch result := response.Msg.GetResult().(type) {
 	case *compliancev1.CheckResponse_Open:
 		answer.TimeZone = result.Open.GetTimeZone()
 		return answer, nil
@@ -91,47 +96,53 @@ func (c *Contacts) Check(ctx context.Context, r dialqueue.Request) (Answer, erro
 		answer.Until = result.Later.GetScheduledFor().AsTime()
 		return answer, nil
 	}
-	return Answer{}, fmt.Errorf("ask the gate about request %s: an answer %T newer than this build", r.CallRequestID, said.Msg.GetResult())
+	return Answer{}, fmt.Errorf(
+		"check gates of request %s: unknown result %T",
+		r.CallRequestID,
+		response.Msg.GetResult(),
+	)
 }
 
-// OptOut reports that a person asked not to be called again; nil means that it is on record.
+// OptOut reports that a person asked not to be called again. It returns nil after the opt-out is
+// stored.
 func (c *Contacts) OptOut(ctx context.Context, o callstate.OptOut) error {
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	_, err := c.client.RecordOptOut(ctx, connect.NewRequest(&compliancev1.RecordOptOutRequest{
 		WorkspaceId: o.WorkspaceID.String(), PhoneE164: o.PhoneE164, CallId: o.CallID.String(),
 		HeardAt: timestamppb.New(o.HeardAt), Evidence: o.Evidence,
 	}))
 	if err != nil {
-		return fmt.Errorf("report opt-out heard in %s: %w", o.CallID, err)
+		return fmt.Errorf("report opt-out of call %s: %w", o.CallID, err)
 	}
 	return nil
 }
 
-// Caller is who calls us. ContactID is nil for a stranger, TimeZone empty where it is not known.
+// Caller is the person who calls. ContactID is nil if the number has no contact. TimeZone is empty
+// if it is not known.
 type Caller struct {
 	ContactID *uuid.UUID
 	TimeZone  string
 }
 
-// Recognise finds who a caller is. An error: nobody can say now.
+// Recognise looks up a caller by number.
 func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (Caller, error) {
-	ctx, cancel := context.WithTimeout(ctx, recognisePatience)
+	ctx, cancel := context.WithTimeout(ctx, recogniseTimeout)
 	defer cancel()
-	said, err := c.client.LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{
+	response, err := c.client.LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{
 		WorkspaceId: workspaceID.String(), PhoneE164: number,
 	}))
 	if err != nil {
 		return Caller{}, fmt.Errorf("recognise caller: %w", err)
 	}
-	who := Caller{TimeZone: said.Msg.GetTimeZone()}
-	if said.Msg.GetContactId() == "" {
-		return who, nil
+	caller := Caller{TimeZone: response.Msg.GetTimeZone()}
+	if response.Msg.GetContactId() == "" {
+		return caller, nil
 	}
-	contact, err := uuid.Parse(said.Msg.GetContactId())
+	contact, err := uuid.Parse(response.Msg.GetContactId())
 	if err != nil {
 		return Caller{}, fmt.Errorf("recognise caller: %w", err)
 	}
-	who.ContactID = &contact
-	return who, nil
+	caller.ContactID = &contact
+	return caller, nil
 }

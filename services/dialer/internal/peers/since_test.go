@@ -12,7 +12,7 @@ func TestAnswer_SinceCountsFromTheEarlierRead(t *testing.T) {
 		read := time.Now()
 		<-time.After(500 * time.Millisecond)
 		answer := Answer{asked: time.Now()}.Since(read)
-		<-time.After(good - 500*time.Millisecond - time.Nanosecond)
+		<-time.After(validity - 500*time.Millisecond - time.Nanosecond)
 		if !answer.Good() {
 			t.Error("Good before 2 s after the read = false, want true")
 		}

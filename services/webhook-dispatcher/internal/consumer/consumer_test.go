@@ -188,12 +188,12 @@ func TestCallEvents_TwiceAndOutOfOrderGiveOneDeliveryEach(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := fact(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), end) // the same key: read after all the others
-	h.await(`SELECT count(*) FROM webhook_delivery WHERE event_id = $1`, 2, id)
-	h.await(`SELECT count(*) FROM webhook_delivery WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
-	h.await(`SELECT count(*) FROM webhook_delivery`, 5)
-	h.await(`SELECT count(*) FROM webhook_queue`, 5)
-	h.await(`SELECT count(*) FROM webhook_event`, 3)
-	h.await(`SELECT count(*) FROM webhook_delivery WHERE traceparent LIKE '00-%'`, 5)
+	h.await(`SELECT count(*) FROM deliveries WHERE event_id = $1`, 2, id)
+	h.await(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
+	h.await(`SELECT count(*) FROM deliveries`, 5)
+	h.await(`SELECT count(*) FROM delivery_queue`, 5)
+	h.await(`SELECT count(*) FROM events`, 3)
+	h.await(`SELECT count(*) FROM deliveries WHERE traceparent LIKE '00-%'`, 5)
 	select {
 	case <-h.woken:
 	default:
@@ -207,12 +207,12 @@ func TestCallEvents_AReadAgainAfterItWasDeliveredSendsNothing(t *testing.T) {
 	h.subscribe(ws, "call.completed")
 	f, id := fact(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
-	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 	if err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), `UPDATE webhook_delivery SET status = 'delivered', done_at = now()`); err != nil {
+		if _, err := tx.Exec(t.Context(), `UPDATE deliveries SET status = 'delivered', done_at = now()`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(t.Context(), `DELETE FROM webhook_queue`)
+		_, err := tx.Exec(t.Context(), `DELETE FROM delivery_queue`)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -220,8 +220,8 @@ func TestCallEvents_AReadAgainAfterItWasDeliveredSendsNothing(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), f)
 	end, endID := fact(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, endID, call.String(), end)
-	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, endID)
-	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, endID)
+	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 }
 
 func TestCallEvents_WhatCannotBeReadIsParkedAndTheRestGoesOn(t *testing.T) {
@@ -235,7 +235,7 @@ func TestCallEvents_WhatCannotBeReadIsParkedAndTheRestGoesOn(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), "newer", newer)
 	good, goodID := fact(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, goodID, "good", good)
-	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, goodID)
+	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, goodID)
 	h.await(`SELECT count(*) FROM parked`, 2)
 	h.await(`SELECT count(*) FROM outbox`, 2)
 }
@@ -258,9 +258,9 @@ func TestWorkspaces_TheNewestVersionWins(t *testing.T) {
 	h.publish(kafka.Workspaces, uuid.New(), ws.String(), &eventv1.WorkspaceEvent{
 		WorkspaceId: last.String(), Version: 1, Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active"}},
 	})
-	h.await(`SELECT count(*) FROM workspace WHERE id = $1`, 1, last)
+	h.await(`SELECT count(*) FROM workspaces WHERE id = $1`, 1, last)
 	h.await(`
-		SELECT count(*) FROM workspace
+		SELECT count(*) FROM workspaces
 		WHERE id = $1 AND version = 3 AND suspended AND NOT webhooks_enabled AND keep_days = 3`, 1, ws)
-	h.await(`SELECT count(*) FROM workspace WHERE id = $1 AND keep_days IS NULL`, 1, last)
+	h.await(`SELECT count(*) FROM workspaces WHERE id = $1 AND keep_days IS NULL`, 1, last)
 }

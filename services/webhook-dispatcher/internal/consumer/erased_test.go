@@ -86,7 +86,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	for n, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
 		f, id := spoken(call, ws, int32(n+1), kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
-		h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, id)
+		h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, id)
 		ids[kind] = id
 		work := h.take(sub, 1)
 		switch kind {
@@ -100,21 +100,21 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	}
 	f, id := spoken(other, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, other.String(), f)
-	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 4)
+	h.await(`SELECT count(*) FROM events WHERE `+holding, 4)
 	for range 2 { // told again, as another fact: nothing more
 		h.publish(kafka.CallEvents, uuid.New(), call.String(), erased(call, ws, erasure))
 	}
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 2)
-	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 1)
-	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND `+holding, 1, other)
-	h.await(`SELECT count(*) FROM webhook_event WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
-	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
+	h.await(`SELECT count(*) FROM events WHERE `+holding, 1)
+	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND `+holding, 1, other)
+	h.await(`SELECT count(*) FROM events WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
+	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
 	h.answer(underWay, deliveries.Done)
-	h.await(`SELECT count(*) FROM webhook_attempt`, 3)
-	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
+	h.await(`SELECT count(*) FROM attempts`, 3)
+	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
 	h.shown(sub, ws, call, erasure)
 
-	if _, err := h.pool.Exec(t.Context(), `UPDATE webhook_queue SET due_at = now()`); err != nil {
+	if _, err := h.pool.Exec(t.Context(), `UPDATE delivery_queue SET due_at = now()`); err != nil {
 		t.Fatal(err)
 	}
 	for _, work := range h.take(sub, 2) {
@@ -126,8 +126,8 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		h.answer(work, deliveries.Done)
 	}
 	wantEqual(t, "emptied bodies after the retry", h.emptyBodies(), 1)
-	h.await(`SELECT count(*) FROM webhook_event WHERE body <> ''`, 1)
-	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 1)
+	h.await(`SELECT count(*) FROM events WHERE body <> ''`, 1)
+	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 1)
 }
 
 // shown checks what operators see of an erased call, and what was reported.
@@ -173,7 +173,7 @@ func TestErased_InOneBatchWithItsEvents(t *testing.T) {
 	h.publish(kafka.CallEvents, uuid.New(), "one partition", erased(call, ws, uuid.New()))
 	h.consume()
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 1)
-	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 1)
+	h.await(`SELECT count(*) FROM events WHERE `+holding, 1)
 	sent := map[uuid.UUID][]byte{}
 	for _, w := range h.take(sub, 2) {
 		sent[*w.CallID] = w.Body
@@ -191,9 +191,9 @@ func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
 	f, id := fact(call, ws, 1, "call.completed")
 	f.GetPublic().Erased = true
 	h.publish(kafka.CallEvents, id, call.String(), f)
-	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 	wantEqual(t, "emptied bodies before the delivery", h.emptyBodies(), 0)
 	h.answer(h.take(sub, 1)[0], deliveries.Done)
 	wantEqual(t, "emptied bodies after the delivery", h.emptyBodies(), 1)
-	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
+	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
 }

@@ -101,8 +101,8 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 		}
 	}
 	h.await(`SELECT count(*) FROM parked`, rounds/10)
-	h.await(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered' AND attempts = 1`, 2*rounds)
-	h.await(`SELECT count(*) FROM webhook_queue`, 0)
+	h.await(`SELECT count(*) FROM deliveries WHERE status = 'delivered' AND attempts = 1`, 2*rounds)
+	h.await(`SELECT count(*) FROM delivery_queue`, 0)
 	deliveries, requests := e.sum()
 	wantEqual(t, "deliveries that were sent", deliveries, 2*rounds)
 	wantEqual(t, "requests", requests, 2*rounds)
@@ -139,5 +139,5 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	}
 	wantEqual(t, "applied records", applied, 1)
 	wantEqual(t, "records that stay parked", parked, 0)
-	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1 AND attempt = 0`, 1, id)
+	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1 AND attempt = 0`, 1, id)
 }

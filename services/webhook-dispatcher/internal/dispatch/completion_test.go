@@ -37,14 +37,14 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM subscription_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
 		t.Fatal(err)
 	}
 	cfg := config()
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
 	testkit.NoError(t, func() error {
-		if n := r.count("SELECT count(*) FROM webhook_queue WHERE attempt > 0 AND due_at <= now()"); n < 200 {
+		if n := r.count("SELECT count(*) FROM delivery_queue WHERE attempt > 0 AND due_at <= now()"); n < 200 {
 			return fmt.Errorf("%d leases have passed", n)
 		}
 		return nil
@@ -57,7 +57,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.NoError(t, func() error {
-		if n := r.count("SELECT count(*) FROM webhook_queue"); n > 0 {
+		if n := r.count("SELECT count(*) FROM delivery_queue"); n > 0 {
 			return fmt.Errorf("%d deliveries are open", n)
 		}
 		return nil
@@ -79,7 +79,7 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_subscription WHERE id = $1 FOR NO KEY UPDATE", sick); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM subscriptions WHERE id = $1 FOR NO KEY UPDATE", sick); err != nil {
 		t.Fatal(err)
 	}
 	cfg := config()
@@ -114,7 +114,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM subscription_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
 		t.Fatal(err)
 	}
 	call := uuid.New()
@@ -193,7 +193,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM subscription_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
 		t.Fatal(err)
 	}
 	settings := blind()
@@ -209,7 +209,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 		if lose.Load() {
 			return errors.New("the response of the database was not lost yet")
 		}
-		if r.count(`SELECT count(*) FROM webhook_attempt`) == 0 {
+		if r.count(`SELECT count(*) FROM attempts`) == 0 {
 			return errors.New("no attempt is stored")
 		}
 		return nil

@@ -46,7 +46,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	d.Wake()
 	recv.await(t, total)
 	testkit.NoError(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered'`); n != total {
+		if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'delivered'`); n != total {
 			return fmt.Errorf("%d of %d delivered", n, total)
 		}
 		return nil
@@ -145,7 +145,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	}
 	recv.await(t, 4*calls)
 	testkit.NoError(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+		if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
 			return fmt.Errorf("%d rows of open work left", n)
 		}
 		return nil
@@ -185,7 +185,7 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	for range 20 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	r.exec(`UPDATE webhook_queue SET is_retry = true, attempt = 1, due_at = now() - interval '1 hour'`)
+	r.exec(`UPDATE delivery_queue SET is_retry = true, attempt = 1, due_at = now() - interval '1 hour'`)
 	for range 6 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
@@ -216,7 +216,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := blocker.Exec(t.Context(), `LOCK TABLE webhook_queue IN EXCLUSIVE MODE`); err != nil {
+	if _, err := blocker.Exec(t.Context(), `LOCK TABLE delivery_queue IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
 	d := r.dispatch(config())
@@ -247,7 +247,7 @@ func TestClaim_GivesUpAStatementThatTakesTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := blocker.Exec(t.Context(), `LOCK TABLE webhook_queue IN EXCLUSIVE MODE`); err != nil {
+	if _, err := blocker.Exec(t.Context(), `LOCK TABLE delivery_queue IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
 	cfg := blind()

@@ -97,7 +97,7 @@ func TestDispatch_OneSignedDeliveryPerMatchingSubscription(t *testing.T) {
 	wantEqual(t, "LastSuccessAt is set", sub.LastSuccessAt != nil, true)
 	wantEqual(t, "LastFailureAt", sub.LastFailureAt, nil)
 	wantEqual(t, "consecutive failures", sub.ConsecutiveFailures, 0)
-	wantEqual(t, "stored bodies of two events", r.count(`SELECT count(*) FROM webhook_event`), 2)
+	wantEqual(t, "stored bodies of two events", r.count(`SELECT count(*) FROM events`), 2)
 }
 
 func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
@@ -144,7 +144,7 @@ func TestDispatch_RetriesTheSameBytesFiveTimesOnSchedule(t *testing.T) {
 	wantEqual(t, "consecutive failures", sub.ConsecutiveFailures, 5)
 	wantEqual(t, "LastFailureAt is set", sub.LastFailureAt != nil, true)
 	wantEqual(t, "status", sub.Status, subscriptions.Active)
-	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 0)
+	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 0)
 }
 
 func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
@@ -228,7 +228,7 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	d.Wake()
 	recv.await(t, queued)
 	testkit.NoError(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE subscription_id = $1 AND status = 'delivered'`, id); n != queued {
+		if n := r.count(`SELECT count(*) FROM deliveries WHERE subscription_id = $1 AND status = 'delivered'`, id); n != queued {
 			return fmt.Errorf("%d delivered, want %d", n, queued)
 		}
 		return nil
@@ -296,7 +296,7 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	if got := r.subscription(id).MaskedSecret(); got != "whsec_\u2026_new" {
 		t.Errorf("masked secret = %q", got)
 	}
-	if n := r.count(`SELECT count(*) FROM webhook_subscription WHERE position('whsec' IN encode(secret_sealed, 'escape')) > 0`); n != 0 {
+	if n := r.count(`SELECT count(*) FROM subscriptions WHERE position('whsec' IN encode(secret_sealed, 'escape')) > 0`); n != 0 {
 		t.Error("a secret lies in the database as it is")
 	}
 }
@@ -341,7 +341,7 @@ func TestDelete_ErasesTheHistoryBesideRequestsInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.stop() // whatever was under way is settled now
-	for _, table := range []string{"webhook_subscription", "webhook_health", "webhook_queue", "webhook_delivery", "webhook_attempt"} {
+	for _, table := range []string{"subscriptions", "subscription_health", "delivery_queue", "deliveries", "attempts"} {
 		if n := r.count(`SELECT count(*) FROM ` + table); n != 0 {
 			t.Errorf("%d rows left in %s", n, table)
 		}

@@ -71,7 +71,7 @@ func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	r.setStatus(id, subscriptions.Active)
 	d.Wake()
 	r.settled()
-	skipped := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'skipped'`)
+	skipped := r.count(`SELECT count(*) FROM deliveries WHERE status = 'skipped'`)
 	sent := len(recv.all())
 	wantEqual(t, "delivered and skipped events", sent+skipped, total)
 	if skipped == 0 {

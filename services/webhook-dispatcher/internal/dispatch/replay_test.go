@@ -65,7 +65,7 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 	wantEqual(t, "number of the last attempt", attempts[10].No, 1)
 	r.ingest(ev) // the record comes again
 	d.Wake()
-	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
 		t.Errorf("%d rows of open work, want none: an event read again after its replay stays done", n)
 	}
 }

@@ -86,7 +86,7 @@ func (r *rig) through(d running, events ...deliveries.Event) {
 func (r *rig) settled() {
 	r.t.Helper()
 	testkit.NoError(r.t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+		if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 0 {
 			return fmt.Errorf("open deliveries = %d, want 0", n)
 		}
 		return nil

@@ -96,7 +96,7 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	wantEqual(t, "LastError after the resumption", sub.LastError, nil)
 	d.Wake()
 	testkit.NoError(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'queued'`); n != 0 {
+		if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'queued'`); n != 0 {
 			return fmt.Errorf("%d deliveries still open after resuming", n)
 		}
 		return nil
@@ -144,7 +144,7 @@ func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
 	r := newRig(t)
 	sink := newReceiver(t, nil)
 	id, _ := r.subscribe(sink.URL)
-	r.exec(`UPDATE webhook_subscription SET secret_sealed = 'a key that was taken away' WHERE id = $1`, id)
+	r.exec(`UPDATE subscriptions SET secret_sealed = 'a key that was taken away' WHERE id = $1`, id)
 	d := r.dispatch(config())
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)

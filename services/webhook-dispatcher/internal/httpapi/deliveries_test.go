@@ -44,7 +44,7 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	if n := p.settle(flying, deliveries.Done); n != 0 {
 		t.Errorf("what was in flight settled %d after the deletion", n)
 	}
-	for _, table := range []string{"webhook_delivery", "webhook_attempt", "webhook_queue", "webhook_subscription", "webhook_health"} {
+	for _, table := range []string{"deliveries", "attempts", "delivery_queue", "subscriptions", "subscription_health"} {
 		var n int
 		if err := p.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
 			t.Fatalf("count rows of %s: %v", table, err)

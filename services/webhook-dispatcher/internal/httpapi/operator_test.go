@@ -67,7 +67,7 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 	p.event(uuid.New(), 1)
 	p.end(deliveries.Over)
 	const fail = `
-		UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
+		UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
 	if _, err := p.pool.Exec(t.Context(), fail, p.sub); err != nil {
 		t.Fatal(err)
 	}

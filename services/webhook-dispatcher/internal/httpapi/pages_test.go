@@ -47,10 +47,10 @@ func (h *house) subscribed(workspace uuid.UUID) uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	if _, err := h.pool.Exec(h.t.Context(), `
 		WITH added AS (
-		    INSERT INTO webhook_subscription (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
+		    INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
 		    VALUES ($1, $2, 'a', 'https://example.com/', '{call.completed}', 'paused', 'x', 'aaaa')
 		)
-		INSERT INTO webhook_health (subscription_id) VALUES ($1)`, id, workspace); err != nil {
+		INSERT INTO subscription_health (subscription_id) VALUES ($1)`, id, workspace); err != nil {
 		h.t.Error(err)
 	}
 	return id

@@ -207,7 +207,7 @@ func TestReplay_AllFailedSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = gate.Rollback(context.Background()) }()
-	if _, err := gate.Exec(t.Context(), `SELECT FROM webhook_delivery FOR UPDATE`); err != nil {
+	if _, err := gate.Exec(t.Context(), `SELECT FROM deliveries FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
 	var replayed atomic.Int64
@@ -235,7 +235,7 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	}
 	// They failed again: the same request with its before does nothing, without it a new round begins.
 	var moment time.Time
-	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM webhook_delivery WHERE replays = 1`).Scan(&moment); err != nil {
+	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)
 	}
 	p.wants("repeated with before", p.replay(`{"status":"failed",`+longAgo+`,"before":"`+moment.UTC().Format(time.RFC3339Nano)+`"}`), 0, false)
@@ -299,9 +299,9 @@ func TestReplay_InBatches(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	if _, err := p.pool.Exec(t.Context(), `WITH e AS (
-			INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body)
+			INSERT INTO events (id, created_at, workspace_id, type, sequence, body)
 			SELECT gen_random_uuid(), now() - n * interval '1 minute', $1, 'call.busy', 1, '{}' FROM generate_series(1, 1001) n RETURNING *)
-		INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
+		INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
 		SELECT id, created_at, workspace_id, $2, id, type, 1, 'failed', created_at FROM e`, p.ws, p.sub); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestReplay_Refuses(t *testing.T) {
 	if got := p.do(p.ws, http.MethodPost, p.home()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
 		t.Errorf("as a customer: %d, want 401", got.status)
 	}
-	if _, err := p.pool.Exec(t.Context(), `DELETE FROM webhook_event`); err != nil {
+	if _, err := p.pool.Exec(t.Context(), `DELETE FROM events`); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""); got.status != 404 {

@@ -66,7 +66,7 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 				}
 			}
 			var got bool
-			if err := h.pool.QueryRow(t.Context(), "SELECT suspended FROM workspace WHERE id = $1",
+			if err := h.pool.QueryRow(t.Context(), "SELECT suspended FROM workspaces WHERE id = $1",
 				id).Scan(&got); err != nil {
 				t.Fatalf("read workspace: %v", err)
 			}

@@ -21,7 +21,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		t.Fatalf("POST test = %d %v", got.status, got.body)
 	}
 	if _, err := h.pool.Exec(t.Context(),
-		`UPDATE webhook_health SET last_success_at = '2026-06-04 09:00:00+00'`); err != nil {
+		`UPDATE subscription_health SET last_success_at = '2026-06-04 09:00:00+00'`); err != nil {
 		t.Fatal(err)
 	}
 	list := h.do(ws, http.MethodGet, collection, "")

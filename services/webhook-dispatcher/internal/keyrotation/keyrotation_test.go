@@ -97,7 +97,7 @@ func (h *house) secret() string {
 func (h *house) opens(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
-	rows, err := h.pool.Query(h.t.Context(), "SELECT id, secret_sealed FROM webhook_subscription")
+	rows, err := h.pool.Query(h.t.Context(), "SELECT id, secret_sealed FROM subscriptions")
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := tx.Exec(t.Context(), "UPDATE webhook_subscription SET secret_sealed = $1 WHERE id = $2", sealed, made[2]); err != nil {
+			if _, err := tx.Exec(t.Context(), "UPDATE subscriptions SET secret_sealed = $1 WHERE id = $2", sealed, made[2]); err != nil {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)

@@ -2,22 +2,13 @@ package retention_test
 
 import (
 	"context"
-	"io/fs"
 	"slices"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
-	"github.com/google/uuid"
-
-	"ringfence.dev/libs/inbox"
-	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/testkit"
-	"ringfence.dev/libs/testkit/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
-	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 func around(from, to int) (names []string) {
@@ -27,7 +18,7 @@ func around(from, to int) (names []string) {
 	return names
 }
 
-func tables() []string { return []string{"webhook_event", "webhook_delivery", "webhook_attempt"} }
+func tables() []string { return []string{"events", "deliveries", "attempts"} }
 
 func TestRotateDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
 	t.Parallel()
@@ -65,20 +56,20 @@ func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	r.ingest(midnight.Add(-time.Microsecond))
 	r.ingest(midnight)
 	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
-	wantEqual(t, "places", r.places("webhook_delivery"), []string{"webhook_delivery" + yesterday, "webhook_delivery" + today})
-	wantEqual(t, "places", r.places("webhook_event"), []string{"webhook_event" + yesterday, "webhook_event" + today})
+	wantEqual(t, "places", r.places("deliveries"), []string{"deliveries" + yesterday, "deliveries" + today})
+	wantEqual(t, "places", r.places("events"), []string{"events" + yesterday, "events" + today})
 	r.settle(r.claim(), deliveries.Done, midnight)
-	wantEqual(t, "places of attempts", r.places("webhook_attempt"), []string{"webhook_attempt" + today, "webhook_attempt" + today})
+	wantEqual(t, "places of attempts", r.places("attempts"), []string{"attempts" + today, "attempts" + today})
 
 	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
 	r.turn(end.Add(-time.Nanosecond))
-	if n := r.count(`SELECT count(*) FROM webhook_delivery`); n != 2 {
+	if n := r.count(`SELECT count(*) FROM deliveries`); n != 2 {
 		t.Fatalf("%d deliveries left just before the day is old enough, want both", n)
 	}
 	for range 2 {
 		r.turn(end)
-		wantEqual(t, "places after the drop", r.places("webhook_delivery"), []string{"webhook_delivery" + today})
-		wantEqual(t, "bodies after the drop", r.places("webhook_event"), []string{"webhook_event" + today})
+		wantEqual(t, "places after the drop", r.places("deliveries"), []string{"deliveries" + today})
+		wantEqual(t, "bodies after the drop", r.places("events"), []string{"events" + today})
 	}
 	r.turn(end.Add(day))
 	for _, table := range tables() {
@@ -102,18 +93,18 @@ func TestRotateDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
 	for _, off := range []time.Duration{-40 * day, 9 * day, 9*day + time.Hour, 4000 * day} {
 		r.ingest(noon().Add(off))
 	}
-	rest := "webhook_delivery_rest"
-	wantEqual(t, "places", r.places("webhook_delivery"), []string{rest, rest, rest, rest})
+	rest := "deliveries_default"
+	wantEqual(t, "places", r.places("deliveries"), []string{rest, rest, rest, rest})
 	work := r.claim()
 	if n := r.settle(work, deliveries.Done, noon()); n != 4 {
 		t.Fatalf("%d of 4 settled in the default partition", n)
 	}
 	r.turn(noon().Add(day)) // too old goes; what is ahead waits for its day
-	wantEqual(t, "places", r.places("webhook_delivery"), []string{rest, rest, rest})
+	wantEqual(t, "places", r.places("deliveries"), []string{rest, rest, rest})
 	r.turn(noon().Add(7 * day))
-	ninth := "webhook_delivery" + noon().Add(9*day).Format("_20060102")
-	wantEqual(t, "places once the day is made", r.places("webhook_delivery"), []string{ninth, ninth, rest})
-	wantEqual(t, "bodies once the day is made", r.places("webhook_event"), []string{"webhook_event" + ninth[len("webhook_delivery"):], "webhook_event" + ninth[len("webhook_delivery"):], "webhook_event_rest"})
+	ninth := "deliveries" + noon().Add(9*day).Format("_20060102")
+	wantEqual(t, "places once the day is made", r.places("deliveries"), []string{ninth, ninth, rest})
+	wantEqual(t, "bodies once the day is made", r.places("events"), []string{"events" + ninth[len("deliveries"):], "events" + ninth[len("deliveries"):], "events_default"})
 }
 
 func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
@@ -134,9 +125,9 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 		})
 	}
 	all.Wait()
-	wantEqual(t, "deliveries", r.places("webhook_delivery"), []string{"webhook_delivery_rest"})
-	wantEqual(t, "bodies", r.places("webhook_event"), []string{"webhook_event_rest"})
-	if n := r.count(`SELECT count(*) FROM webhook_attempt`); n != 0 {
+	wantEqual(t, "deliveries", r.places("deliveries"), []string{"deliveries_default"})
+	wantEqual(t, "bodies", r.places("events"), []string{"events_default"})
+	if n := r.count(`SELECT count(*) FROM attempts`); n != 0 {
 		t.Errorf("%d attempts are kept, want none", n)
 	}
 	r.turn(late.Add(20 * day)) // held for another while
@@ -162,7 +153,7 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 		t.Errorf("status = %q, want delivered", d.Status)
 	}
 	r.turn(late.Add(21 * day))
-	for _, table := range []string{"webhook_delivery", "webhook_event"} {
+	for _, table := range []string{"deliveries", "events"} {
 		if left := r.places(table); len(left) != 0 {
 			t.Errorf("%s still holds %v after its end", table, left)
 		}
@@ -215,7 +206,7 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 			if settled != events {
 				t.Errorf("%d of %d settled", settled, events)
 			}
-			if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered'`); row.stays && n != events {
+			if n := r.count(`SELECT count(*) FROM deliveries WHERE status = 'delivered'`); row.stays && n != events {
 				t.Errorf("%d of %d in history", n, events)
 			}
 		})
@@ -232,9 +223,9 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	defer stop()
 	today := time.Now().UTC()
 	testkit.Until(t, "there are eleven partitions of attempts", func() bool {
-		return len(r.days("webhook_attempt")) >= 11
+		return len(r.days("attempts")) >= 11
 	})
-	days := r.days("webhook_delivery")
+	days := r.days("deliveries")
 	for _, ahead := range []int{0, 2} {
 		if want := today.AddDate(0, 0, ahead).Format("20060102"); !slices.Contains(days, want) {
 			t.Errorf("days = %v, want them with %s", days, want)
@@ -249,64 +240,24 @@ func TestRotateDays_TheRunningRoleCanDoNoMore(t *testing.T) {
 	today := noon().Format("20060102")
 	for _, sql := range []string{
 		`CREATE TABLE mine (id int)`,
-		`DROP TABLE webhook_delivery_` + today,
-		`TRUNCATE webhook_delivery_` + today,
-		`SELECT count(*) FROM webhook_event_` + today,
-		`UPDATE webhook_event_` + today + ` SET body = ''`,
-		`DELETE FROM webhook_event_rest`,
-		`ALTER TABLE webhook_delivery DETACH PARTITION webhook_delivery_` + today,
-		`SELECT webhook_renew_rest('webhook_event', now(), '{}')`,
-		`SELECT webhook_add_day('workspace', '2026-01-01')`,
-		`SELECT webhook_add_day('webhook_queue', '2026-01-01')`,
-		`SELECT webhook_drop_day('workspace', '2030-01-01')`,
-		`SELECT webhook_drop_rest('webhook_queue', '2030-01-01')`,
-		`SELECT webhook_add_day('webhook_event; DROP TABLE workspace', '2026-01-01')`,
+		`DROP TABLE deliveries_` + today,
+		`TRUNCATE deliveries_` + today,
+		`SELECT count(*) FROM events_` + today,
+		`UPDATE events_` + today + ` SET body = ''`,
+		`DELETE FROM events_default`,
+		`ALTER TABLE deliveries DETACH PARTITION deliveries_` + today,
+		`SELECT renew_default('events', now(), '{}')`,
+		`SELECT add_day('workspaces', '2026-01-01')`,
+		`SELECT add_day('delivery_queue', '2026-01-01')`,
+		`SELECT drop_day('workspaces', '2030-01-01')`,
+		`SELECT prune_default('delivery_queue', '2030-01-01')`,
+		`SELECT add_day('events; DROP TABLE workspaces', '2026-01-01')`,
 	} {
 		if _, err := r.pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("the running role may %s", sql)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM webhook_subscription`); n != 1 {
+	if n := r.count(`SELECT count(*) FROM subscriptions`); n != 1 {
 		t.Errorf("%d subscriptions, want the one", n)
-	}
-}
-
-func TestMigration_MovesWhatTheDefaultPartitionsHeld(t *testing.T) {
-	t.Parallel()
-	first, err := fs.ReadFile(store.Migrations, "0001_webhooks.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := pg.Migrations{Name: schema, FS: fstest.MapFS{"0001_webhooks.sql": {Data: first}}}
-	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, old)
-	for _, ago := range []string{"0", "1 day", "29 days", "400 days", "-1000 days"} {
-		if _, err := pool.Exec(t.Context(), `WITH e AS (
-				INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body) VALUES ($1, now() - $2::interval, $1, 'call.busy', 1, '') RETURNING *
-			), d AS (INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
-				SELECT id, created_at, id, id, id, type, 1, 'delivered', now() FROM e)
-			INSERT INTO webhook_attempt (delivery_id, no, at, ms) SELECT id, 1, created_at, 1 FROM e`, uuid.New(), ago); err != nil {
-			t.Fatal(err)
-		}
-	}
-	owner := pgtest.Owner(t, pool, schema)
-	for range 2 {
-		if err := pg.Migrate(t.Context(), owner.Config().ConnString(), schema, tracks()...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := &rig{t: t, pool: pool}
-	now := time.Now().UTC()
-	for _, table := range tables() {
-		wantEqual(t, table, r.places(table), []string{
-			table + now.AddDate(0, 0, -29).Format("_20060102"), table + now.AddDate(0, 0, -1).Format("_20060102"), table + now.Format("_20060102"),
-			table + "_rest", table + "_rest"})
-	}
-	st := store.New(pool, nil)
-	dropped, err := st.DropDays(t.Context(), now.AddDate(0, 0, -28).Truncate(day))
-	if err != nil {
-		t.Fatalf("DropDays: %v", err)
-	}
-	if dropped != 6 {
-		t.Errorf("dropped partitions = %d, want 6: a day and the default partition of three tables", dropped)
 	}
 }

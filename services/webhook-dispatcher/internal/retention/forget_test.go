@@ -60,10 +60,10 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 			}
 		}
 		got := [...]int{
-			first.count("SELECT count(*) FROM webhook_delivery WHERE workspace_id = $1", first.workspace),
-			first.count("SELECT count(*) FROM webhook_event WHERE workspace_id = $1", first.workspace),
-			first.count("SELECT count(*) FROM webhook_delivery WHERE workspace_id = $1", stranger.workspace),
-			first.count("SELECT count(*) FROM webhook_attempt a WHERE NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.id = a.delivery_id)"),
+			first.count("SELECT count(*) FROM deliveries WHERE workspace_id = $1", first.workspace),
+			first.count("SELECT count(*) FROM events WHERE workspace_id = $1", first.workspace),
+			first.count("SELECT count(*) FROM deliveries WHERE workspace_id = $1", stranger.workspace),
+			first.count("SELECT count(*) FROM attempts a WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = a.delivery_id)"),
 		}
 		if got != [...]int{deliveries, events, 7, 0} {
 			t.Errorf("at %s: deliveries, events, a stranger's deliveries, attempts of nothing = %v, want %d, %d, 7, 0", at, got, deliveries, events)

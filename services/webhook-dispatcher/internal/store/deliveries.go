@@ -51,12 +51,12 @@ const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
        d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at
-FROM webhook_delivery d
+FROM deliveries d
 CROSS JOIN (
     SELECT s.status <> 'active' OR coalesce(w.deliveries_held, false) AS held
-    FROM webhook_subscription s LEFT JOIN workspace w ON w.id = s.workspace_id
+    FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
     WHERE s.id = @subscription_id AND s.deleted_at IS NULL) AS sub
-LEFT JOIN webhook_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
+LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
 WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`
 
 // Filter narrows a list of deliveries; what is zero does not.
@@ -138,7 +138,7 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 }
 
 const attemptsOf = `
-SELECT replay, no, at, ms, code, error, excerpt FROM webhook_attempt WHERE delivery_id = @id ORDER BY replay, no, at`
+SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
 // byIndex keeps a batch of a few rows from reading whole days, however the planner reckons: it does not know that a row's time names
 // its one partition.

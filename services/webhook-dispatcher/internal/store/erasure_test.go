@@ -17,7 +17,7 @@ import (
 
 func (r *rig) bodyOf(event uuid.UUID) (body []byte) {
 	r.t.Helper()
-	const query = `SELECT body FROM webhook_event WHERE id = $1`
+	const query = `SELECT body FROM events WHERE id = $1`
 	if err := r.pool.QueryRow(r.t.Context(), query, event).Scan(&body); err != nil {
 		r.t.Fatalf("read body of event %s: %v", event, err)
 	}
@@ -120,21 +120,16 @@ func TestEraseBody_TheRunningRoleCannotForgeABody(t *testing.T) {
 		want      string
 	}{
 		{
-			name: "body from the caller",
-			sql:  `SELECT webhook_erase_body(@id, @created, '{"data":{"outcome":"forged"}}'::bytea)`,
-			want: `{"data":{"outcome":"interested","summary":null}}`,
-		},
-		{
-			name: "members to take away", sql: `SELECT webhook_erase_body(@id, @created, true, '{outcome}', '{forged}')`,
+			name: "members to take away", sql: `SELECT erase_body(@id, @created, true, '{outcome}', '{forged}')`,
 			want: `{"data":{"summary":"Xy"}}`,
 		},
 		{
 			name:     "UPDATE",
-			sql:      `UPDATE webhook_event SET body = '{"forged":true}' WHERE id = @id AND created_at = @created`,
+			sql:      `UPDATE events SET body = '{"forged":true}' WHERE id = @id AND created_at = @created`,
 			wantCode: "42501", want: body,
 		},
 		{
-			name: "helper function", sql: `SELECT webhook_stripped_body('{}', '{}', '{}'), @id::uuid, @created::timestamptz`,
+			name: "helper function", sql: `SELECT strip_body('{}', '{}', '{}'), @id::uuid, @created::timestamptz`,
 			wantCode: "42501", want: body,
 		},
 	}

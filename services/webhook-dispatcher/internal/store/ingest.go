@@ -120,8 +120,8 @@ func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.
 
 const matchSubscriptions = `
 SELECT s.id, s.workspace_id, s.status, s.events, s.url, clock_timestamp() AS matched_at,
-       coalesce((SELECT w.webhooks_enabled FROM workspace w WHERE w.id = s.workspace_id LIMIT 1), true) AS webhooks
-FROM webhook_subscription s
+       coalesce((SELECT w.webhooks_enabled FROM workspaces w WHERE w.id = s.workspace_id LIMIT 1), true) AS webhooks
+FROM subscriptions s
 WHERE s.workspace_id = ANY (@workspaces::uuid[]) AND s.deleted_at IS NULL AND s.events && @types::text[]
 ORDER BY s.id
 FOR SHARE OF s`
@@ -198,7 +198,7 @@ func each[T any](rows []row, value func(row) T) []T {
 }
 
 const insertEvents = `
-INSERT INTO webhook_event (id, created_at, workspace_id, call_id, type, sequence, body, erased_at)
+INSERT INTO events (id, created_at, workspace_id, call_id, type, sequence, body, erased_at)
 SELECT m.id, m.created_at, m.workspace_id, m.call_id, m.type, m.sequence, m.body, CASE WHEN m.erased THEN now() END
 FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @calls::uuid[], @types::text[], @sequences::int[], @bodies::bytea[], @erased::boolean[])
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
@@ -210,7 +210,7 @@ ON CONFLICT DO NOTHING`
 // INSERT, which is the last statement: PollDue must not have passed this time when it commits.
 const insertDeliveries = `
 WITH fresh AS (
-    INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
+    INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
                                   traceparent, done_at, erased_at)
     SELECT m.id, m.created_at, m.workspace_id, m.owner, m.event_id, m.type, m.call_id, m.sequence,
            CASE WHEN m.skip THEN 'skipped' ELSE 'queued' END, m.traceparent, CASE WHEN m.skip THEN now() END, CASE WHEN m.erased THEN now() END
@@ -220,7 +220,7 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
+INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
 	sequence,
                            traceparent, due_at)
 SELECT f.id, f.created_at, f.workspace_id, f.subscription_id, f.event_id, f.event_type, f.call_id, f.sequence,

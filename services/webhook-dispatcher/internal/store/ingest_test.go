@@ -150,7 +150,7 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 	if err := r.setStatus(busy, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'x' WHERE id = $1`, failed); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'x' WHERE id = $1`, failed); err != nil {
 		t.Fatal(err)
 	}
 	r.suspend(still)
@@ -163,7 +163,7 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 		return append(events, events[:20]...) // published twice
 	}
 	r.ingest(nil, batch()...) // the connection learns the statements
-	warm := r.count(`SELECT count(*) FROM webhook_delivery`)
+	warm := r.count(`SELECT count(*) FROM deliveries`)
 	events := batch()
 	before := r.trips.Load()
 	done := r.ingest(nil, events...)
@@ -177,25 +177,25 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 	if len(done.Due) != 3 {
 		t.Errorf("subscriptions with due deliveries = %d, want 3", len(done.Due))
 	}
-	const open = `SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`
-	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM webhook_delivery`)-warm, 20*6)
+	const open = `SELECT count(*) FROM delivery_queue WHERE subscription_id = $1`
+	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM deliveries`)-warm, 20*6)
 	wantEqual(t, "queued for all events", r.count(open+` AND attempt = 0`, all), 2*40)
 	wantEqual(t, "queued for the last events", r.count(open, ends), 2*20)
 	wantEqual(t, "queued in a suspended workspace", r.count(open, held), 2*20)
-	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 2*80)
-	const skipped = `SELECT count(*) FROM webhook_delivery WHERE status = 'skipped' AND done_at IS NOT NULL`
+	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 2*80)
+	const skipped = `SELECT count(*) FROM deliveries WHERE status = 'skipped' AND done_at IS NOT NULL`
 	wantEqual(t, "skipped", r.count(skipped), 2*40)
-	wantEqual(t, "stored bodies", r.count(`SELECT count(*) FROM webhook_event`), 2*60)
+	wantEqual(t, "stored bodies", r.count(`SELECT count(*) FROM events`), 2*60)
 	wantEqual(t, "deliveries that match their event", r.count(`
-		SELECT count(*) FROM webhook_delivery d
-		JOIN webhook_event e ON e.id = d.event_id AND e.created_at = d.created_at AND e.call_id = d.call_id
+		SELECT count(*) FROM deliveries d
+		JOIN events e ON e.id = d.event_id AND e.created_at = d.created_at AND e.call_id = d.call_id
 		     AND e.sequence = d.sequence AND e.type = d.event_type AND e.workspace_id = d.workspace_id
 		WHERE d.traceparent = format('00-%s', d.call_id)
 		  AND position(d.call_id::text IN convert_from(e.body, 'UTF8')) > 0`), warm+120)
 	again := slices.Clone(events)
 	slices.Reverse(again)
 	r.ingest(nil, again...)
-	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 160 {
+	if n := r.count(`SELECT count(*) FROM delivery_queue`); n != 160 {
 		t.Errorf("%d rows of open work after the same events again, want 160", n)
 	}
 }
@@ -209,7 +209,7 @@ func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 	r.ingest(nil, ev)
 	ev.CreatedAt = ev.CreatedAt.Add(time.Minute)
 	r.ingest(nil, ev)
-	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 1)
+	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM delivery_queue`), 1)
 }
 
 // A change that is answered while a batch is being ingested waits for the batch.
@@ -248,9 +248,9 @@ func TestIngest_AChangeOfTheSubscriptionWaitsForTheBatch(t *testing.T) {
 			if work := r.claimAll(sub); len(work) != 0 {
 				t.Errorf("claimed %d deliveries after the answer, want 0", len(work))
 			}
-			before := r.count(`SELECT count(*) FROM webhook_queue`)
+			before := r.count(`SELECT count(*) FROM delivery_queue`)
 			r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
-			if n := r.count(`SELECT count(*) FROM webhook_queue`); n != before {
+			if n := r.count(`SELECT count(*) FROM delivery_queue`); n != before {
 				t.Errorf("%d deliveries were queued after the answer, want 0", n-before)
 			}
 		})

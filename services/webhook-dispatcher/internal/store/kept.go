@@ -17,7 +17,7 @@ import (
 )
 
 // histories are the tables that lie in days (UTC).
-func histories() []string { return []string{"webhook_event", "webhook_delivery", "webhook_attempt"} }
+func histories() []string { return []string{"events", "deliveries", "attempts"} }
 
 // Clock is the database's time: replicas whose own clocks differ must not differ about what is old.
 func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
@@ -47,7 +47,7 @@ func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, 
 	return added, nil
 }
 
-const addDay = `SELECT webhook_add_day(@table, @day::date)`
+const addDay = `SELECT add_day(@table, @day::date)`
 
 // DropDays drops every partition of a day before the given date (UTC), and what the default partitions hold from before it. What is
 // still queued stays, in the default partition, until a call after its end. dropped counts the partitions.
@@ -65,8 +65,8 @@ func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, er
 			dropped++
 		}
 		var renewed bool
-		if err := s.pool.QueryRow(ctx, dropRest, args).Scan(&renewed); err != nil {
-			return dropped, fmt.Errorf("drop the rest of %s before %s: %w", table, before.Format(time.DateOnly), err)
+		if err := s.pool.QueryRow(ctx, pruneDefault, args).Scan(&renewed); err != nil {
+			return dropped, fmt.Errorf("prune default partition of %s before %s: %w", table, before.Format(time.DateOnly), err)
 		}
 		if renewed {
 			dropped++
@@ -76,8 +76,8 @@ func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, er
 }
 
 const (
-	dropDay  = `SELECT webhook_drop_day(@table, @before::date)`
-	dropRest = `SELECT webhook_drop_rest(@table, @before::date)`
+	dropDay      = `SELECT drop_day(@table, @before::date)`
+	pruneDefault = `SELECT prune_default(@table, @before::date)`
 )
 
 // Erasure is a call whose person is erased.
@@ -90,26 +90,26 @@ type Erasure struct {
 }
 
 const deliveriesOfCall = `
-SELECT id FROM webhook_delivery WHERE workspace_id = @workspace_id AND call_id = @call_id`
+SELECT id FROM deliveries WHERE workspace_id = @workspace_id AND call_id = @call_id`
 
 // In the order in which results lock, and before history as they do.
 const lockQueueOf = `
-SELECT delivery_id FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
+SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
 const markErased = `
-UPDATE webhook_delivery SET erased_at = coalesce(erased_at, now()) WHERE workspace_id = @workspace_id AND call_id = @call_id`
+UPDATE deliveries SET erased_at = coalesce(erased_at, now()) WHERE workspace_id = @workspace_id AND call_id = @call_id`
 
-const eraseExcerpts = `SELECT webhook_erase_excerpts(@ids::uuid[])`
+const eraseExcerpts = `SELECT erase_excerpts(@ids::uuid[])`
 
 // This statement runs after markErased: it sees replays that markErased had to wait for, and no
 // replay of the call begins after markErased. A body that a delivery waits for is stripped, every
 // other body becomes empty.
 const eraseBodies = `
-SELECT webhook_erase_body(e.id, e.created_at, EXISTS (
-           SELECT FROM webhook_queue q
+SELECT erase_body(e.id, e.created_at, EXISTS (
+           SELECT FROM delivery_queue q
            WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at),
        @removed, @nulled)
-FROM webhook_event e
+FROM events e
 WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
 
 // EraseCall erases the bodies of a call's events and the responses of endpoints. If a delivery still
@@ -144,7 +144,7 @@ func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	})
 }
 
-const emptyBodies = `SELECT webhook_empty_bodies($1)`
+const emptyBodies = `SELECT empty_bodies($1)`
 
 // EmptyBodies forgets up to limit erased bodies that nobody waits for any more, and says how many.
 func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err error) {
@@ -166,7 +166,7 @@ type Kept struct {
 	KeepDays int
 }
 
-const keptWorkspaces = `SELECT id, keep_days FROM workspace WHERE keep_days IS NOT NULL ORDER BY id`
+const keptWorkspaces = `SELECT id, keep_days FROM workspaces WHERE keep_days IS NOT NULL ORDER BY id`
 
 // KeptWorkspaces lists those that do not leave it to the standard.
 func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
@@ -180,20 +180,20 @@ func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
 // An event goes with the last of its deliveries. What the statement deletes it still sees.
 const forgetHistory = `
 WITH oldest AS (
-    SELECT d.id, d.created_at FROM webhook_subscription s CROSS JOIN LATERAL (
-        SELECT id, created_at FROM webhook_delivery
+    SELECT d.id, d.created_at FROM subscriptions s CROSS JOIN LATERAL (
+        SELECT id, created_at FROM deliveries
         WHERE subscription_id = s.id AND created_at < @before AND status <> 'queued'
         ORDER BY created_at DESC, id DESC LIMIT @limit) d
     WHERE s.workspace_id = @workspace_id
     LIMIT @limit
 ), gone AS (
-    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id, d.created_at, d.event_id
+    DELETE FROM deliveries d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id, d.created_at, d.event_id
 ), tries AS (
-    DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
+    DELETE FROM attempts a USING gone WHERE a.delivery_id = gone.id
 ), bodies AS (
-    DELETE FROM webhook_event e USING (SELECT DISTINCT event_id, created_at FROM gone) g
+    DELETE FROM events e USING (SELECT DISTINCT event_id, created_at FROM gone) g
     WHERE e.id = g.event_id AND e.created_at = g.created_at AND NOT EXISTS (
-        SELECT FROM webhook_delivery o WHERE o.call_id = e.call_id AND o.event_id = e.id AND o.id NOT IN (SELECT id FROM gone))
+        SELECT FROM deliveries o WHERE o.call_id = e.call_id AND o.event_id = e.id AND o.id NOT IN (SELECT id FROM gone))
 )
 SELECT count(*) FROM gone`
 

@@ -120,7 +120,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	all.Wait()
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
 	wantEqual(t, "deadlocks", r.count(deadlocks), 0)
-	if n := r.count(`SELECT count(*) FROM webhook_attempt`); n == 0 {
+	if n := r.count(`SELECT count(*) FROM attempts`); n == 0 {
 		t.Error("stored attempts = 0: the test has tested nothing")
 	}
 }

@@ -14,15 +14,15 @@ import (
 // fill makes a backlog of one subscription, all of it claimed once.
 const fill = `
 WITH history AS (
-    INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
+    INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
     SELECT gen_random_uuid(), clock_timestamp(), $1, $2, gen_random_uuid(), 'call.completed', 1, 'queued' FROM generate_series(1, $3::int)
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, sequence
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
+INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
 SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
 
 // entries are how many index entries of history and queue were read so far.
-const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'webhook_delivery%' OR relname = 'webhook_queue'`
+const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'deliveries%' OR relname = 'delivery_queue'`
 
 // A connection keeps the plans that it made while the day was young.
 func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // longQueue adds 12,000 open deliveries of ten other subscriptions: 8,000 are due and 4,000 wait for a
 // retry. Postgres scans the table if no index serves a statement.
 const longQueue = `
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
+INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
                            attempt, is_retry, due_at)
 SELECT gen_random_uuid(), now(), gen_random_uuid(), format('00000000-0000-7000-8000-00000000000%s', n % 10)::uuid,
        gen_random_uuid(), 'call.completed', 1, n % 2, n % 3 = 0,
@@ -24,7 +24,7 @@ FROM generate_series(1, 12000) n`
 
 // rowsRead is the number of rows of the queue that all sessions have read.
 const rowsRead = `
-SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'webhook_queue'`
+SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'delivery_queue'`
 
 // meteredStore is a store on one session, which counts the rows of the queue that it reads.
 type meteredStore struct {
@@ -49,7 +49,7 @@ func newMeteredStore(t *testing.T, of *pgxpool.Pool) *meteredStore {
 // have read, of their indexes too.
 const pagesRead = `
 SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))::bigint
-FROM pg_statio_user_tables WHERE relname IN ('webhook_queue', 'webhook_subscription', 'workspace', 'webhook_health')`
+FROM pg_statio_user_tables WHERE relname IN ('delivery_queue', 'subscriptions', 'workspaces', 'subscription_health')`
 
 // pagesBy returns how many pages the action reads.
 func (m *meteredStore) pagesBy(action func()) int64 {
@@ -64,14 +64,14 @@ func addQueue(t *testing.T, pool *pgxpool.Pool, workspace, sub uuid.UUID, n int)
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)
 	const fill = `
-		INSERT INTO webhook_queue
+		INSERT INTO delivery_queue
 		    (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
 		SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, now() - interval '1 hour'
 		FROM generate_series(1, $3::int)`
 	if _, err := owner.Exec(t.Context(), fill, workspace, sub, n); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := owner.Exec(t.Context(), `VACUUM (ANALYZE) webhook_queue`); err != nil {
+	if _, err := owner.Exec(t.Context(), `VACUUM (ANALYZE) delivery_queue`); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -103,7 +103,7 @@ func (m *meteredStore) readBy(action func() error) int64 {
 func fillQueue(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, schema)
-	for _, sql := range []string{longQueue, "ANALYZE webhook_queue, webhook_subscription, workspace"} {
+	for _, sql := range []string{longQueue, "ANALYZE delivery_queue, subscriptions, workspaces"} {
 		if _, err := owner.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -124,11 +124,11 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 		open.CreatedAt = day.Add(time.Hour)
 		r.ingest(nil, open)
 	}
-	const done = `UPDATE webhook_delivery SET status = 'delivered', done_at = now() WHERE event_id <> $1`
+	const done = `UPDATE deliveries SET status = 'delivered', done_at = now() WHERE event_id <> $1`
 	if _, err := r.pool.Exec(t.Context(), done, open.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pool.Exec(t.Context(), `DELETE FROM webhook_queue WHERE event_id <> $1`, open.ID); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `DELETE FROM delivery_queue WHERE event_id <> $1`, open.ID); err != nil {
 		t.Fatal(err)
 	}
 	fillQueue(t, r.pool)
@@ -145,7 +145,7 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 	if read > 100 {
 		t.Errorf("dropping a day with one open delivery reads %d rows of the queue, want at most 100", read)
 	}
-	if events := r.count(`SELECT count(*) FROM webhook_event`); events != 1 {
+	if events := r.count(`SELECT count(*) FROM events`); events != 1 {
 		t.Errorf("events left = %d, want the one of the open delivery", events)
 	}
 	if got := r.statusOf(ws, sub, open.ID); got != deliveries.Queued {

@@ -88,7 +88,7 @@ func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID
 
 const shareSubscription = `
 SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at, true AS webhooks
-FROM webhook_subscription
+FROM subscriptions
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR SHARE`
 
@@ -113,9 +113,9 @@ type endedRow struct {
 // What another replay has taken meanwhile is no longer ended once its lock is given up: it is left out.
 const (
 	chooseEnded = `
-SELECT d.id, d.created_at FROM webhook_delivery d
+SELECT d.id, d.created_at FROM deliveries d
 WHERE d.workspace_id = @workspace_id AND d.subscription_id = @id AND d.erased_at IS NULL AND (@before::timestamptz IS NULL OR d.done_at < @before)
-  AND (SELECT true FROM webhook_event e WHERE e.id = d.event_id AND e.created_at = d.created_at)`
+  AND (SELECT true FROM events e WHERE e.id = d.event_id AND e.created_at = d.created_at)`
 
 	chooseOne = chooseEnded + `
   AND d.status <> 'queued' AND d.id = @delivery_id
@@ -146,13 +146,13 @@ func requeue(ctx context.Context, tx pgx.Tx, ended []endedRow, traceparent strin
 
 const requeueEnded = `
 WITH again AS (
-    UPDATE webhook_delivery d
+    UPDATE deliveries d
     SET status = 'queued', attempts = 0, replays = d.replays + 1, queued_at = now(), done_at = NULL, traceparent = @traceparent
     FROM unnest(@ids::uuid[], @created::timestamptz[]) AS r (id, created_at)
     WHERE d.id = r.id AND d.created_at = r.created_at
     RETURNING d.id, d.created_at, d.workspace_id, d.subscription_id, d.event_id, d.event_type, d.call_id, d.sequence, d.replays, d.traceparent
 )
-INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
+INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id,
 	sequence,
                            replay, traceparent, due_at)
 SELECT a.id, a.created_at, a.workspace_id, a.subscription_id, a.event_id, a.event_type, a.call_id, a.sequence, a.replays, a.traceparent,

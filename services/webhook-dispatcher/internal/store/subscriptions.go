@@ -43,10 +43,10 @@ func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secr
 
 const insertSubscription = `
 WITH added AS (
-    INSERT INTO webhook_subscription (id, workspace_id, name, url, description, events, secret_sealed, secret_last4)
+    INSERT INTO subscriptions (id, workspace_id, name, url, description, events, secret_sealed, secret_last4)
     VALUES (@id, @workspace_id, @name, @url, @description, @events, @sealed, @last4)
 )
-INSERT INTO webhook_health (subscription_id) VALUES (@id)`
+INSERT INTO subscription_health (subscription_id) VALUES (@id)`
 
 // roomForActive makes creations and resumptions of one workspace go one after another and refuses beyond the limit of active ones; kept is
 // how many there are of any status.
@@ -64,17 +64,17 @@ func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept 
 	return kept, nil
 }
 
-const lockWorkspace = `SELECT pg_advisory_xact_lock(hashtextextended('webhook_subscription ' || @workspace_id::uuid::text, 0))`
+const lockWorkspace = `SELECT pg_advisory_xact_lock(hashtextextended('subscriptions ' || @workspace_id::uuid::text, 0))`
 
 const countSubscriptions = `
-SELECT count(*) FILTER (WHERE status = 'active'), count(*) FROM webhook_subscription
+SELECT count(*) FILTER (WHERE status = 'active'), count(*) FROM subscriptions
 WHERE workspace_id = @workspace_id AND deleted_at IS NULL`
 
 const selectSubscription = `
 SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s.secret_last4, s.failed_at, s.failed_reason,
        h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error
-FROM webhook_subscription s
-JOIN webhook_health h ON h.subscription_id = s.id`
+FROM subscriptions s
+JOIN subscription_health h ON h.subscription_id = s.id`
 
 // Subscription is one subscription of the workspace, or pg.ErrNotFound.
 func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscriptions.Subscription, error) {
@@ -148,12 +148,12 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 type statusRow struct{ Status subscriptions.Status }
 
 const lockSubscription = `
-SELECT status FROM webhook_subscription WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
+SELECT status FROM subscriptions WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
 // The flag of a failed subscription goes with the status.
 const updateSubscription = `
-UPDATE webhook_subscription
+UPDATE subscriptions
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
     failed_at = CASE WHEN @status = 'failed' THEN failed_at END,
     failed_reason = CASE WHEN @status = 'failed' THEN failed_reason END,
@@ -162,7 +162,7 @@ SET url = coalesce(@url, url), events = coalesce(@events, events), status = @sta
 WHERE id = @id`
 
 const clearHealth = `
-UPDATE webhook_health
+UPDATE subscription_health
 SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL
 WHERE subscription_id = @id`
 
@@ -185,7 +185,7 @@ func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret st
 }
 
 const updateSecret = `
-UPDATE webhook_subscription SET secret_sealed = @sealed, secret_last4 = @last4, updated_at = now()
+UPDATE subscriptions SET secret_sealed = @sealed, secret_last4 = @last4, updated_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
 // Resealed is what one batch of Reseal did.
@@ -250,7 +250,7 @@ type sealedRow struct {
 type idRow struct{ ID uuid.UUID }
 
 const sealedAfter = `
-SELECT id, secret_sealed FROM webhook_subscription
+SELECT id, secret_sealed FROM subscriptions
 WHERE id > @after
 ORDER BY id
 LIMIT @limit`
@@ -259,16 +259,16 @@ LIMIT @limit`
 const swapSealed = `
 WITH same AS (
     SELECT s.id, r.again
-    FROM webhook_subscription s
+    FROM subscriptions s
     JOIN unnest(@ids::uuid[], @olds::bytea[], @news::bytea[]) AS r (id, old, again) ON r.id = s.id
     WHERE s.secret_sealed = r.old
     ORDER BY s.id
     FOR NO KEY UPDATE OF s
 )
-UPDATE webhook_subscription s SET secret_sealed = same.again FROM same WHERE s.id = same.id
+UPDATE subscriptions s SET secret_sealed = same.again FROM same WHERE s.id = same.id
 RETURNING s.id`
 
-const sealedOf = `SELECT id, secret_sealed FROM webhook_subscription WHERE id = ANY (@ids) ORDER BY id`
+const sealedOf = `SELECT id, secret_sealed FROM subscriptions WHERE id = ANY (@ids) ORDER BY id`
 
 // Delete marks the subscription as deleted. From then on it is not listed, nothing of it is sent or
 // inserted, and DeleteQueued, DeleteHistory and DeleteSubscription remove its rows.
@@ -284,7 +284,7 @@ func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 }
 
 const markDeleted = `
-UPDATE webhook_subscription SET deleted_at = now()
+UPDATE subscriptions SET deleted_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
 func (s *Store) sealSecret(id uuid.UUID, secret string) (sealed []byte, last4 string, err error) {

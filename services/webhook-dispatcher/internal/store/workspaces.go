@@ -67,9 +67,9 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 // ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
 // already stored must not lock rows until its commit, so those are excluded by the SELECT.
 const upsertWorkspace = `
-INSERT INTO workspace (id, version, suspended, webhooks_enabled, keep_days)
+INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)
-WHERE NOT EXISTS (SELECT FROM workspace WHERE id = @id AND version >= @version)
+WHERE NOT EXISTS (SELECT FROM workspaces WHERE id = @id AND version >= @version)
 ON CONFLICT (id) DO UPDATE SET version = excluded.version, suspended = excluded.suspended,
     webhooks_enabled = excluded.webhooks_enabled, keep_days = excluded.keep_days, updated_at = now()
-WHERE workspace.version < excluded.version`
+WHERE workspaces.version < excluded.version`

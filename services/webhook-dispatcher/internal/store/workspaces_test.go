@@ -130,7 +130,7 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 		}
 	}
 	const stored = `
-		SELECT count(*) FROM workspace WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
+		SELECT count(*) FROM workspaces WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
 	if got := r.count(stored); got != 1 {
 		t.Errorf("workspaces as in version 2 = %d, want 1", got)
 	}

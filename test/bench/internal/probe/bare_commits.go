@@ -1,5 +1,6 @@
-// Package bare makes the durable commits that one deed of the product makes and nothing else: no HTTP, no Kafka, no reads, no lock that two of its
-// goroutines want. It writes what the product writes, into copies of its tables, and is the limit that the product is measured against.
+// Bare loops commit the same rows as one operation of the product, into copies of its tables, and
+// nothing else: no HTTP, no Kafka, no reads, and no lock that two goroutines share. They are the
+// limit to which the product is compared.
 
 package probe
 
@@ -22,60 +23,62 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// Commit is one transaction that must be on disk.
+// Commit is one durable transaction.
 type Commit struct {
-	// Awaited: whoever asked for the deed has no answer before it.
+	// Awaited is true if the client gets its response after this commit.
 	Awaited bool
 	Writes  []Write
 }
 
-// Write is one prepared statement. An insert is a copy of the newest row that the stack wrote into the table, its fresh columns replaced; any
-// other statement is spelled out, with {} for the copy of the table and {other.table} for that of another.
+// Write is one prepared statement. An insert copies the newest row that the stack wrote into the
+// table and replaces the columns in Fresh. Another statement is in SQL, with {} for the copy of the
+// table and {other.table} for the copy of another table.
 type Write struct {
 	Table string
 	Fresh map[string]Value
 	SQL   string
 	Args  []Value
-	// Sample: the row to copy is the one that Copies.Sample put there, not the stack's.
+	// Sample takes the row from Copies.Sample instead of the stack.
 	Sample bool
-	// Create makes the table, with {} for its name, instead of copying the table of the product. With
-	// it, SQL must be set. The table stays the same when the product changes.
+	// Create is the statement that creates the table, with {} for its name. It replaces the copy of
+	// the product's table, so that the table stays the same when the product changes. SQL must be
+	// set.
 	Create string
 }
 
-// Value is what stands in a column of a row, or in a place of a statement.
+// Value is the value of a column or of a parameter.
 type Value int
 
-// Values.
 const (
 	Kept     Value = iota // as in the copied row
-	Lane                  // one uuid a goroutine: its wallet, its workspace
-	Request               // a uuid a turn: the request id
-	Call                  // a uuid a turn: the call id
-	Another               // a uuid a row
-	Number                // a phone number a turn
-	Sequence              // a bigint a turn
+	Lane                  // a UUID for each goroutine: its wallet or workspace
+	Request               // a UUID for each turn: the request id
+	Call                  // a UUID for each turn: the call id
+	Another               // a UUID for each row
+	Number                // a phone number for each turn
+	Sequence              // a bigint for each turn
 )
 
-// Turn is one deed.
+// Turn contains the values of one operation.
 type Turn struct {
 	Request, Call []byte
 	N             int64
 	Number        string
 }
 
-// Copies are tables like the product's in a schema of their own.
+// Copies are copies of the product's tables in another schema.
 type Copies struct {
 	DB     *pgx.Conn
 	Schema string
 }
 
-// Of names the copy of a table.
+// Of returns the name of the copy of a table.
 func (c Copies) Of(table string) string {
 	return c.Schema + "." + strings.ReplaceAll(table, ".", "_")
 }
 
-// Make makes empty tables of the same columns, checks, indexes and storage as the ones that the commits write, without foreign keys.
+// Make creates empty tables with the same columns, checks, indexes and storage as the tables of the
+// commits, without foreign keys.
 func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	if _, err := c.DB.Exec(ctx, fmt.Sprintf("DROP SCHEMA IF EXISTS %[1]s CASCADE; CREATE SCHEMA %[1]s", c.Schema)); err != nil {
 		return err
@@ -106,7 +109,8 @@ func (c Copies) Make(ctx context.Context, commits []Commit) error {
 	return nil
 }
 
-// Sample puts a fact like the product's where it is copied from: the real outbox is empty when the stack is quiet.
+// Sample inserts an outbox row of the product to copy from. The outbox of the stack is empty when
+// the stack is idle.
 func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fact proto.Message) error {
 	id := uuid.Must(uuid.NewV7())
 	return pgx.BeginFunc(ctx, c.DB, func(tx pgx.Tx) error {
@@ -117,13 +121,14 @@ func (c Copies) Sample(ctx context.Context, table string, topic kafka.Topic, fac
 	})
 }
 
-// Drop removes the copies; what is measured next pays for its own pages.
+// Drop drops the copies.
 func (c Copies) Drop(ctx context.Context) error {
 	_, err := c.DB.Exec(ctx, fmt.Sprintf("DROP SCHEMA %s CASCADE; CHECKPOINT", c.Schema))
 	return err
 }
 
-// statement is a write, ready to be sent: the copied row's values in binary, and which of them are fresh.
+// statement is a write that is ready to be sent: the values of the copied row in binary, and which
+// of them are replaced.
 type statement struct {
 	name, sql string
 	oids      []uint32
@@ -131,7 +136,7 @@ type statement struct {
 	fresh     []Value
 }
 
-// prepare reads the row to copy. The newest one is the one that the bench's own calls left.
+// prepare reads the row to copy: the newest one.
 func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string) (statement, error) {
 	s := statement{name: name, fresh: w.Args, values: make([][]byte, len(w.Args))}
 	if w.SQL != "" {
@@ -171,7 +176,7 @@ func (c Copies) prepare(ctx context.Context, db *pgx.Conn, w Write, name string)
 	return s, nil
 }
 
-// Loop makes the commits on one connection. It is not safe for use by several goroutines.
+// Loop commits on one connection. Only one goroutine may use it.
 type Loop struct {
 	conn    *pgconn.PgConn
 	lane    uuid.UUID
@@ -179,7 +184,7 @@ type Loop struct {
 	formats []int16
 }
 
-// NewLoop connects and prepares the commits; lane tells the goroutines apart.
+// NewLoop connects and prepares the commits. lane is the number of the goroutine.
 func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Commit) (*Loop, error) {
 	db, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -203,10 +208,9 @@ func (c Copies) NewLoop(ctx context.Context, url string, lane int, commits []Com
 	return l, nil
 }
 
-// Close ends the connection.
 func (l *Loop) Close() { _ = l.conn.Close(context.Background()) }
 
-// Once makes all commits of a turn, one after another, each in one round trip.
+// Once makes all commits of a turn one after the other, with one round trip each.
 func (l *Loop) Once(ctx context.Context, t Turn) error {
 	for i := range l.commits {
 		if err := l.Commit(ctx, i, t); err != nil {
@@ -250,10 +254,10 @@ func (l *Loop) row(s statement, t Turn) [][]byte {
 	return row
 }
 
-// NewID is the bytes of a UUIDv7, cheaply.
+// NewID returns the bytes of a UUIDv7.
 func NewID() []byte {
 	id := make([]byte, 16)
-	_, _ = rand.Read(id[6:]) // never fails (crypto/rand)
+	_, _ = rand.Read(id[6:]) // crypto/rand never fails
 	now := time.Now().UnixMilli()
 	binary.BigEndian.PutUint32(id, uint32(now>>16))
 	binary.BigEndian.PutUint16(id[4:], uint16(now))
@@ -261,7 +265,7 @@ func NewID() []byte {
 	return id
 }
 
-// LaneID is the n-th goroutine's.
+// LaneID returns the UUID of the n-th goroutine.
 func LaneID(n int) uuid.UUID {
 	var id uuid.UUID
 	binary.BigEndian.PutUint64(id[8:], uint64(n+1))

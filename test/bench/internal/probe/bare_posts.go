@@ -1,5 +1,5 @@
-// Package posting sends webhooks without the product: the same body, headers and signature over the same kind of connection, and nothing else. It is
-// the limit that deliveries are measured against.
+// The bare loop of webhooks sends the same body, headers and signature as the dispatcher over the
+// same kind of connection, without the product. It is the limit to which deliveries are compared.
 
 package probe
 
@@ -25,10 +25,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Connections is how many goroutines, each with a connection of its own, the bare loop has.
+// Connections is the number of goroutines of the bare loop. Each has one connection.
 const Connections = 8
 
-// Sender POSTs to one address.
+// Sender sends POST requests to one address.
 type Sender struct {
 	http   *http.Client
 	url    string
@@ -36,7 +36,7 @@ type Sender struct {
 	secret []byte
 }
 
-// NewPosting makes a sender that trusts the authority in the file.
+// NewPosting returns a sender that trusts the certificate in the file.
 func NewPosting(caFile, url string, body []byte) (*Sender, error) {
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
@@ -55,10 +55,10 @@ func NewPosting(caFile, url string, body []byte) (*Sender, error) {
 	return &Sender{http: &http.Client{Transport: transport}, url: url, body: body, secret: []byte("whsec_" + uuid.NewString())}, nil
 }
 
-// Close ends the idle connections.
+// Close closes the idle connections.
 func (s *Sender) Close() { s.http.CloseIdleConnections() }
 
-// Post signs and sends the body once and reads the answer.
+// Post signs and sends the body once and reads the response.
 func (s *Sender) Post(ctx context.Context, event uuid.UUID) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Sender) Post(ctx context.Context, event uuid.UUID) error {
 	return err
 }
 
-// sign is the header of specification 6.3.
+// sign returns the signature header (docs/reference/api/webhooks.md).
 func (s *Sender) sign(at time.Time) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, s.secret)
@@ -91,14 +91,15 @@ func (s *Sender) sign(at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Looped is what the bare loop found.
+// Looped is the result of the bare loop.
 type Looped struct {
 	PerSecond float64
-	// CPU is the sender's a POST, Caught the receiver's.
+	// CPU is the CPU time of the sender for each POST, and Caught that of the receiver.
 	CPU, Caught time.Duration
 }
 
-// Loop POSTs from eight goroutines, each as fast as it is answered; receiver is the id of the process they are sent to.
+// Loop sends POST requests from eight goroutines, each as fast as responses arrive. receiver is the
+// id of the receiving process.
 func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) (Looped, error) {
 	defer s.Close()
 	var (
@@ -106,7 +107,7 @@ func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) 
 		number atomic.Int64
 		faults = make([]error, Connections)
 	)
-	for n := range Connections { // connections are made now
+	for n := range Connections { // opens the connections
 		wg.Go(func() { faults[n] = s.Post(ctx, uuid.New()) })
 	}
 	wg.Wait()
@@ -129,12 +130,12 @@ func (s *Sender) Loop(ctx context.Context, long time.Duration, receiver string) 
 	}, nil
 }
 
-// Mean is of the loop before and the loop after.
+// Mean returns the mean of the loop before and the loop after a measurement.
 func Mean(a, b Looped) Looped {
 	return Looped{PerSecond: (a.PerSecond + b.PerSecond) / 2, CPU: (a.CPU + b.CPU) / 2, Caught: (a.Caught + b.Caught) / 2}
 }
 
-// ownTime is the CPU of this process, which in the loops does nothing but send.
+// ownTime returns the CPU time of this process, which does nothing else in the loops.
 func ownTime() time.Duration {
 	var self syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) != nil {

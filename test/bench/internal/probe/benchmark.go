@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Reported are the figures of the one line that a Go benchmark prints: its name, how often it ran, then each value before its unit.
+// Reported returns the figures in the output of one Go benchmark by their unit.
 func Reported(out string) (map[string]float64, error) {
 	values := map[string]float64{}
 	for line := range strings.Lines(out) {

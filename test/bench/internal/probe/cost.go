@@ -1,5 +1,5 @@
-// Package costing says what one call costs by component, in what has to be paid for when there are more of them: CPU, statements, round trips and bytes
-// at Postgres, bytes at Kafka. It does not say how fast anything is.
+// The cost of one call by component: CPU, statements, round trips and bytes at Postgres, and bytes
+// at Kafka.
 
 package probe
 
@@ -19,30 +19,32 @@ import (
 )
 
 const (
-	// underWay are asking at once, each for so many calls in turn; warm is how many each asks for before it counts.
+	// underWay is the number of concurrent clients. Each one places each calls, after warm calls
+	// that do not count.
 	underWay, each, warm = 32, 25, 3
-	// quiet is how long the stack is watched while nothing happens: its own polling is taken off what the calls take.
+	// quiet is how long the idle stack is measured. Its own polling is subtracted from the cost of
+	// the calls.
 	quiet = 15 * time.Second
 	late  = 2 * time.Minute
 	first = 8_500_000
 )
 
-// Setup is a stack that reaches its Postgres through the proxy.
+// Setup describes a stack that reaches its Postgres through the proxy.
 type Setup struct {
 	Stack *kit.Stack
 	Proxy *Proxy
 	Meter *Meter
 	Hooks *kit.Receiver
-	// DB is a superuser's URL of the same Postgres, past the proxy.
+	// DB is the URL of the same Postgres as superuser, without the proxy.
 	DB string
 }
 
-// services are the six.
+// services returns the six services.
 func services() []string {
 	return []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 }
 
-// bill is what was used up to one instant.
+// bill is the resource usage up to one time.
 type bill struct {
 	at         time.Time
 	used       Time
@@ -52,7 +54,7 @@ type bill struct {
 	disk       disk
 }
 
-// disk is what Postgres has written: the log, and tables with their indexes.
+// disk is what Postgres has written, in bytes: WAL, and tables with their indexes.
 type disk struct{ log, tables float64 }
 
 const written = `
@@ -105,7 +107,7 @@ func Measure(ctx context.Context, s Setup) error {
 	return nil
 }
 
-// calls asks for calls, so many by each who asks, and waits until all are told.
+// calls places the calls and waits until all their webhooks have arrived.
 func (s Setup) calls(ctx context.Context, w *kit.Workspace, done, more int) error {
 	var all sync.WaitGroup
 	faults := make([]error, underWay)
@@ -145,7 +147,7 @@ func (s Setup) bill(ctx context.Context) (b bill, err error) {
 	for _, name := range services() {
 		role := strings.ReplaceAll(name, "-", "_")
 		b.statements[name], b.passed[name] = s.Proxy.Of(role), s.Proxy.Passed(role)
-		addresses, err := s.Stack.Privates(name)
+		addresses, err := s.Stack.PrivateAddresses(name)
 		if err != nil {
 			return b, err
 		}
@@ -159,7 +161,7 @@ func (s Setup) bill(ctx context.Context) (b bill, err error) {
 	return b, nil
 }
 
-// bytesOf adds up what a replica has written to Kafka and read from it.
+// bytesOf adds the bytes that a replica has written to Kafka and read from it.
 func bytesOf(ctx context.Context, address string, into map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
@@ -190,7 +192,8 @@ func bytesOf(ctx context.Context, address string, into map[string]float64) error
 	return lines.Err()
 }
 
-// tell prints what lies between the last two bills, less what the time between the first two says would have been used anyhow.
+// tell prints the difference between the last two bills, minus the usage of an idle stack in the
+// same time.
 func tell(idle, before, after bill, calls, deliveries int) {
 	took := after.at.Sub(before.at)
 	asIdle := took.Seconds() / before.at.Sub(idle.at).Seconds()

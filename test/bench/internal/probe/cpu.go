@@ -1,4 +1,5 @@
-// Package cpu says what each program of a stack has used. On a machine that others use, too, CPU time a turn says more than turns a second.
+// CPU time by program. On a machine with other load, CPU time per turn is more reliable than turns
+// per second.
 
 package probe
 
@@ -18,17 +19,20 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// Time is CPU time by program. The backends of a service stand under pg: and its name, all else of Postgres under postgres; the bench stands for its
-// clients, and for the receiver of webhooks where that is in its process.
+// Time is CPU time by program. The backends of a service are under "pg:" and its name, other
+// processes of Postgres under "postgres". "bench" is the clients, and the receiver of webhooks if
+// it is in the same process.
 type Time map[string]time.Duration
 
-// Meter looks at the programs of one stack and at its Postgres. It is not safe for use by several goroutines.
+// Meter measures the programs of one stack and its Postgres. Only one goroutine may use it.
 type Meter struct {
 	stack *kit.Stack
 	db    *pgx.Conn
-	// postmaster is the process whose children the backends are; of a server elsewhere it has none here.
+	// postmaster is the parent process of the backends. It is empty if the server is on another
+	// machine.
 	postmaster string
-	// backends are those of the services, also when they have ended: as they were seen last. What one uses after that counts as postgres.
+	// backends are the backends of the services, also ended ones with their last measurement. CPU
+	// time after that counts as postgres.
 	backends map[string]backend
 }
 
@@ -37,7 +41,7 @@ type backend struct {
 	spent   time.Duration
 }
 
-// NewCPU finds the Postgres behind a superuser's URL.
+// NewCPU finds the Postgres of a superuser's URL.
 func NewCPU(ctx context.Context, stack *kit.Stack, db string) (*Meter, error) {
 	conn, err := pgx.Connect(ctx, db)
 	if err != nil {
@@ -53,10 +57,9 @@ func NewCPU(ctx context.Context, stack *kit.Stack, db string) (*Meter, error) {
 	return m, nil
 }
 
-// Close ends the connection.
 func (m *Meter) Close() { _ = m.db.Close(context.Background()) }
 
-// Used is what each program has used since it began; empty on systems without /proc.
+// Used returns the CPU time of each program since its start. It is empty on systems without /proc.
 func (m *Meter) Used(ctx context.Context) (Time, error) {
 	used := Time{}
 	if !There() {
@@ -89,7 +92,7 @@ func (m *Meter) Used(ctx context.Context) (Time, error) {
 const backendsOfServices = `
 SELECT pid::text, replace(regexp_replace(usename, '_(app|owner)$', ''), '_', '-') FROM pg_stat_activity WHERE usename ~ '_(app|owner)$'`
 
-// look reads the backends of the services once.
+// look reads the CPU time of the backends.
 func (m *Meter) look(ctx context.Context) error {
 	rows, err := m.db.Query(ctx, backendsOfServices)
 	if err != nil {
@@ -108,7 +111,7 @@ func (m *Meter) look(ctx context.Context) error {
 	return nil
 }
 
-// Less is what was used since before.
+// Less returns the CPU time since before.
 func (t Time) Less(before Time) Time {
 	used := Time{}
 	for name, spent := range t {
@@ -117,7 +120,7 @@ func (t Time) Less(before Time) Time {
 	return used
 }
 
-// Sum is of all programs.
+// Sum returns the CPU time of all programs.
 func (t Time) Sum() (sum time.Duration) {
 	for _, spent := range t {
 		sum += spent
@@ -125,7 +128,7 @@ func (t Time) Sum() (sum time.Duration) {
 	return sum
 }
 
-// Line shows milliseconds a turn, the greatest first; empty when nothing was seen.
+// Line formats milliseconds per turn, the largest first. It is empty if nothing was measured.
 func (t Time) Line(turn string, turns int) string {
 	if len(t) == 0 || turns == 0 {
 		return ""
@@ -139,7 +142,8 @@ func (t Time) Line(turn string, turns int) string {
 	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, MS(t.Sum())/float64(turns), strings.Join(parts, ", "))
 }
 
-// Share shows what part of one core each program used meanwhile; empty when nothing was seen.
+// Share formats the share of one core that each program used in the given time. It is empty if
+// nothing was measured.
 func (t Time) Share(meanwhile time.Duration) string {
 	var parts []string
 	of := func(spent time.Duration) float64 { return 100 * spent.Seconds() / meanwhile.Seconds() }

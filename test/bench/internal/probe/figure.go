@@ -1,4 +1,5 @@
-// Package figure says how a measured number is printed, and whether it meets its goal. A goal that is missed is printed, never an error.
+// Package probe provides the tools of the benchmarks: bare loops, CPU time, a counting proxy for
+// Postgres, histograms, and the output of figures. A missed goal is printed and is not an error.
 
 package probe
 
@@ -8,7 +9,7 @@ import (
 	"time"
 )
 
-// Spread is the p50 and p99 of some durations.
+// Spread formats p50 and p99.
 func Spread(took []time.Duration) string {
 	if len(took) == 0 {
 		return "no samples"
@@ -16,21 +17,21 @@ func Spread(took []time.Duration) string {
 	return fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", MS(Quantile(took, 0.5)), MS(Quantile(took, 0.99)))
 }
 
-// Quantile sorts took, which holds one at least; q is between 0 and 1.
+// Quantile sorts took, which must not be empty, and returns the quantile q between 0 and 1.
 func Quantile(took []time.Duration, q float64) time.Duration {
 	slices.Sort(took)
 	return took[int(q*float64(len(took)-1))]
 }
 
-// MS is a duration in milliseconds, exact to a microsecond.
+// MS returns a duration in milliseconds with three decimals.
 func MS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// AtLeast judges a figure that should not be smaller than its goal.
+// AtLeast formats a figure and whether it is at least its goal.
 func AtLeast(value, goal float64, unit string) string {
 	return verdict(value >= goal, "≥", goal, unit)
 }
 
-// AtMost judges a figure that should not be greater than its goal.
+// AtMost formats a figure and whether it is at most its goal.
 func AtMost(value, goal float64, unit string) string {
 	return verdict(value <= goal, "≤", goal, unit)
 }

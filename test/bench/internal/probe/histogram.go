@@ -1,5 +1,3 @@
-// Package histogram reads histograms of Prometheus' text format and what lies between their bounds.
-
 package probe
 
 import (
@@ -13,15 +11,15 @@ import (
 	"strings"
 )
 
-// Histogram is one of Prometheus': how many fell at or below each bound.
+// Histogram is a Prometheus histogram: the number of values at or below each bound.
 type Histogram struct {
 	buckets map[float64]float64
 	sum     float64
-	// Count is how many there were.
+	// Count is the number of values.
 	Count float64
 }
 
-// Parse reads one histogram without labels of its own from Prometheus' text format.
+// Parse reads one histogram without labels from the text format of Prometheus.
 func Parse(text io.Reader, name string) (Histogram, error) {
 	found := Histogram{buckets: map[float64]float64{}}
 	lines := bufio.NewScanner(text)
@@ -54,7 +52,7 @@ func Parse(text io.Reader, name string) (Histogram, error) {
 	return found, lines.Err()
 }
 
-// Less is what was counted since an earlier reading.
+// Less returns the values since an earlier reading.
 func (g Histogram) Less(before Histogram) Histogram {
 	since := Histogram{buckets: map[float64]float64{}, sum: g.sum - before.sum, Count: g.Count - before.Count}
 	for bound, n := range g.buckets {
@@ -63,7 +61,7 @@ func (g Histogram) Less(before Histogram) Histogram {
 	return since
 }
 
-// around is the bucket that holds the quantile, and how far into its count the quantile lies.
+// around returns the bucket of the quantile, and the position of the quantile in its count.
 func (g Histogram) around(q float64) (low, high, inside float64) {
 	below := 0.0
 	for _, bound := range slices.Sorted(maps.Keys(g.buckets)) {
@@ -75,7 +73,8 @@ func (g Histogram) around(q float64) (low, high, inside float64) {
 	return low, low, 0
 }
 
-// Quantile is in seconds, taken as if what a bucket holds were spread evenly over it; what lies above the last bound counts as that bound.
+// Quantile returns seconds. It interpolates linearly inside a bucket. Values above the last bound
+// count as that bound.
 func (g Histogram) Quantile(q float64) float64 {
 	low, high, inside := g.around(q)
 	if math.IsInf(high, 1) {
@@ -84,7 +83,7 @@ func (g Histogram) Quantile(q float64) float64 {
 	return low + inside*(high-low)
 }
 
-// Mean is in seconds.
+// Mean returns seconds.
 func (g Histogram) Mean() float64 { return g.sum / max(g.Count, 1) }
 
 func (g Histogram) String() string {

@@ -1,4 +1,4 @@
-// Package proc reads what processes of this machine have used, from Linux' /proc; elsewhere everything is zero.
+// Resource usage of processes, from /proc of Linux. On other systems everything is zero.
 
 package probe
 
@@ -14,13 +14,13 @@ import (
 // tick is the unit of /proc/<pid>/stat on Linux.
 const tick = 10 * time.Millisecond
 
-// There says whether this system has a /proc.
+// There reports whether this system has /proc.
 func There() bool {
 	_, err := os.Stat("/proc/self/stat")
 	return err == nil
 }
 
-// Parent is the id of a process's parent; empty when there is no such process.
+// Parent returns the id of a process's parent, or "" if the process does not exist.
 func Parent(pid string) string {
 	if fields := stat(pid); len(fields) > 1 {
 		return fields[1]
@@ -28,7 +28,7 @@ func Parent(pid string) string {
 	return ""
 }
 
-// Children are the ids of a process's children.
+// Children returns the ids of a process's children.
 func Children(parent string) (pids []string) {
 	stats, _ := filepath.Glob("/proc/[0-9]*")
 	for _, path := range stats {
@@ -39,7 +39,7 @@ func Children(parent string) (pids []string) {
 	return pids
 }
 
-// Spent is a process's own time and that of its children that have ended, in steps of 10 ms.
+// Spent returns the CPU time of a process and of its ended children, in steps of 10 ms.
 func Spent(pid string) time.Duration {
 	fields := stat(pid)
 	ticks := 0
@@ -52,7 +52,8 @@ func Spent(pid string) time.Duration {
 	return time.Duration(ticks) * tick
 }
 
-// SpentAlone is the time of a process with one thread, exact to the nanosecond where the kernel tells it, else in steps of 10 ms.
+// SpentAlone returns the CPU time of a process with one thread, in nanoseconds if the kernel has
+// them, otherwise in steps of 10 ms.
 func SpentAlone(pid string) time.Duration {
 	text, err := os.ReadFile("/proc/" + pid + "/schedstat")
 	first, _, _ := strings.Cut(string(text), " ")
@@ -62,14 +63,14 @@ func SpentAlone(pid string) time.Duration {
 	return Spent(pid)
 }
 
-// stat are the fields of /proc/<pid>/stat from the state on: [1] is the parent.
+// stat returns the fields of /proc/<pid>/stat from the state on. Field 1 is the parent.
 func stat(pid string) []string {
 	text, _ := os.ReadFile("/proc/" + pid + "/stat")
-	_, rest, _ := bytes.Cut(text, []byte(") ")) // the name before it may hold spaces
+	_, rest, _ := bytes.Cut(text, []byte(") ")) // the name in parentheses can contain spaces
 	return strings.Fields(string(rest))
 }
 
-// Resident is how many bytes of a process are in memory, those that it shares with others included.
+// Resident returns the resident memory of a process in bytes, including shared pages.
 func Resident(pid string) int64 {
 	text, _ := os.ReadFile("/proc/" + pid + "/statm")
 	fields := strings.Fields(string(text))

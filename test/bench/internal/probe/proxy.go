@@ -1,5 +1,6 @@
-// Package counting stands between clients and a Postgres and counts what they ask, by role: every statement as it was sent, those of
-// transactions and of LISTEN among them. It needs no extension of the server and changes nothing that passes. Connections must be without TLS.
+// The proxy counts the statements that clients send to Postgres by role, including those of
+// transactions and LISTEN. It needs no extension of the server and changes nothing. Connections
+// must not use TLS.
 
 package probe
 
@@ -16,10 +17,10 @@ import (
 	"sync/atomic"
 )
 
-// Counts is how often each statement was sent.
+// Counts is the number of executions by statement.
 type Counts map[string]int
 
-// Sum is the number of all.
+// Sum returns the number of all executions.
 func (c Counts) Sum() (n int) {
 	for _, times := range c {
 		n += times
@@ -27,7 +28,7 @@ func (c Counts) Sum() (n int) {
 	return n
 }
 
-// Less is what came since an earlier count.
+// Less returns the executions since an earlier count.
 func (c Counts) Less(before Counts) Counts {
 	since := Counts{}
 	for statement, times := range c {
@@ -38,22 +39,23 @@ func (c Counts) Less(before Counts) Counts {
 	return since
 }
 
-// Traffic is what passed between clients and the server.
+// Traffic is the traffic between clients and the server.
 type Traffic struct {
-	// Trips are the times that clients waited for an answer: a pipeline of statements is one.
+	// Trips is the number of times that a client waited for a response. A pipeline of statements is
+	// one.
 	Trips int64
-	// Sent and Received are bytes, as the clients see it, without TCP's own.
+	// Sent and Received are bytes from the client's view, without TCP overhead.
 	Sent, Received int64
 }
 
-// Less is what passed since.
+// Less returns the traffic since before.
 func (t Traffic) Less(before Traffic) Traffic {
 	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
 }
 
-// Proxy is one that listens.
+// Proxy is a listening proxy.
 type Proxy struct {
-	// Addr is where clients connect.
+	// Addr is the address for clients.
 	Addr string
 
 	target string
@@ -63,7 +65,7 @@ type Proxy struct {
 	passed map[string]Traffic
 }
 
-// Listen forwards a free loopback port to the server at target.
+// Listen forwards a free port of loopback to the server at target.
 func Listen(target string) (*Proxy, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,10 +84,10 @@ func Listen(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close takes no more connections; open ones end with their ends.
+// Close accepts no more connections. Open ones continue.
 func (p *Proxy) Close() { _ = p.ln.Close() }
 
-// Of are the counts of all roles whose name begins so.
+// Of returns the counts of all roles with the prefix.
 func (p *Proxy) Of(prefix string) Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +111,7 @@ func (p *Proxy) add(role, statement string) {
 	p.roles[role][strings.Join(strings.Fields(statement), " ")]++
 }
 
-// Passed is the traffic of all roles whose name begins so.
+// Passed returns the traffic of all roles with the prefix.
 func (p *Proxy) Passed(prefix string) (all Traffic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +130,7 @@ func (p *Proxy) pass(role string, more Traffic) {
 	p.passed[role] = Traffic{t.Trips + more.Trips, t.Sent + more.Sent, t.Received + more.Received}
 }
 
-// received counts what the server answers.
+// received counts the responses of the server.
 type received struct {
 	to    io.Writer
 	proxy *Proxy
@@ -152,7 +154,7 @@ func (p *Proxy) serve(client net.Conn) {
 		_, _ = io.Copy(received{client, p, s.who}, server)
 		_ = client.Close()
 	}()
-	_ = s.run() // how a connection ends is its ends' business
+	_ = s.run() // client and server handle the end of a connection
 }
 
 // session reads what one client sends.
@@ -161,7 +163,7 @@ type session struct {
 	in    *bufio.Reader
 	out   *bufio.Writer
 	role  atomic.Value
-	// statements are the prepared ones by name, portals the bound ones.
+	// statements are the prepared statements by name, portals the bound ones.
 	statements, portals map[string]string
 }
 
@@ -170,7 +172,7 @@ func (s *session) who() string {
 	return role
 }
 
-// protocol is version 3.0 of the frontend's startup message.
+// protocol is version 3.0 in the startup message.
 const protocol = 196608
 
 func (s *session) run() error {
@@ -180,7 +182,7 @@ func (s *session) run() error {
 			return err
 		}
 		if len(body) < 4 || binary.BigEndian.Uint32(body) != protocol {
-			continue // a question before the startup, as for TLS, or a cancel
+			continue // a message before the startup: a TLS request or a cancel request
 		}
 		fields := bytes.Split(body[4:], []byte{0})
 		for i := 0; i+1 < len(fields); i += 2 {
@@ -203,7 +205,8 @@ func (s *session) run() error {
 	}
 }
 
-// trips is one for a message behind which a client waits: a simple query, or the end of a pipeline.
+// trips returns 1 for a message whose response the client waits for: a simple query, or the end of
+// a pipeline.
 func trips(kind byte) int64 {
 	if kind == 'Q' || kind == 'S' {
 		return 1
@@ -211,7 +214,7 @@ func trips(kind byte) int64 {
 	return 0
 }
 
-// forward hands one message on and answers what stood in it. Kind is zero for those that have none.
+// forward forwards one message and returns its body. kind is 0 for messages without a kind.
 func (s *session) forward(kind byte) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(s.in, length[:]); err != nil {
@@ -233,12 +236,12 @@ func (s *session) forward(kind byte) ([]byte, error) {
 		return nil, err
 	}
 	if s.in.Buffered() > 0 {
-		return body, nil // more is on its way
+		return body, nil // more of it follows
 	}
 	return body, s.out.Flush()
 }
 
-// read counts what the message asks for.
+// read counts the statements of a message.
 func (s *session) read(kind byte, body []byte) {
 	first, rest, _ := bytes.Cut(body, []byte{0})
 	second, _, _ := bytes.Cut(rest, []byte{0})

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// message is one of the frontend's; kind 0 is the startup's.
+// message returns a message of a client. kind 0 is the startup message.
 func message(kind byte, body string) []byte {
 	var all []byte
 	if kind != 0 {
@@ -25,7 +25,7 @@ func startup(role string) []byte {
 	return message(0, string(binary.BigEndian.AppendUint32(nil, protocol))+"user\x00"+role+"\x00database\x00x\x00\x00")
 }
 
-// through sends the bytes of a client through a proxy and answers what the server got.
+// through sends bytes through a proxy and checks that the server receives them.
 func through(t *testing.T, p *Proxy, server net.Listener, sent []byte) {
 	t.Helper()
 	client, err := net.Dial("tcp", p.Addr)
@@ -65,11 +65,11 @@ func TestProxy_CountsWhatEachRoleRuns(t *testing.T) {
 	defer p.Close()
 	var sent []byte
 	for _, part := range [][]byte{
-		message(0, string(binary.BigEndian.AppendUint32(nil, 80877103))), // asks for TLS
+		message(0, string(binary.BigEndian.AppendUint32(nil, 80877103))), // a TLS request
 		startup("app"),
 		message('p', "secret\x00"),
 		message('Q', "begin;\n LISTEN x ; \x00"),
-		message('P', "one\x00SELECT\n  1\x00\x00\x00"), // prepared, not run
+		message('P', "one\x00SELECT\n  1\x00\x00\x00"), // prepared and not executed
 		message('P', "two\x00SELECT 2\x00\x00\x00"),
 		message('B', "\x00one\x00rest"), message('E', "\x00\x00\x00\x00\x00"), message('S', ""),
 		message('B', "\x00one\x00rest"), message('E', "\x00\x00\x00\x00\x00"), message('S', ""),

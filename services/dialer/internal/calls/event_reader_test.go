@@ -25,7 +25,7 @@ import (
 
 const lease = time.Minute
 
-// feed is a carrier with stored events.
+// feed is a fake carrier with stored events.
 type feed struct {
 	carrier.Carrier
 	name   string
@@ -51,8 +51,8 @@ func (f *feed) Find(_ context.Context, id uuid.UUID) (carrier.CallStatus, error)
 	return known, nil
 }
 
-// rig is a database with one fenced call, and a carrier.
-type rig struct {
+// readerFixture is a database with one fenced call, and a fake carrier.
+type readerFixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
 	feed   *feed
@@ -60,12 +60,18 @@ type rig struct {
 	begun  time.Time
 }
 
-func newRig(t *testing.T) *rig {
+func newReaderFixture(t *testing.T) *readerFixture {
 	t.Helper()
-	r := &rig{
+	r := &readerFixture{
 		t: t, callID: uuid.Must(uuid.NewV7()), begun: time.Now().UTC().Truncate(time.Second),
 		feed: &feed{name: "a", known: map[uuid.UUID]carrier.CallStatus{}},
-		pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations}),
+		pool: pgtest.New(
+			t,
+			"dialer",
+			outbox.Migrations,
+			inbox.Migrations,
+			pg.Migrations{Name: "dialer", FS: store.Migrations},
+		),
 	}
 	r.exec(`
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -75,7 +81,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) exec(sql string, args ...any) {
+func (r *readerFixture) exec(sql string, args ...any) {
 	r.t.Helper()
 	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
@@ -83,21 +89,23 @@ func (r *rig) exec(sql string, args ...any) {
 }
 
 // store returns the store of a new process.
-func (r *rig) store() *store.Store {
+func (r *readerFixture) store() *store.Store {
 	return store.New(r.pool, uuid.New(), store.Timing{InstanceLease: lease, RingLimit: lease, WatchdogGrace: lease})
 }
 
 // reader returns the reader of a new process.
-func (r *rig) reader() *EventReader {
+func (r *readerFixture) reader() *EventReader {
 	st := r.store()
 	return NewEventReader(st, r.feed, NewApplier(st, nil, nil))
 }
 
-// add appends an event of a call to the feed. Its time is seconds after the beginning.
-func (r *rig) add(id uuid.UUID, kind carrier.Kind, seconds int) {
+// add appends an event to the stream, seconds after the start.
+func (r *readerFixture) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	dialed := r.begun
 	e := carrier.Event{
-		Seq: int64(len(r.feed.events) + 1), At: r.begun.Add(time.Duration(seconds) * time.Second), Kind: kind, CallID: id,
+		Seq: int64(
+			len(r.feed.events) + 1,
+		), At: r.begun.Add(time.Duration(seconds) * time.Second), Kind: kind, CallID: id,
 		From: "+15005550006", To: "+14155550101", DialedAt: &dialed,
 	}
 	if kind == carrier.Ended {
@@ -106,22 +114,24 @@ func (r *rig) add(id uuid.UUID, kind carrier.Kind, seconds int) {
 	r.feed.events = append(r.feed.events, e)
 }
 
-func (r *rig) mustRead(reader *EventReader) {
+func (r *readerFixture) mustRead(reader *EventReader) {
 	r.t.Helper()
-	mine, err := reader.read(r.t.Context())
+	isReader, err := reader.read(r.t.Context())
 	if err != nil {
 		r.t.Fatalf("read: %v", err)
 	}
-	if !mine {
+	if !isReader {
 		r.t.Fatal("read: this process is not the reader")
 	}
 }
 
-// takeOver makes the lease of the present reader end.
-func (r *rig) takeOver() { r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'") }
+// takeOver ends the lease of the present reader.
+func (r *readerFixture) takeOver() {
+	r.exec("UPDATE carrier_cursors SET reader_until = now() - interval '1 second'")
+}
 
 // published returns the kinds of the events in the outbox, in order.
-func (r *rig) published() (kinds []string) {
+func (r *readerFixture) published() (kinds []string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox ORDER BY id")
 	if err != nil {
@@ -142,27 +152,27 @@ func (r *rig) published() (kinds []string) {
 	return kinds
 }
 
-func (r *rig) wantPublished(want ...string) {
+func (r *readerFixture) wantPublished(want ...string) {
 	r.t.Helper()
 	if diff := cmp.Diff(want, r.published()); diff != "" {
 		r.t.Errorf("published events (-want +got):\n%s", diff)
 	}
 }
 
-func (r *rig) wantCursor(want int64) {
+func (r *readerFixture) wantCursor(want int64) {
 	r.t.Helper()
 	var got int64
 	if err := r.pool.QueryRow(r.t.Context(), "SELECT cursor FROM carrier_cursors").Scan(&got); err != nil {
 		r.t.Fatal(err)
 	}
 	if got != want {
-		r.t.Errorf("place in the feed = %d, want %d", got, want)
+		r.t.Errorf("position in the stream = %d, want %d", got, want)
 	}
 }
 
-func TestReader_RepeatedEventsChangeNothing(t *testing.T) {
+func TestEventReader_RepeatedEventsChangeNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	kinds := []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Ringing, carrier.Answered, carrier.Answered}
 	for _, kind := range kinds {
 		r.add(r.callID, kind, 1)
@@ -174,14 +184,14 @@ func TestReader_RepeatedEventsChangeNothing(t *testing.T) {
 	r.add(r.callID, carrier.Ended, 6)
 	r.mustRead(reader)
 	r.takeOver()
-	r.mustRead(r.reader()) // another process continues at the stored place
+	r.mustRead(r.reader()) // another process continues at the stored position
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 	r.wantCursor(8)
 }
 
-func TestReader_EventsAfterTheEndChangeNothing(t *testing.T) {
+func TestEventReader_EventsAfterTheEndChangeNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	reader := r.reader()
 	r.add(r.callID, carrier.Answered, 2)
 	r.add(r.callID, carrier.Ended, 5)
@@ -194,10 +204,10 @@ func TestReader_EventsAfterTheEndChangeNothing(t *testing.T) {
 	r.wantCursor(5)
 }
 
-// A call that only the carrier has is to be hung up. It does not delay the events of other calls.
-func TestReader_AnUnknownCallIsAnOrphan(t *testing.T) {
+// A call that only the carrier knows must be hung up. It does not delay the events of other calls.
+func TestEventReader_MarksAnUnknownCallToBeHungUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	unknown, ended := uuid.New(), uuid.New()
 	r.add(unknown, carrier.Ringing, 1)
 	r.add(ended, carrier.Ringing, 1)
@@ -219,17 +229,17 @@ func TestReader_AnUnknownCallIsAnOrphan(t *testing.T) {
 	r.wantCursor(4)
 }
 
-// A process whose lease has ended, and that does not know it yet, applies nothing.
-func TestReader_AProcessThatLostTheFeedAppliesNothing(t *testing.T) {
+// The lease of the process has ended, and the process does not know it yet.
+func TestEventReader_AppliesNothingAfterItsLease(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	former, next := r.reader(), r.reader()
 	r.add(r.callID, carrier.Ringing, 1)
 	r.mustRead(former)
-	if mine, err := next.read(t.Context()); err != nil {
+	if isReader, err := next.read(t.Context()); err != nil {
 		t.Errorf("read while another process is the reader: %v", err)
-	} else if mine {
-		t.Error("read while another process is the reader: mine = true, want false")
+	} else if isReader {
+		t.Error("read while another process is the reader: reader = true, want false")
 	}
 	r.takeOver()
 	r.add(r.callID, carrier.Answered, 2)
@@ -244,10 +254,10 @@ func TestReader_AProcessThatLostTheFeedAppliesNothing(t *testing.T) {
 	r.wantPublished("dialing", "ringing", "answered", "ended", "analysed")
 }
 
-// The carrier was restarted without its memory. Its new feed is read from the beginning.
-func TestReader_ANewFeedIsReadFromItsBeginning(t *testing.T) {
+// The carrier lost its events at a restart.
+func TestEventReader_ReadsANewStreamFromItsBeginning(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	reader := r.reader()
 	r.add(r.callID, carrier.Ringing, 1)
 	r.add(r.callID, carrier.Ringing, 1)

@@ -17,10 +17,16 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// openPools opens a database, and a second pool of it for heartbeats.
+// openPools opens a database with two pools, one of them for heartbeats.
 func openPools(t *testing.T) (work, beats *pgxpool.Pool) {
 	t.Helper()
-	work = pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	work = pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	beats, err := pgxpool.NewWithConfig(t.Context(), work.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -41,20 +47,19 @@ func saturate(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestHeart_BeatsWhileThePoolIsSaturated(t *testing.T) {
+func TestHeartbeat_WorksWhileThePoolIsSaturated(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	st := store.New(work, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute})
-	heart := NewHeartbeat(st.On(beats), time.Minute)
+	heartbeat := NewHeartbeat(st.On(beats), time.Minute)
 	saturate(t, work)
-	if err := heart.Beat(t.Context()); err != nil {
-		t.Errorf("Beat with a saturated pool = %v, want nil", err)
+	if err := heartbeat.Send(t.Context()); err != nil {
+		t.Errorf("Send with a saturated pool = %v, want nil", err)
 	}
 }
 
-// TestTakeOver_OnlyWithHealthyHeart covers a process whose own heartbeats are late: it must leave
-// the calls of others alone.
-func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
+// A process whose own heartbeats are late must not take over the calls of other processes.
+func TestTakeOver_OnlyWithHealthyHeartbeats(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
 	own, dead, lease := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), time.Minute
@@ -70,8 +75,8 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 		max_call_seconds, deadline_at, owner)
 		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'in_progress', 60, now() + interval '1 hour',
 			$2)`, uuid.New(), dead)
-	heart := NewHeartbeat(st.On(beats), lease)
-	r := NewRecoverer(st, heart, nil, nil, prometheus.NewRegistry())
+	heartbeat := NewHeartbeat(st.On(beats), lease)
+	r := NewRecoverer(st, heartbeat, nil, nil, prometheus.NewRegistry())
 	owner := func() (id uuid.UUID) {
 		t.Helper()
 		if err := work.QueryRow(t.Context(), "SELECT owner FROM calls").Scan(&id); err != nil {
@@ -82,8 +87,8 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := heart.Beat(canceled); err == nil {
-		t.Fatal("Beat with a canceled context = nil, want an error")
+	if err := heartbeat.Send(canceled); err == nil {
+		t.Fatal("Send with a canceled context = nil, want an error")
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
@@ -91,20 +96,24 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 	if got := owner(); got != dead {
 		t.Errorf("owner after a failed heartbeat = %s, want %s: the call is left alone", got, dead)
 	}
-	if err := heart.Beat(t.Context()); err != nil {
-		t.Fatalf("Beat: %v", err)
+	if err := heartbeat.Send(t.Context()); err != nil {
+		t.Fatalf("Send: %v", err)
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
 	}
 	if got := owner(); got != dead {
-		t.Errorf("owner after the first heartbeat that follows a failure = %s, want %s: the call is left alone", got, dead)
+		t.Errorf(
+			"owner after the first heartbeat that follows a failure = %s, want %s: the call is left alone",
+			got,
+			dead,
+		)
 	}
 
 	const short = 500 * time.Millisecond
-	r.heart = NewHeartbeat(st.On(beats), short)
-	if err := r.heart.Beat(t.Context()); err != nil {
-		t.Fatalf("Beat: %v", err)
+	r.heartbeat = NewHeartbeat(st.On(beats), short)
+	if err := r.heartbeat.Send(t.Context()); err != nil {
+		t.Fatalf("Send: %v", err)
 	}
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)
@@ -113,10 +122,10 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 		t.Errorf("owner after the first heartbeat of a process = %s, want %s: the call is left alone", got, dead)
 	}
 	testkit.Until(t, "the heartbeats have been in time for a lease", func() bool {
-		if err := r.heart.Beat(t.Context()); err != nil {
-			t.Fatalf("Beat: %v", err)
+		if err := r.heartbeat.Send(t.Context()); err != nil {
+			t.Fatalf("Send: %v", err)
 		}
-		return r.heart.Healthy()
+		return r.heartbeat.Healthy()
 	})
 	if err := r.takeOver(t.Context()); err != nil {
 		t.Fatalf("takeOver: %v", err)

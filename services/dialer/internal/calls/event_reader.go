@@ -1,7 +1,3 @@
-// Package carrierevents reads the events of a carrier that has a feed, and applies them to the
-// calls. One replica reads at a time. Its place in the feed moves in the transaction that applies
-// the events.
-
 package calls
 
 import (
@@ -15,22 +11,24 @@ import (
 )
 
 const (
-	// longPoll is how long one question for events stays open.
+	// longPoll is how long one request for events waits.
 	longPoll = 2 * time.Second
-	// retryPause is the pause while another replica reads, and after an error.
+	// retryPause is the pause after an error, and while another replica reads.
 	retryPause = 500 * time.Millisecond
 )
 
-// EventReader reads the feed of one carrier.
+// EventReader reads the event stream of one carrier and applies the events to calls. One replica
+// reads at a time. Its position moves in the transaction that applies the events.
 type EventReader struct {
 	store *store.Store
 	feed  carrier.EventStream
 	calls *Applier
-	// place is where the last committed batch ended; nil: it has to be read. Used by Run only.
+	// place is the position after the last committed batch. nil means that it must be read. Only
+	// Run uses it.
 	place *store.Place
 }
 
-// NewEventReader returns a reader of a feed.
+// NewEventReader returns a reader that applies the events of feed.
 func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *EventReader {
 	return &EventReader{store: st, feed: feed, calls: to}
 }
@@ -38,11 +36,11 @@ func NewEventReader(st *store.Store, feed carrier.EventStream, to *Applier) *Eve
 // Run reads until ctx ends.
 func (r *EventReader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		mine, err := r.read(ctx)
+		isReader, err := r.read(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLost) {
-			slog.WarnContext(ctx, "carrier events not read", "error", err)
+			slog.WarnContext(ctx, "read of carrier events failed", "error", err)
 		}
-		if mine && err == nil {
+		if isReader && err == nil {
 			continue
 		}
 		select {
@@ -53,15 +51,14 @@ func (r *EventReader) Run(ctx context.Context) error {
 	return nil
 }
 
-// read applies one batch if this replica is the reader. The commit of a batch extends the lease of
-// the reader, so the next batch begins at its end. The commit fails if another replica has become
-// the reader.
-func (r *EventReader) read(ctx context.Context) (mine bool, err error) {
+// read applies one batch if this replica is the reader. The commit extends the reader's lease. It
+// fails if another replica has become the reader.
+func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	var place store.Place
 	if r.place != nil {
 		place, r.place = *r.place, nil
-	} else if place, mine, err = r.store.ReadFeed(ctx, r.feed.Name()); err != nil || !mine {
-		return mine, err
+	} else if place, isReader, err = r.store.ReadFeed(ctx, r.feed.Name()); err != nil || !isReader {
+		return isReader, err
 	}
 	batch, err := r.feed.Events(ctx, place.Cursor, longPoll)
 	if err != nil {
@@ -69,8 +66,9 @@ func (r *EventReader) read(ctx context.Context) (mine bool, err error) {
 	}
 	next := store.Place{Feed: batch.Feed, Cursor: place.Cursor}
 	switch {
-	case place.Feed != batch.Feed && place.Cursor > 0: // the carrier lost its past: read its new feed from the beginning
-		slog.WarnContext(ctx, "carrier began a new feed", "carrier", r.feed.Name())
+	// the carrier lost its events: read the new stream from its beginning
+	case place.Feed != batch.Feed && place.Cursor > 0:
+		slog.WarnContext(ctx, "carrier started a new event stream", "carrier", r.feed.Name())
 		next.Cursor, batch.Events = 0, nil
 	case len(batch.Events) > 0:
 		next.Cursor = batch.Events[len(batch.Events)-1].Seq

@@ -13,24 +13,24 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// reading returns a looker of the process that has read the feed.
-func (r *rig) reading(ended func()) *Looker {
+// newLiveCallCheck returns the check of the process that has read the stream.
+func (r *readerFixture) newLiveCallCheck(ended func()) *LiveCallCheck {
 	reader := r.reader()
 	r.mustRead(reader)
-	return NewLooker(reader.store, r.feed, nil, time.Second, ended)
+	return NewLiveCallCheck(reader.store, r.feed, nil, time.Second, ended)
 }
 
-func (r *rig) endedAt(seconds int) carrier.CallStatus {
+func (r *readerFixture) endedAt(seconds int) carrier.CallStatus {
 	end := r.begun.Add(time.Duration(seconds) * time.Second)
 	return carrier.CallStatus{DialedAt: &r.begun, AnsweredAt: &r.begun, EndedAt: &end, Cause: callstate.NormalClearing}
 }
 
-func TestLooker_EndsACallWhoseEndIsMissingInTheFeed(t *testing.T) {
+func TestLiveCallCheck_EndsACallWithoutAnEndEvent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	r.add(r.callID, carrier.Answered, 0)
 	ends := 0
-	looker := r.reading(func() { ends++ })
+	looker := r.newLiveCallCheck(func() { ends++ })
 	live, err := looker.store.LiveCalls(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -38,13 +38,13 @@ func TestLooker_EndsACallWhoseEndIsMissingInTheFeed(t *testing.T) {
 	if diff := cmp.Diff([]uuid.UUID{r.callID}, live); diff != "" {
 		t.Fatalf("live calls (-want +got):\n%s", diff)
 	}
-	if over := looker.over(t.Context(), live); len(over) > 0 {
-		t.Errorf("ended calls while the carrier does not know the call = %v, want none", over)
+	if endedAtCarrier := looker.endedAtCarrier(t.Context(), live); len(endedAtCarrier) > 0 {
+		t.Errorf("ended calls while the carrier does not know the call = %v, want none", endedAtCarrier)
 	}
 	r.feed.known[r.callID] = r.endedAt(5)
-	over := looker.over(t.Context(), live)
-	for range 2 { // the second settles nothing
-		if err := looker.settle(t.Context(), over); err != nil {
+	endedAtCarrier := looker.endedAtCarrier(t.Context(), live)
+	for range 2 { // the second run changes nothing
+		if err := looker.settle(t.Context(), endedAtCarrier); err != nil {
 			t.Fatalf("settle: %v", err)
 		}
 	}
@@ -54,12 +54,13 @@ func TestLooker_EndsACallWhoseEndIsMissingInTheFeed(t *testing.T) {
 	}
 }
 
-// An end that the reader may still find in the feed is left to the reader: its event has more details.
-func TestLooker_LeavesUnreadEndsToTheReader(t *testing.T) {
+// The reader may still find an end in the stream. The check leaves it to the reader, because the
+// event has more details.
+func TestLiveCallCheck_LeavesUnreadEndsToTheReader(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newReaderFixture(t)
 	r.add(r.callID, carrier.Answered, 0)
-	looker := r.reading(func() {})
+	looker := r.newLiveCallCheck(func() {})
 	missing := uuid.New()
 	found := func() map[uuid.UUID]carrier.CallStatus {
 		return map[uuid.UUID]carrier.CallStatus{r.callID: r.endedAt(5), missing: r.endedAt(2)}
@@ -69,21 +70,24 @@ func TestLooker_LeavesUnreadEndsToTheReader(t *testing.T) {
 		change func()
 		want   []uuid.UUID
 	}{
-		{name: "the feed was read", change: func() {}, want: []uuid.UUID{r.callID, missing}},
-		{name: "an event from between the ends is unread", change: func() { r.add(r.callID, carrier.Utterance, 4) },
+		{name: "all events are read", change: func() {}, want: []uuid.UUID{r.callID, missing}},
+		{name: "an event between the two ends is unread", change: func() { r.add(r.callID, carrier.Utterance, 4) },
 			want: []uuid.UUID{missing}},
-		{name: "the carrier has begun a new feed", change: func() { r.feed.name = "b" }},
+		{name: "the carrier has started a new stream", change: func() { r.feed.name = "b" }},
 		{name: "another process is the reader", change: func() {
 			r.feed.name, r.feed.events = "a", nil
 			r.exec("UPDATE carrier_cursors SET reader = gen_random_uuid()")
 		}},
 	} {
 		step.change()
-		over := found()
-		if err := looker.keepUntold(t.Context(), over); err != nil {
+		endedAtCarrier := found()
+		if err := looker.removeUnread(t.Context(), endedAtCarrier); err != nil {
 			t.Fatalf("%s: keepUntold: %v", step.name, err)
 		}
-		got := slices.SortedFunc(maps.Keys(over), func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+		got := slices.SortedFunc(
+			maps.Keys(endedAtCarrier),
+			func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) },
+		)
 		slices.SortFunc(step.want, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s: ends that are applied (-want +got):\n%s", step.name, diff)

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// The judge must be able to find each fault it looks for.
 func TestJudgeEvents_FindsEachFault(t *testing.T) {
 	t.Parallel()
 	ended := []lightCall{{ID: "c1", Status: "completed"}}
@@ -14,7 +13,7 @@ func TestJudgeEvents_FindsEachFault(t *testing.T) {
 	tests := []struct {
 		name string
 		got  []Delivery
-		want string // "" means no fault
+		want string // empty if no fault is expected
 	}{
 		{"one terminal event is right", []Delivery{good}, ""},
 		{"the same event twice is a repeat, not a second end", []Delivery{good, good}, ""},

@@ -1,6 +1,3 @@
-// Package tenant owns the dialer's copies of what others decide: workspaces and agents, as workspaces.v1 and
-// agents.v1 tell them, and the numbers that the dialer itself owns.
-
 package dialqueue
 
 import (
@@ -15,17 +12,17 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// DefaultFrom is the caller id of an agent that has no number, over the simulated carrier only
-// (contract.md §8).
+// DefaultFrom is the caller number of an agent without a number. Only the simulated carrier uses it
+// (docs/test-numbers.md).
 const DefaultFrom = "+15005550006"
 
-// Limits unless the workspace sets its own (contract.md §6).
+// Limits of a workspace that sets none (docs/reference/api/README.md#rate-limits).
 const (
 	DefaultCallsPerSecond = 50
 	DefaultMaxLiveCalls   = 500
 )
 
-// Workspace is one tenant as far as dialling goes.
+// Workspace is the copy of a workspace of workspaces.v1.
 type Workspace struct {
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
 	Version        int64     `db:"version"`
@@ -34,13 +31,14 @@ type Workspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Destinations   []string  `db:"destinations"`
-	// Recordings: its calls are recorded. KeepRecordingsDays is for how long; 0: as long as the service is set to. A dial needs neither.
+	// Recordings means that the workspace's calls are recorded. KeepRecordingsDays is how long
+	// recordings are stored; 0 means as long as the service is configured. A dial reads neither.
 	Recordings         bool  `db:"-"`
 	KeepRecordingsDays int32 `db:"-"`
 }
 
-// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
-// Limits that are not set become the defaults.
+// WorkspaceOf converts the gateway's message. It returns an error if this version cannot read it.
+// Missing limits get their defaults.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
 	if err != nil {
@@ -65,15 +63,15 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	return w, nil
 }
 
-// MayDial says whether the plan allows calls and the workspace is not suspended.
+// MayDial reports whether the plan permits calls and the workspace is not suspended.
 func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
 
-// MayReach says whether the workspace may have a number called: one that is dialled at all, among its destinations.
+// MayReach reports whether the workspace may call the number.
 func (w Workspace) MayReach(to phone.Number) bool {
 	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
 }
 
-// Agent is who holds the conversation.
+// Agent is the copy of an AI agent of agents.v1.
 type Agent struct {
 	AgentID        uuid.UUID `db:"agent_id"`
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
@@ -82,16 +80,18 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
-	// Kind, BaseURL and MediaURL are the settings that say where the agent is reached; they are read only.
+	// Kind, BaseURL and MediaURL are the settings that decide where the agent is reached. They are
+	// read from Settings and not stored again.
 	Kind     string `db:"kind"`
 	BaseURL  string `db:"base_url"`
 	MediaURL string `db:"media_url"`
-	// Settings is a JSON object, written with the agent and read apart from it: a dial needs none of it.
+	// Settings is a JSON object. It is stored with the agent and read separately, because a dial
+	// does not need it.
 	Settings []byte `db:"-"`
 }
 
-// AgentOf converts the message of the calls service. It returns an error if this build cannot read
-// it.
+// AgentOf converts the message of the calls service. It returns an error if this version cannot
+// read it.
 func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	id, err := uuid.Parse(event.GetAgentId())
 	if err != nil {
@@ -106,7 +106,7 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 		return Agent{}, errors.New("the agent event is newer than this build")
 	}
 	settings := agent.GetSettingsJson()
-	if !json.Valid(settings) { // events of early versions carry no settings
+	if !json.Valid(settings) { // events of early versions have no settings
 		settings = []byte("{}")
 	}
 	return Agent{
@@ -117,10 +117,10 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 }
 
 // From returns the number that the agent calls from: its from_number, else the number whose inbound
-// calls reach it. It is empty if the agent has neither.
+// calls it answers. It is empty if the agent has neither.
 func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
 
-// Number is one of ours: inbound calls to it reach the agent.
+// Number is a number of a workspace. The agent answers its inbound calls.
 type Number struct {
 	NumberID    uuid.UUID `db:"number_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`

@@ -1,6 +1,3 @@
-// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that depends on the
-// dialed number and logs every message. The tests compare that log with the stack's own account of its dials.
-
 package kit
 
 import (
@@ -19,8 +16,9 @@ import (
 // Program is Debian's sip-tester.
 const Program = "sipp"
 
-// Farm is one sipp at a UDP port of loopback, until Stop.
-type Farm struct {
+// Sipp is the far end of SIP trunks: a running sipp at a UDP port of loopback. It plays a script that
+// depends on the dialed number and logs every message, which tests compare with the calls of the stack.
+type Sipp struct {
 	Port int
 	dir  string
 	cmd  *exec.Cmd
@@ -29,9 +27,9 @@ type Farm struct {
 	ended chan struct{}
 }
 
-// StartSipp starts sipp with a script (see Script) in the folder, where sipp writes its logs. It returns when sipp listens,
-// and fails if sipp has ended before.
-func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
+// StartSipp starts sipp with a script (see Script). sipp writes its logs into dir. StartSipp
+// returns when sipp listens, or an error if sipp ends before.
+func StartSipp(ctx context.Context, dir, script string) (*Sipp, error) {
 	port, err := testkit.Port()
 	if err != nil {
 		return nil, err
@@ -40,7 +38,7 @@ func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Farm{Port: port, dir: dir, ended: make(chan struct{})}
+	f := &Sipp{Port: port, dir: dir, ended: make(chan struct{})}
 	path := filepath.Join(dir, "script.xml")
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
@@ -63,24 +61,24 @@ func StartSipp(ctx context.Context, dir, script string) (*Farm, error) {
 	})
 	if err != nil {
 		f.Stop()
-		return nil, fmt.Errorf("%w: %s", err, f.Complaints())
+		return nil, fmt.Errorf("%w: %s", err, f.Errors())
 	}
 	return f, nil
 }
 
 var errSippEnded = errors.New(Program + " ended before it listened")
 
-func (f *Farm) messages() string { return filepath.Join(f.dir, "messages.log") }
-func (f *Farm) errors() string   { return filepath.Join(f.dir, "errors.log") }
+func (f *Sipp) messages() string { return filepath.Join(f.dir, "messages.log") }
+func (f *Sipp) errors() string   { return filepath.Join(f.dir, "errors.log") }
 
 // Stop kills sipp and waits for its end.
-func (f *Farm) Stop() {
+func (f *Sipp) Stop() {
 	_ = f.cmd.Process.Kill()
 	<-f.ended
 }
 
-// Complaints are what sipp said was wrong.
-func (f *Farm) Complaints() string {
+// Errors returns the errors that sipp logged.
+func (f *Sipp) Errors() string {
 	written, _ := os.ReadFile(f.errors())
 	return f.said.String() + string(written)
 }

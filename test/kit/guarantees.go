@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// terminal are the event types that end a call.
+// terminal contains the types of events that end a call.
 var terminal = map[string]string{
 	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
 }
 
-// Verdict is what the laws of architecture.md look like from outside.
+// Verdict is the result of Judge: what broke a guarantee of docs/architecture.md.
 type Verdict struct {
 	Requests, Dials, Calls, Deliveries int
 	ByStatus                           map[string]int
@@ -28,7 +28,7 @@ func (v *Verdict) fault(format string, args ...any) {
 	}
 }
 
-// Err is nil when no law was broken.
+// Err returns an error that lists the faults, or nil.
 func (v *Verdict) Err() error {
 	if v == nil || len(v.Faults) == 0 {
 		return nil
@@ -41,9 +41,10 @@ func (v *Verdict) String() string {
 		v.Requests, v.ByStatus, v.Dials, v.Calls, v.Deliveries, len(v.Faults))
 }
 
-// Judge waits until every request of the workspace has ended and every event has arrived, then checks
-// laws 1, 3, 4 and 5 from outside: accepted maps the id of each request answered 202 to its number, which
-// must be used once. credit is what was topped up.
+// Judge waits until every request of the workspace has ended and every event has arrived. Then it
+// checks from outside that no request was dialed twice, that no event is lost, and that the charges
+// agree. accepted contains the number of each accepted request by its id; each number must be
+// different. credit is the sum of the top-ups.
 func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted map[string]string, credit float64, within time.Duration) (*Verdict, error) {
 	v := &Verdict{ByStatus: map[string]int{}}
 	requests, err := s.settle(ctx, w, accepted, within)
@@ -70,7 +71,8 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
 	var wrong []string
-	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) { // a late charge shows in GET only
+	// a late charge appears in GET only
+	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) {
 		wrong, err = moneyFaults(ctx, w, calls, credit)
 		return len(wrong) == 0, err
 	})
@@ -95,7 +97,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 	err := Until(ctx, within, "every request ends", func() (bool, error) {
 		var err error
 		if requests, err = w.Requests(ctx); err != nil {
-			return false, nil //nolint:nilerr // a service may still be starting: asked again
+			return false, nil //nolint:nilerr // a service may still be starting: try again
 		}
 		open = ""
 		seen := map[string]bool{}
@@ -176,13 +178,13 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	for _, c := range calls {
 		status[c.ID] = c.Status
 	}
-	events := map[string]map[string]bool{} // call → terminal event ids
+	events := map[string]map[string]bool{} // ids of terminal events by call id
 	for _, d := range got {
 		if !d.Signed {
 			v.fault("specification 6.3: delivery %s is not signed", d.DeliveryID)
 		}
 		if d.Type == "webhook.test" {
-			continue // of no call
+			continue // the event belongs to no call
 		}
 		for _, t := range terminal {
 			if d.Type == t {
@@ -204,7 +206,8 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	}
 }
 
-// moneyFaults holds every call's charge against its talk, the wallet's balance against the charges, and the ledger against itself.
+// moneyFaults compares the charge of each call with its talk time, the balance with the charges,
+// and the ledger with itself.
 func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit float64) (faults []string, err error) {
 	charged := int64(0)
 	for _, c := range calls {

@@ -1,0 +1,85 @@
+package calls
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// Heartbeat shows the other processes that this one is alive. They hang up the calls of a process
+// whose heartbeats stop.
+type Heartbeat struct {
+	store   *store.Store
+	lease   time.Duration
+	start   time.Time
+	last    atomic.Int64 // last successful heartbeat, as monotonic time since start; 0: none
+	monitor *replicas.Monitor
+	// gaps counts the heartbeats that were so late that other processes may have considered this
+	// one dead.
+	gaps atomic.Int64
+}
+
+// NewHeartbeat sends heartbeats to the store. lease is how long the other processes wait for the
+// next one. The store must have connections that nothing else uses (store.On). A heartbeat that
+// waits for a connection makes a healthy process look dead.
+func NewHeartbeat(st *store.Store, lease time.Duration) *Heartbeat {
+	return &Heartbeat{store: st, lease: lease, start: time.Now(), monitor: replicas.NewMonitor(lease)}
+}
+
+// Healthy reports whether this process may take over the calls of processes that it considers dead.
+func (h *Heartbeat) Healthy() bool { return h.monitor.Healthy() }
+
+// Send sends one heartbeat.
+func (h *Heartbeat) Send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	now := time.Now()
+	before := now.Sub(h.start)
+	err := h.store.Beat(ctx)
+	h.monitor.Observe(now, err)
+	if err != nil {
+		return err
+	}
+	if last := h.last.Load(); !h.inTime(last) {
+		h.gaps.Add(1) // before last is stored, so that a reader of the new heartbeat also sees the gap
+	}
+	h.last.Store(int64(before))
+	return nil
+}
+
+// Generation identifies the current period in which no other process can have considered this one
+// dead. It returns 0 if such a gap may exist now. The same generation later means that there was no
+// gap in between. The margin is a fifth of the lease.
+func (h *Heartbeat) Generation() int64 {
+	if !h.inTime(h.last.Load()) {
+		return 0
+	}
+	return h.gaps.Load()
+}
+
+func (h *Heartbeat) inTime(last int64) bool {
+	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
+}
+
+// Run sends heartbeats until ctx ends. It then hands over the calls of this process.
+func (h *Heartbeat) Run(ctx context.Context) error {
+	ticker := time.NewTicker(h.lease / 5)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if err := h.Send(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "heartbeat failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+	h.last.Store(0) // Attempts must now ask the database, because other processes may take over the calls.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
+	defer cancel()
+	return h.store.HandOver(last)
+}

@@ -1,0 +1,162 @@
+package calls
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// maxFinds is the highest number of concurrent requests to the carrier.
+	maxFinds = 8
+	// feedDelay is the time after which an end that the carrier knows must be in its event stream.
+	feedDelay = 5 * time.Second
+)
+
+// LiveCallCheck asks the carrier periodically about every live call. If the end of a call is
+// missing in the event stream, the check ends the call. Only the replica that reads the stream runs
+// it.
+type LiveCallCheck struct {
+	store    *store.Store
+	carrier  carrier.EventStream
+	relay    *outbox.Relay
+	interval time.Duration
+	ended    func()
+}
+
+// NewLiveCallCheck returns a check with the interval. If interval is 0, Run returns immediately.
+// ended is called after calls ended.
+func NewLiveCallCheck(
+	st *store.Store,
+	trunk carrier.EventStream,
+	relay *outbox.Relay,
+	interval time.Duration,
+	ended func(),
+) *LiveCallCheck {
+	return &LiveCallCheck{store: st, carrier: trunk, relay: relay, interval: interval, ended: ended}
+}
+
+// Run checks the live calls until ctx ends.
+func (l *LiveCallCheck) Run(ctx context.Context) error {
+	if l.interval <= 0 {
+		return nil
+	}
+	ticker := time.NewTicker(l.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := l.check(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "check of live calls failed", "error", err)
+		}
+	}
+}
+
+func (l *LiveCallCheck) check(ctx context.Context) error {
+	_, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
+	if err != nil || !isReader {
+		return err
+	}
+	live, err := l.store.LiveCalls(ctx)
+	if err != nil {
+		return err
+	}
+	endedAtCarrier := l.endedAtCarrier(ctx, live)
+	if len(endedAtCarrier) == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(feedDelay):
+	}
+	if err := l.removeUnread(ctx, endedAtCarrier); err != nil || len(endedAtCarrier) == 0 {
+		return err
+	}
+	return l.settle(ctx, endedAtCarrier)
+}
+
+// endedAtCarrier returns the calls that have ended according to the carrier. The requests are
+// spread over half of the interval.
+func (l *LiveCallCheck) endedAtCarrier(ctx context.Context, live []uuid.UUID) map[uuid.UUID]carrier.CallStatus {
+	found := map[uuid.UUID]carrier.CallStatus{}
+	if len(live) == 0 {
+		return found
+	}
+	pace := time.NewTicker(max(time.Microsecond, l.interval/2/time.Duration(len(live))))
+	defer pace.Stop()
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(maxFinds)
+	for _, id := range live {
+		select {
+		case <-ctx.Done():
+		case <-pace.C:
+		}
+		asking.Go(func() error {
+			known, err := l.carrier.Find(ctx, id)
+			if err != nil || known.EndedAt == nil { // no answer, or an unknown call, does not end a call
+				return nil //nolint:nilerr // the next check asks again
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[id] = known
+			return nil
+		})
+	}
+	_ = asking.Wait()
+	return found
+}
+
+// removeUnread removes the ends that the event stream may still contain, because an unread event
+// has more details than Find.
+func (l *LiveCallCheck) removeUnread(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
+	place, isReader, err := l.store.ReadFeed(ctx, l.carrier.Name())
+	if err != nil {
+		return err
+	}
+	unread, err := l.carrier.Events(ctx, place.Cursor, 0)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(endedAtCarrier, func(_ uuid.UUID, known carrier.CallStatus) bool {
+		return !isReader || unread.Feed != place.Feed ||
+			len(unread.Events) > 0 && !unread.Events[0].At.After(*known.EndedAt)
+	})
+	return nil
+}
+
+func (l *LiveCallCheck) settle(ctx context.Context, endedAtCarrier map[uuid.UUID]carrier.CallStatus) error {
+	var ended []uuid.UUID
+	err := l.store.Change(ctx, slices.Collect(maps.Keys(endedAtCarrier)), func(calls map[uuid.UUID]*callstate.Call) {
+		ended = nil
+		for id, c := range calls {
+			if endedAtCarrier[id].Replay(c, callstate.Zone(c.TimeZone, c.Person())) {
+				ended = append(ended, id)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if len(ended) > 0 {
+		slog.WarnContext(ctx, "ended calls without an end event", "calls", len(ended), "call_id", ended[0])
+		l.relay.Wake()
+		l.ended()
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package callstate
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// Names of a call's facts. They are part of the fact's id.
+const (
+	dialing  = "dialing"
+	ringing  = "ringing"
+	answered = "answered"
+	ended    = "ended"
+	analysed = "analysed"
+	recorded = "recorded"
+	erased   = "erased"
+)
+
+// publish adds the fact of a change, with the current state of the call.
+func (c *Call) publish(name string, at time.Time) {
+	f := c.newFact(name, at)
+	switch name {
+	case dialing:
+		f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}}
+	case ringing:
+		f.Event.Event = &eventv1.DialEvent_Ringing{Ringing: &eventv1.Ringing{}}
+	case answered:
+		f.Event.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}}
+	case ended:
+		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
+	case recorded:
+		f.Event.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}}
+	}
+	c.facts = append(c.facts, f)
+}
+
+// publishErased adds the fact that the transcript must be deleted.
+func (c *Call) publishErased(erasure uuid.UUID, at time.Time) {
+	f := c.newFact(erased, at)
+	f.Event.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
+	c.facts = append(c.facts, f)
+}
+
+// publishAnalysis stores the outcome and publishes it with the summary and the transcript.
+func (c *Call) publishAnalysis(judged agent.Judgement, at time.Time) {
+	c.settleOutcome(judged.Outcome, at)
+	analysis := &eventv1.Analysed{Outcome: judged.Outcome}
+	if judged.Summary != nil {
+		analysis.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers only: it cannot fail
+	}
+	analysis.TranscriptJson, _ = agent.Transcript(c.Turns)
+	f := c.newFact(analysed, at)
+	f.Event.Event = &eventv1.DialEvent_Analysed{Analysed: analysis}
+	c.facts = append(c.facts, f)
+}
+
+func (c *Call) newFact(name string, at time.Time) Fact {
+	c.Version++
+	requestID, key := uuid.Nil, c.CallID
+	if c.CallRequestID != nil {
+		requestID, key = *c.CallRequestID, *c.CallRequestID
+	}
+	// The id is derived from the call, not from the request. A request that is tried on two trunks
+	// has two calls with the same versions.
+	f := New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
+	f.Key = key.String()
+	f.Event.Call = c.event()
+	return f
+}
+
+// EndedAgain returns an ended event of an ended call, for a consumer that lost the first one. It
+// does not change the call. Its id is the same until the call changes.
+func (c *Call) EndedAgain() Fact {
+	c.Version-- // newFact adds one
+	f := c.newFact("ended_again", *c.EndedAt)
+	f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
+	return f
+}
+
+// event returns the call so far, in the form of dial-events.v1.
+func (c *Call) event() *eventv1.Call {
+	out := &eventv1.Call{
+		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
+		Status: string(c.Status), HangupCause: string(c.HangupCause), Disposition: c.Disposition,
+		QueuedAt: stamp(c.QueuedAt), DialedAt: stamp(c.DialedAt), RingingAt: stamp(c.RingingAt),
+		AnsweredAt: stamp(c.AnsweredAt), EndedAt: stamp(c.EndedAt),
+		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version,
+	}
+	if !c.Erased {
+		out.RecordingKey = c.RecordingKey
+	}
+	if d := c.Disclosure; d != nil {
+		out.Disclosure = &eventv1.Disclosure{
+			Text: d.Text, StartedAt: stamp(d.StartedAt), FinishedAt: stamp(d.FinishedAt), CutAt: stamp(d.CutAt),
+		}
+	}
+	if c.ContactID != nil {
+		out.ContactId = c.ContactID.String()
+	}
+	ringEnd := c.EndedAt
+	if c.AnsweredAt != nil {
+		ringEnd = c.AnsweredAt
+	}
+	out.RingSeconds = seconds(c.RingingAt, ringEnd)
+	out.TalkSeconds = seconds(c.AnsweredAt, c.EndedAt)
+	out.TotalSeconds = seconds(c.DialedAt, c.EndedAt)
+	if c.Direction == Outbound && c.Status == Completed && out.TalkSeconds != nil {
+		out.BillableSeconds = *out.TalkSeconds
+	}
+	return out
+}
+
+// seconds returns the time between two instants, rounded up. It is nil if either instant is
+// missing.
+func seconds(from, to *time.Time) *int32 {
+	if from == nil || to == nil {
+		return nil
+	}
+	rounded := int32((to.Sub(*from) + time.Second - 1) / time.Second)
+	return &rounded
+}
+
+func stamp(at *time.Time) *timestamppb.Timestamp {
+	if at == nil {
+		return nil
+	}
+	return timestamppb.New(*at)
+}

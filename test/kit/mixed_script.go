@@ -1,0 +1,31 @@
+package kit
+
+// MixedScript returns a script that depends on the last two digits: 90 is busy, 91 rings until it is
+// canceled, 92 does not exist, 93 returns a trunk error, 94 sends nothing, 95 answers while it is
+// canceled, 96 declines, 97 answers and hangs up, 98 answers after 3 s, 99 plays elsewhere. The
+// even numbers from 50 to 88 wait until the other side hangs up. All others hang up after 2 s.
+func MixedScript(elsewhere string) string {
+	var patient []int
+	for n := 50; n < 90; n += 2 {
+		patient = append(patient, n)
+	}
+	return Script(`([0-9][0-9])`, []string{"number"},
+		When(900, "number", []int{90}, Respond("180 Ringing")+`<pause milliseconds="200"/>`+Reject("486 Busy Here")),
+		When(910, "number", []int{91}, Respond("180 Ringing")+ExpectCancel()),
+		When(920, "number", []int{92}, Reject("404 Not Found")),
+		When(930, "number", []int{93}, Respond("100 Trying")+Reject("503 Service Unavailable")),
+		When(940, "number", []int{94}, `<pause milliseconds="40000"/>`),
+		When(950, "number", []int{95}, Respond("180 Ringing")+AnswerDespiteCancel()),
+		When(960, "number", []int{96}, Respond("180 Ringing")+`<pause milliseconds="200"/>`+Reject("603 Decline")),
+		When(970, "number", []int{97}, RingThen(972, 200, Answer()+HangUp(974, 50))),
+		When(980, "number", []int{98}, RingThen(982, 3000, Answer()+ExpectBye())),
+		When(990, "number", []int{99}, elsewhere),
+		When(100, "number", patient, RingThen(102, 300, Answer()+ExpectBye())),
+		RingThen(104, 300, Answer()+HangUp(106, 2000)), Over())
+}
+
+// OverflowScript returns the script of the first trunk for calls that the second trunk takes.
+func OverflowScript() string { return Respond("100 Trying") + Reject("503 Service Unavailable") }
+
+// SecondTrunkScript returns the script of the second trunk for those calls.
+func SecondTrunkScript() string { return RingThen(992, 300, Answer()+HangUp(994, 1500)) }
