@@ -137,6 +137,8 @@ test-kafka: build examples peers kafka-fetch
 # Rolls every service from the binaries of an older commit to these and back, under load: make upgrade FROM=<commit>.
 upgrade: build
 	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
+	@for s in $(SERVICES); do git cat-file -e "$(FROM):services/$$s/internal/store/migrations/0001_init.sql" 2>/dev/null || { \
+	   echo "$(FROM) is a version before the first release (or no commit): this version cannot read its databases, so there is no upgrade from it"; exit 1; }; done
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
 	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./test/e2e $(LARGE)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -303,6 +304,31 @@ func TestService_RefusesInOneLine(t *testing.T) {
 			}
 			wantOneLine(t, said, test.want)
 		})
+	}
+}
+
+// TestUp_RefusesAnOldFolder checks that nothing is started on the data of a version before the first release.
+func TestUp_RefusesAnOldFolder(t *testing.T) {
+	t.Parallel()
+	opts := options(t)
+	if err := os.WriteFile(filepath.Join(opts.Home, "state.json"), []byte(`{"ports":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), "up")
+	command.Env = append(os.Environ(), "RINGFENCE_HOME="+opts.Home)
+	output, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("up: error = %v, want an exit status; output %s", err, output)
+	}
+	if got := exit.ExitCode(); got != 1 {
+		t.Errorf("exit status = %d, want 1", got)
+	}
+	if want := "ringfence-local: " + opts.Home + " has data of a version before the first release"; !strings.HasPrefix(string(output), want) {
+		t.Errorf("output = %q, want it to start with %q", output, want)
+	}
+	if _, err := os.Stat(filepath.Join(opts.Home, "postgres")); !os.IsNotExist(err) {
+		t.Errorf("folder of the database: error = %v, want that it does not exist", err)
 	}
 }
 

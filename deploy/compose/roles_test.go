@@ -31,7 +31,7 @@ var laws = map[string]map[string]string{
 
 // of the tables that every schema has.
 var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
-	"outbox_version": "INSERT UPDATE DELETE TRUNCATE"}
+	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
 // TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, for somebody who is no superuser, and in one that the local stack would make, and tries from each running role
 // what it must not be able to do.
@@ -176,7 +176,7 @@ func try(t *testing.T, bin, super, by string) {
 		role.stays(schema, tables)
 		role.keeps(schema, laws[schema])
 		role.keeps(schema, commonLaws)
-		role.keeps(schema, map[string]string{schema + "_version": "INSERT UPDATE DELETE TRUNCATE"})
+		role.keeps(schema, map[string]string{"schema_" + schema: "INSERT UPDATE DELETE TRUNCATE"})
 	}
 }
 

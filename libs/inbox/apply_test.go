@@ -281,7 +281,7 @@ func TestApply_ParksARecordWithTheEffectsOfItsNeighbours(t *testing.T) {
 	b.wantPosition(0, 5)
 	var transactions int
 	err := b.pool.QueryRow(t.Context(), `SELECT count(DISTINCT xmin::text) FROM (
-		SELECT xmin FROM effect UNION ALL SELECT xmin FROM parked UNION ALL SELECT xmin FROM inbox_positions
+		SELECT xmin FROM effect UNION ALL SELECT xmin FROM dead_letters UNION ALL SELECT xmin FROM inbox_positions
 		UNION ALL SELECT xmin FROM outbox) AS rows`).Scan(&transactions)
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestApply_ParksARecordWithTheEffectsOfItsNeighbours(t *testing.T) {
 	if transactions != 1 {
 		t.Errorf("transactions that wrote effects, parked records, dead letters and the position = %d, want 1", transactions)
 	}
-	if got := countRows(t, b.pool, "parked"); got != 2 {
+	if got := countRows(t, b.pool, "dead_letters"); got != 2 {
 		t.Errorf("parked records = %d, want 2", got)
 	}
 	if got := countRows(t, b.pool, "outbox"); got != 2 {
@@ -318,7 +318,7 @@ func TestApply_ParksAllRecordsAfterOneRollback(t *testing.T) {
 	b.wantCalls("bad1-1 a-1 bad2-1 bad3-1 bad3-2", "a-1")
 	b.wantResults(map[string]float64{applied: 1, parked: 4})
 	var reasons int
-	if err := b.pool.QueryRow(t.Context(), `SELECT count(DISTINCT error) FROM parked`).Scan(&reasons); err != nil {
+	if err := b.pool.QueryRow(t.Context(), `SELECT count(DISTINCT error) FROM dead_letters`).Scan(&reasons); err != nil {
 		t.Fatal(err)
 	}
 	if reasons != 4 {
@@ -365,7 +365,7 @@ func TestWorker_AppliesRecordsSinglyAfterAFailedStatement(t *testing.T) {
 			}
 			b.wantEffects("a-1 b-1 c-1 d-1")
 			b.wantPosition(0, 7)
-			if got := countRows(t, b.pool, "parked"); got != 3 {
+			if got := countRows(t, b.pool, "dead_letters"); got != 3 {
 				t.Errorf("parked records = %d, want 3 (a-2, a-3 and unfit)", got)
 			}
 		})

@@ -36,18 +36,18 @@ const (
 
 var errKeyParked = errors.New("an earlier record of this key is parked")
 
-const insertParked = `
-INSERT INTO parked (consumer, topic, event_id, key, error)
+const insertDeadLetter = `
+INSERT INTO dead_letters (consumer, topic, event_id, key, error)
 VALUES (@consumer, @topic, @event_id, @key, @error)`
 
-// park stores records in the table parked and puts them into the outbox, which publishes them to the DLQ.
+// park stores records in the table dead_letters and puts them into the outbox, which publishes them to the DLQ.
 func (c *Consumer) park(ctx context.Context, tx pgx.Tx, records []*incoming) error {
 	if len(records) == 0 {
 		return nil
 	}
 	var batch pgx.Batch
 	for _, rec := range records {
-		batch.Queue(insertParked, pgx.NamedArgs{
+		batch.Queue(insertDeadLetter, pgx.NamedArgs{
 			"consumer": c.name, "topic": rec.Topic, "event_id": rec.EventID, "key": []byte(rec.Key), "error": brief(rec.reason),
 		})
 		if err := outbox.Queue(ctx, &batch, c.deadLetter(rec)); err != nil {

@@ -45,8 +45,7 @@ incoming AS (
 	FROM unnest(@ids::uuid[], @days::date[]) AS e (id, day), today
 	WHERE NOT EXISTS (SELECT FROM inbox_late_events l WHERE l.consumer = @consumer AND l.topic = @topic AND
 		l.event_id = e.id)
-	  AND NOT EXISTS (SELECT FROM parked p WHERE p.consumer = @consumer AND p.topic = @topic AND p.event_id = e.id)
-	  AND NOT EXISTS (SELECT FROM inbox i WHERE i.consumer = @consumer AND i.topic = @topic AND i.event_id = e.id)`
+	  AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.consumer = @consumer AND d.topic = @topic AND d.event_id = e.id)`
 
 	insertNewIDs = `
 ), recent AS (
@@ -69,20 +68,12 @@ func (rec *incoming) mayBeOfAnotherDay() bool {
 	return rec.EventID.Version() != 7 || time.Since(rec.Time) > 7*24*time.Hour
 }
 
-// insertOldEventIDs is for replicas of the release before positions. An id that one of them has stored
-// is not returned.
-const insertOldEventIDs = `
-INSERT INTO inbox (consumer, topic, event_id, has_position)
-SELECT @consumer, @topic, id, true FROM unnest(@ids::uuid[]) AS id GROUP BY id ORDER BY id
-ON CONFLICT DO NOTHING
-RETURNING event_id`
-
 // A statement after the insert: if that waited for another transaction, this one reads what it parked.
 const selectParkedKeys = `
-SELECT DISTINCT key_hash FROM parked
+SELECT DISTINCT key_hash FROM dead_letters
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
 
-// keyHash identifies a key in the table parked.
+// keyHash identifies a key in the table dead_letters.
 type keyHash [sha256.Size]byte
 
 func hashOf(key string) keyHash { return sha256.Sum256([]byte(key)) }
@@ -116,26 +107,18 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 	}
 	topic := chunks[0].partition.topic
 	args := pg.Args{"consumer": c.name, "topic": topic, "ids": ids, "days": days, "hashes": hashes}
-	fresh, alsoFresh := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
-	into := func(set map[uuid.UUID]bool) func(rows pgx.Rows) error {
-		return func(rows pgx.Rows) error {
-			found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			for _, id := range found {
-				set[id] = true
-			}
-			return err
-		}
-	}
-	found := &lookup{fresh: fresh, parkedKeys: map[keyHash]bool{}}
+	found := &lookup{fresh: map[uuid.UUID]bool{}, parkedKeys: map[keyHash]bool{}}
 	insert := insertIDs
 	if anyDay {
 		insert = insertIDsOfAnyDay
 	}
-	batch.Queue(insert, args).Query(into(fresh))
-	upgrading := c.upgrading.Load()
-	if upgrading {
-		batch.Queue(insertOldEventIDs, args).Query(into(alsoFresh))
-	}
+	batch.Queue(insert, args).Query(func(rows pgx.Rows) error {
+		newIDs, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		for _, id := range newIDs {
+			found.fresh[id] = true
+		}
+		return err
+	})
 	if len(hashes) > 0 {
 		batch.Queue(selectParkedKeys, args).Query(func(rows pgx.Rows) error {
 			keys, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
@@ -153,13 +136,6 @@ func (c *Consumer) begin(ctx context.Context, tx *pg.Pipeline, chunks []*chunk) 
 			return nil, fmt.Errorf("%s is no longer at %d: %w", ch.partition, ch.before.next, errPositionChanged)
 		}
 		ch.moved = position{topicID: ch.before.topicID, next: ch.after, row: moved[i]}
-	}
-	if upgrading {
-		for id := range fresh {
-			if !alsoFresh[id] {
-				delete(fresh, id)
-			}
-		}
 	}
 	return found, nil
 }
@@ -179,20 +155,9 @@ DELETE FROM inbox_late_events WHERE (consumer, topic, event_id) IN (
 	ORDER BY received_at LIMIT @rows
 	FOR UPDATE SKIP LOCKED)`
 
-// The release before positions kept ids for 45 days. Kafka keeps records for 7 days.
-const deleteOldEventIDs = `
-DELETE FROM inbox WHERE (consumer, topic, event_id) IN (
-	SELECT consumer, topic, event_id FROM inbox
-	WHERE received_at < now() - interval '8 days'
-	ORDER BY received_at LIMIT @rows
-	FOR UPDATE SKIP LOCKED)`
-
-// Retain creates the partitions of event ids for the next days, deletes ids that are older than the records
-// in Kafka, and finds out when an upgrade has ended. Run calls it at the start and every hour.
+// Retain creates the partitions of event ids for the next days and deletes ids that are older than the
+// records in Kafka. Run calls it at the start and every hour.
 func (c *Consumer) Retain(ctx context.Context) error {
-	if err := c.readUpgrading(ctx); err != nil {
-		return err
-	}
 	if err := c.createDays(ctx); err != nil {
 		return err
 	}
@@ -201,18 +166,15 @@ func (c *Consumer) Retain(ctx context.Context) error {
 		return fmt.Errorf("drop old partitions of event ids: %w", err)
 	}
 	c.metrics.droppedDays.Add(float64(dropped))
-	for _, statement := range []string{deleteLateEvents, deleteOldEventIDs} {
-		for {
-			tag, err := c.pool.Exec(ctx, statement, pgx.NamedArgs{"days": keepLateDays, "rows": deleteRows})
-			if err != nil {
-				return fmt.Errorf("delete event ids: %w", err)
-			}
-			if tag.RowsAffected() < deleteRows {
-				break
-			}
+	for {
+		tag, err := c.pool.Exec(ctx, deleteLateEvents, pgx.NamedArgs{"days": keepLateDays, "rows": deleteRows})
+		if err != nil {
+			return fmt.Errorf("delete event ids: %w", err)
+		}
+		if tag.RowsAffected() < deleteRows {
+			return nil
 		}
 	}
-	return nil
 }
 
 // createDays creates the partitions of event ids for the next days.

@@ -397,9 +397,6 @@ func (g *group) readPositions(
 			added = append(added, assigned{partition{topic, number}, ids[topic], committed.EpochOffset().Offset})
 		}
 	}
-	if err := g.consumer.lowerFirstOffsets(ctx, client, added); err != nil {
-		return nil, err
-	}
 	stored, err := g.consumer.startPositions(ctx, added)
 	if err != nil {
 		return nil, err

@@ -148,8 +148,6 @@ type Consumer struct {
 	batcher *batcher
 	// applied is the number of records that were applied.
 	applied atomic.Int64
-	// upgrading is true while replicas of the release before positions may run (0002_positions.sql).
-	upgrading atomic.Bool
 	// refusedTime is the constant, except in tests.
 	refusedTime time.Duration
 }

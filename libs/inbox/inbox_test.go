@@ -210,7 +210,7 @@ func TestConsumer_SkippedRecordLeavesNothingBehind(t *testing.T) {
 	b.produce(record("a", 1), record("a", 2))
 	b.run(b.pool)
 	b.wantEffects("a", 1, 2) // a skip commits
-	if n := b.count("SELECT count(*) FROM parked"); n != 0 {
+	if n := b.count("SELECT count(*) FROM dead_letters"); n != 0 {
 		t.Errorf("parked = %d, want 0", n)
 	}
 }
@@ -234,10 +234,10 @@ func TestConsumer_ParksAPoisonRecordAndItsKeyOnly(t *testing.T) {
 
 	b.wantEffects("well", 1, 2)
 	b.wantEffects("sick", 1)
-	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 4 })
 	b.produce(record("sick", 4), record("well", 3))
 	b.wantEffects("well", 1, 2, 3)
-	b.eventually("five records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 5 })
+	b.eventually("five records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 5 })
 	b.wantEffects("sick", 1)
 
 	letters := b.dlq(5)
@@ -270,7 +270,7 @@ func TestConsumer_ValueTheDatabaseCannotTakeIsParked(t *testing.T) {
 	}
 	b.produce(record("a", 1), record("a", 13), record("a", 2), record("b", 14), record("c", 1)) // 14 divides by zero
 	b.run(b.pool)
-	b.eventually("three records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 3 })
+	b.eventually("three records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 	b.wantEffects("a", 1)
 	b.wantEffects("b")
 	b.wantEffects("c", 1)

@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/pg"
 )
@@ -57,7 +54,7 @@ func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
 type assigned struct {
 	partition
 	topicID uuid.UUID
-	// committed is the offset that the consumer group committed, or -1. lowerFirstOffsets can lower it.
+	// committed is the offset that the consumer group committed, or -1.
 	committed int64
 }
 
@@ -76,9 +73,6 @@ const selectPosition = `
 SELECT topic_id, next_offset, ctid FROM inbox_positions
 WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
 
-// One hour longer than the old release can apply records: its last transactions end in that time.
-const selectUpgrading = `SELECT old_release_until + interval '1 hour' > clock_timestamp() FROM inbox_upgrade`
-
 // startPositions returns where partitions are to be read from. The first time, a partition takes over
 // assigned.committed. If the topic was created again, it starts at the beginning.
 func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[partition]position, error) {
@@ -94,9 +88,6 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 		batch.Queue(adoptTopic, args).Query(readAny(&found[i].recreated))
 		batch.Queue(selectPosition, args).QueryRow(found[i].scan)
 	}
-	if err := c.readUpgrading(ctx); err != nil {
-		return nil, err
-	}
 	if err := c.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("read positions of %d partitions: %w", len(added), err)
 	}
@@ -106,54 +97,6 @@ func (c *Consumer) startPositions(ctx context.Context, added []assigned) (map[pa
 		c.logStart(a, found[i])
 	}
 	return positions, nil
-}
-
-// selectLastApplied is the time of the last record that the release before positions applied. Each consumer
-// has its own schema, so the index on received_at finds the row.
-const selectLastApplied = `SELECT received_at FROM inbox WHERE consumer = @consumer ORDER BY received_at DESC LIMIT 1`
-
-// maxOldLag is how far a partition may have lagged behind the others when a backup was taken.
-const maxOldLag = time.Hour
-
-// lowerFirstOffsets limits the first offsets of partitions that have no stored position. They start
-// at the offset that the consumer group has committed. If the database was restored to a time at
-// which it had no positions yet, this offset is too high: the database does not contain the effects
-// of all records below it. Ids in the table inbox keep records from being applied twice. If inbox
-// is empty, the offsets do not change.
-func (c *Consumer) lowerFirstOffsets(ctx context.Context, client *kgo.Client, added []assigned) error {
-	stored, err := c.storedPositions(ctx)
-	if err != nil {
-		return err
-	}
-	var topics []string
-	for _, a := range added {
-		if _, known := stored[a.partition]; !known && a.committed > 0 && !slices.Contains(topics, a.topic) {
-			topics = append(topics, a.topic)
-		}
-	}
-	if len(topics) == 0 {
-		return nil
-	}
-	last, err := pg.Value[time.Time](ctx, c.pool, selectLastApplied, pg.Args{"consumer": c.name})
-	if errors.Is(err, pg.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read when the last record was applied: %w", err)
-	}
-	offsets, err := kadm.NewClient(client).ListOffsetsAfterMilli(ctx, last.Add(-maxOldLag).UnixMilli(), topics...)
-	if err := cmp.Or(err, offsets.Error()); err != nil {
-		return fmt.Errorf("list offsets of %s: %w", last.Add(-maxOldLag), err)
-	}
-	for i, a := range added {
-		if _, known := stored[a.partition]; known {
-			continue
-		}
-		if at, found := offsets.Lookup(a.topic, a.number); found && at.Offset >= 0 {
-			added[i].committed = min(a.committed, at.Offset)
-		}
-	}
-	return nil
 }
 
 // started is the position at which a partition starts.
@@ -172,23 +115,9 @@ func (c *Consumer) logStart(a assigned, s started) {
 			"topic", a.topic, "partition", a.number, "offset", s.next)
 	case s.recreated:
 		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
-	case s.next < a.committed && c.upgrading.Load():
-		// Not counted: replicas of the release before positions move the group's offset only.
-		slog.Warn("inbox position is behind the offset of the consumer group, records are read again", "consumer", c.name,
-			"topic", a.topic, "partition", a.number, "committed", a.committed, "is", s.next)
 	case s.next < a.committed:
 		c.movedBack(a.partition, databaseRestored, a.committed, s.next)
 	}
-}
-
-// readUpgrading reads whether replicas of the release before positions may run.
-func (c *Consumer) readUpgrading(ctx context.Context) error {
-	var upgrading bool
-	if err := c.pool.QueryRow(ctx, selectUpgrading).Scan(&upgrading); err != nil {
-		return fmt.Errorf("read the end of the upgrade: %w", err)
-	}
-	c.upgrading.Store(upgrading)
-	return nil
 }
 
 // errTopicRecreated means that the stored position belongs to a topic of the same name with another id.

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -251,31 +249,15 @@ func (b *bench) commitGroup(offset int64) {
 	}
 }
 
-// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers the upgrade from the release before positions.
+// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers a new database with the Kafka of an earlier one.
 func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.produce(record("a", 1), record("a", 2)) // applied by the old release
+	b.produce(record("a", 1), record("a", 2)) // the group committed them before
 	b.commitGroup(2)
 	b.produce(record("a", 3))
 	b.run(b.pool)
 	b.wantEffects("a", 3)
-}
-
-// TestConsumer_RestoredToBeforePositionsReadsTheRecordsAgain restores a backup of the release before
-// positions. The group has committed more than that backup contains.
-func TestConsumer_RestoredToBeforePositionsReadsTheRecordsAgain(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	one, two := record("a", 1), record("a", 2)
-	one.Timestamp, two.Timestamp = time.Now().Add(-30*time.Hour), time.Now().Add(-2*time.Hour)
-	b.produce(one, two)
-	b.commitGroup(2)
-	id, _ := uuid.Parse(string(one.Headers[0].Value))
-	b.exec("INSERT INTO inbox VALUES ($1, $2, $3, now() - interval '30 hours', true)",
-		service, topic.Name, id)
-	b.run(b.pool)
-	b.wantEffects("a", 2)
 }
 
 func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {

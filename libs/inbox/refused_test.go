@@ -37,7 +37,7 @@ func (b *bench) produceTo(partition int32, same bool, value int64) (key string) 
 
 func parkedKeys(t *testing.T, b *bench) []string {
 	t.Helper()
-	rows, err := b.pool.Query(t.Context(), "SELECT convert_from(key, 'UTF8') FROM parked ORDER BY 1")
+	rows, err := b.pool.Query(t.Context(), "SELECT convert_from(key, 'UTF8') FROM dead_letters ORDER BY 1")
 	if err != nil {
 		t.Fatal(err)
 	}

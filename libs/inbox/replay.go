@@ -29,7 +29,7 @@ const dlqTimeout = 5 * time.Second
 // Replay applies the parked records of one topic. It reads <topic>.<name>.dlq from its start and calls the
 // handler for each parked record in order. A key is no longer parked when all its records are applied.
 // Replay returns how many records were applied and how many are still parked. It may run beside the
-// consumer, and several times: a record is removed from the table parked in the transaction of its effect.
+// consumer, and several times: a record is removed from the table dead_letters in the transaction of its effect.
 // It stops at an error that is neither a skip nor a park.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
@@ -63,7 +63,7 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 	}
 }
 
-const countParked = `SELECT count(*) FROM parked WHERE consumer = $1 AND topic = $2`
+const countParked = `SELECT count(*) FROM dead_letters WHERE consumer = $1 AND topic = $2`
 
 func (c *Consumer) countParked(ctx context.Context, topic string) (n int, err error) {
 	if err := c.pool.QueryRow(ctx, countParked, c.name, topic).Scan(&n); err != nil {
@@ -153,7 +153,7 @@ type replay struct {
 
 var errNotParked = errors.New("not parked")
 
-const unpark = `DELETE FROM parked WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
+const unpark = `DELETE FROM dead_letters WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
 
 // insertReplayedID stores the id of a replayed record in inbox_late_events, where it is kept as
 // long as the dead letter. The partition of its day in inbox_events is dropped earlier.
@@ -254,7 +254,7 @@ const listedParked = 1000
 
 const listParked = `
 SELECT topic, event_id, key, error, parked_at
-FROM parked
+FROM dead_letters
 WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`

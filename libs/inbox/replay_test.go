@@ -23,7 +23,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.sicken(refuse)
 	b.run(b.pool)
 	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50), record("b", 51), record("c", 1))
-	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 4 })
 	b.putsBack(t.Context(), "", `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
 	b.putsBack(frame.ForScript(t.Context()), "", `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
@@ -46,7 +46,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3)
 	b.produce(record("a", 4), record("b", 52))
 	b.wantEffects("a", 1, 2, 3, 4) // unparked
-	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM parked") == 3 })
+	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 3 })
 
 	b.sicken(nil)
 	b.putsBack(frame.ForScript(t.Context()), topic.Name, `^\{"applied":3,"parked":0,"topic":"`+topic.Name+`"\}\n$`)
@@ -70,7 +70,7 @@ func TestReplay_KeepsTheIDsOfReplayedRecords(t *testing.T) {
 	b.run(b.pool)
 	parked := record("a", 1)
 	b.produce(parked)
-	b.eventually("the record is parked", func() bool { return b.count("SELECT count(*) FROM parked") == 1 })
+	b.eventually("the record is parked", func() bool { return b.count("SELECT count(*) FROM dead_letters") == 1 })
 	b.sicken(nil)
 	applied, left, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
 	if err != nil {

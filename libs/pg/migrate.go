@@ -42,6 +42,11 @@ func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations)
 		return err
 	}
 	for _, track := range tracks {
+		if err := track.refuseOld(schema, func(sql string, arg any) scanner { return db.QueryRowContext(ctx, sql, arg) }); err != nil {
+			return err
+		}
+	}
+	for _, track := range tracks {
 		if err := migrateTrack(ctx, db, schema, track); err != nil {
 			return fmt.Errorf("migrate schema %s: track %s: %w", schema, track.Name, err)
 		}
@@ -116,6 +121,9 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 			"and those that deploy/compose/postgres.sql lists)", schema, AppRole(schema))
 	}
 	for _, track := range tracks {
+		if err := track.refuseOld(schema, func(sql string, arg any) scanner { return pool.QueryRow(ctx, sql, arg) }); err != nil {
+			return err
+		}
 		want, err := track.newest()
 		if err != nil {
 			return err
@@ -132,7 +140,33 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	return nil
 }
 
-func (m Migrations) versions() string { return m.Name + "_version" }
+// versions returns the name of the table with the versions that were applied.
+func (m Migrations) versions() string { return "schema_" + m.Name }
+
+// ErrOldSchema is the error of Migrate and Open for a schema that a version before the first release
+// made. Its migrations were replaced by other ones with the same numbers.
+var ErrOldSchema = errors.New("made by a version before the first release, and this version cannot read it")
+
+const oldSchemaRemedy = "To keep the data, run the old version: it is the parent of the commit that added " +
+	"libs/outbox/migrations/0001_init.sql. To drop the data, remove the database, provision it again and start again: " +
+	"with make run, remove .ringfence; with Compose, run docker compose down -v; " +
+	"otherwise, run DROP SCHEMA %s CASCADE and deploy/compose/postgres.sql"
+
+// scanner is the row of database/sql and that of pgx.
+type scanner interface{ Scan(dest ...any) error }
+
+// refuseOld returns ErrOldSchema if the version table of a version before the first release exists.
+func (m Migrations) refuseOld(schema string, query func(sql string, arg any) scanner) error {
+	var exists bool
+	err := query("SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.Name + "_version"}.Sanitize()).Scan(&exists)
+	if err != nil {
+		return fmt.Errorf("look for the old version table of schema %s: track %s: %w", schema, m.Name, err)
+	}
+	if exists {
+		return fmt.Errorf("schema %s was %w. "+oldSchemaRemedy, schema, ErrOldSchema, schema)
+	}
+	return nil
+}
 
 // newest is the highest number among the files; zero when there are none.
 func (m Migrations) newest() (int64, error) {

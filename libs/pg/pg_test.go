@@ -56,7 +56,7 @@ func TestOpen_RunningRoleReadsAndWritesAndCannotDefine(t *testing.T) {
 	const denied = "42501"
 	for _, statement := range []string{
 		"CREATE TABLE mine (id int)", "ALTER TABLE thing ADD COLUMN x int", "DROP TABLE thing", "TRUNCATE thing", "CREATE SCHEMA mine",
-		"CREATE TABLE public.mine (id int)", "UPDATE " + schema + "_version SET version_id = 7",
+		"CREATE TABLE public.mine (id int)", "UPDATE schema_" + schema + " SET version_id = 7",
 	} {
 		_, err := pool.Exec(ctx, statement)
 		t.Run(statement, func(t *testing.T) { wantCode(t, err, denied) })
@@ -118,6 +118,47 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 		t.Fatalf("a newer database is refused: %v", err)
 	}
 	newer.Close()
+}
+
+// makeOld gives the schema the version table of a version before the first release.
+func makeOld(t *testing.T, pool *pgxpool.Pool) (running, owning string) {
+	t.Helper()
+	owner := pgtest.Owner(t, pool, schema)
+	if _, err := owner.Exec(t.Context(), "CREATE TABLE "+schema+"_version (version_id bigint)"); err != nil {
+		t.Fatal(err)
+	}
+	return pool.Config().ConnString(), owner.Config().ConnString()
+}
+
+func TestMigrate_RefusesASchemaBeforeTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	_, owning := makeOld(t, pool)
+	err := pg.Migrate(t.Context(), owning, schema, nextTrack)
+	if !errors.Is(err, pg.ErrOldSchema) {
+		t.Fatalf("Migrate = %v, want ErrOldSchema", err)
+	}
+	for _, remedy := range []string{"remove .ringfence", "docker compose down -v", "DROP SCHEMA " + schema + " CASCADE"} {
+		if !strings.Contains(err.Error(), remedy) {
+			t.Errorf("Migrate = %q, want it to contain %q", err, remedy)
+		}
+	}
+	var columns int
+	err = pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_attribute WHERE attrelid = 'thing'::regclass AND attname = 'more'`).Scan(&columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if columns != 0 {
+		t.Error("the migration to the next version was applied, want no change")
+	}
+}
+
+func TestOpen_RefusesASchemaBeforeTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	running, _ := makeOld(t, pgtest.New(t, schema, track))
+	if _, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track); !errors.Is(err, pg.ErrOldSchema) {
+		t.Errorf("Open = %v, want ErrOldSchema", err)
+	}
 }
 
 func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {

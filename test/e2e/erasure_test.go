@@ -365,7 +365,7 @@ func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
 	if len(stays.left(rows)) == 0 {
 		t.Error("somebody who was not erased is gone")
 	}
-	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasSuffix(r.table, ".parked") }) {
+	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasSuffix(r.table, ".dead_letters") }) {
 		t.Error("something was parked")
 	}
 }

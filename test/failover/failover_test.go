@@ -62,30 +62,6 @@ func TestFailover_NoPersonIsCalledTwice(t *testing.T) {
 	}
 }
 
-// TestFailover_OldBuildCallsTwice shows that the trial can fail. RINGFENCE_OLD_BIN has the programs
-// of a version without intents.
-func TestFailover_OldBuildCallsTwice(t *testing.T) {
-	bin := os.Getenv("RINGFENCE_OLD_BIN")
-	if bin == "" {
-		t.Skip("RINGFENCE_OLD_BIN is not set")
-	}
-	runs, failed := sharedstack.Trials(2, 20), 0
-	for n := range runs {
-		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
-			x, _, _ := failOver(t, bin, n)
-			x.awaitQuiet() // requests of such a version may never end
-			twice := x.twice()
-			t.Logf("dialed without WAL %d, people called twice: %d", x.unreplicated, len(twice))
-			if len(twice) > 0 {
-				failed++
-			}
-		})
-	}
-	if failed < runs/2 {
-		t.Errorf("runs in which a person was called twice = %d of %d, want at least half", failed, runs)
-	}
-}
-
 // result is what one trial found.
 type result struct {
 	// unreplicated counts the dials since the last WAL that the new server has.
@@ -355,18 +331,6 @@ func (x *trial) twice() (numbers []string) {
 		}
 	}
 	return numbers
-}
-
-// awaitQuiet waits until nothing has been dialed for 15 s.
-func (x *trial) awaitQuiet() {
-	x.t.Helper()
-	before, since := 0, time.Now()
-	x.until("the dialers are quiet", func() (bool, error) {
-		if now := len(x.originates()); now != before {
-			before, since = now, time.Now()
-		}
-		return time.Since(since) > 15*time.Second, nil
-	})
 }
 
 // failOver kills the primary and the dialer that publishes the events in a burst of dials, and returns

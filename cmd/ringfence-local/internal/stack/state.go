@@ -18,6 +18,8 @@ import (
 
 // State is the content of state.json.
 type State struct {
+	// Layout is 0 in a file of a version before the first release, whose database this version cannot read.
+	Layout int `json:"layout"`
 	// Ports by name ("postgres", "kafka", "calls", "calls private 1").
 	Ports map[string]int `json:"ports"`
 	// PostgresPassword is the superuser's; Owner and App are the two roles' of each schema.
@@ -44,6 +46,9 @@ type Demo struct {
 	ReadKey     string `json:"read_key,omitempty"`
 }
 
+// layout is the Layout of the files that this version writes and reads.
+const layout = 2
+
 // Load reads the state of the directory, or begins a new one. A half-written file is no obstacle: the copy
 // of the save before stands in for it.
 func Load(dir string) (*State, error) {
@@ -54,11 +59,15 @@ func Load(dir string) (*State, error) {
 		if s, older = read(path + ".old"); older == nil {
 			err = nil
 		} else if errors.Is(err, fs.ErrNotExist) && errors.Is(older, fs.ErrNotExist) {
-			s, err = &State{}, nil
+			s, err = &State{Layout: layout}, nil
 		}
 	}
 	if err != nil {
 		return nil, err
+	}
+	if s.Layout < layout {
+		return nil, fmt.Errorf("%[1]s has data of a version before the first release, which this version cannot read. "+
+			"To keep it, set RINGFENCE_HOME to another folder. To start without it, run rm -r %[1]s", dir)
 	}
 	s.path = path
 	s.fill()

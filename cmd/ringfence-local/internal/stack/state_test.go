@@ -101,6 +101,20 @@ func TestLoad_BothCopiesDamagedSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestLoad_RefusesTheStateOfAVersionBeforeTheFirstRelease(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "state.json"), `{"ports":{"postgres":5432},"postgres_password":"secret"}`)
+	_, err := Load(dir)
+	if err == nil {
+		t.Fatal("Load of a state without a layout succeeded, want an error")
+	}
+	for _, want := range []string{"set RINGFENCE_HOME", "rm -r " + dir} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Load = %v, want it to contain %q", err, want)
+		}
+	}
+}
+
 func TestOpenHome_OneStackAtATime(t *testing.T) {
 	t.Setenv("RINGFENCE_HOME", filepath.Join(t.TempDir(), "home"))
 	first, err := OpenHome()

@@ -83,7 +83,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 		if reading.Err() != nil {
 			t.Fatalf("only %v came out; inbox %d, outbox %d, parked %d, calls %d", got,
 				r.count(`SELECT count(*) FROM inbox_events`), r.count(`SELECT count(*) FROM outbox`), r.count(`SELECT count(*)
-				FROM parked`), r.count(`SELECT count(*) FROM calls`))
+				FROM dead_letters`), r.count(`SELECT count(*) FROM calls`))
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			var ev eventv1.CallEvent
@@ -114,6 +114,6 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 		}
 	}
 	testkit.Until(t, "the poison record to be parked", func() bool {
-		return r.count(`SELECT count(*) FROM calls WHERE NOT closed`) == 0 && r.count(`SELECT count(*) FROM parked`) > 0
+		return r.count(`SELECT count(*) FROM calls WHERE NOT closed`) == 0 && r.count(`SELECT count(*) FROM dead_letters`) > 0
 	})
 }

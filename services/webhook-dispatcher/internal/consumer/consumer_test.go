@@ -236,7 +236,7 @@ func TestCallEvents_WhatCannotBeReadIsParkedAndTheRestGoesOn(t *testing.T) {
 	good, goodID := fact(uuid.New(), ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, goodID, "good", good)
 	h.await(`SELECT count(*) FROM delivery_queue WHERE event_id = $1`, 1, goodID)
-	h.await(`SELECT count(*) FROM parked`, 2)
+	h.await(`SELECT count(*) FROM dead_letters`, 2)
 	h.await(`SELECT count(*) FROM outbox`, 2)
 }
 

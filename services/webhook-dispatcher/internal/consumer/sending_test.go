@@ -100,7 +100,7 @@ func TestCallEvents_EachDeliveryIsSentOnceInMixedBatches(t *testing.T) {
 			h.publish(kafka.CallEvents, id, uuid.NewString(), broken)
 		}
 	}
-	h.await(`SELECT count(*) FROM parked`, rounds/10)
+	h.await(`SELECT count(*) FROM dead_letters`, rounds/10)
 	h.await(`SELECT count(*) FROM deliveries WHERE status = 'delivered' AND attempts = 1`, 2*rounds)
 	h.await(`SELECT count(*) FROM delivery_queue`, 0)
 	deliveries, requests := e.sum()
@@ -120,11 +120,11 @@ func TestReplay_QueuesDeliveries(t *testing.T) {
 	h.subscribe(ws, "call.completed")
 	newer := &eventv1.CallEvent{CallId: call.String(), WorkspaceId: ws.String()}
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), newer)
-	h.await(`SELECT count(*) FROM parked`, 1)
+	h.await(`SELECT count(*) FROM dead_letters`, 1)
 	f, id := fact(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, id, call.String(), f)
-	h.await(`SELECT count(*) FROM parked`, 2)
-	if _, err := h.pool.Exec(t.Context(), `DELETE FROM parked WHERE event_id <> $1`, id); err != nil { // the newer one was given up
+	h.await(`SELECT count(*) FROM dead_letters`, 2)
+	if _, err := h.pool.Exec(t.Context(), `DELETE FROM dead_letters WHERE event_id <> $1`, id); err != nil { // the newer one was given up
 		t.Fatal(err)
 	}
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
