@@ -120,7 +120,10 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 				args[i] = uuid.UUIDs(ids).Strings()
 			}
 		}
-		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE watched (" + strings.Join(places, ", ") + ")"
+		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE watched"
+		if len(places) > 0 {
+			explain += " (" + strings.Join(places, ", ") + ")"
+		}
 		return tx.QueryRow(ctx, explain, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&plan)
 	})
 	if err != nil {

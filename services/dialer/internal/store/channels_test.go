@@ -68,15 +68,14 @@ func TestDial_AnEndFreesTheChannel(t *testing.T) {
 	}
 }
 
-// insertEnded stores 20,000 legs that began seven hours ago, and ends them.
-const insertEnded = `
-INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
-SELECT (lpad(to_hex((extract(epoch FROM now() - interval '7 hours') * 1000)::bigint), 12, '0') || '70008000'
-	|| substr(md5(n::text), 1, 12))::uuid, $1, false, '', '', gen_random_uuid()
+// insertLegs stores 20,000 legs whose counted_at is eleven minutes ago.
+const insertLegs = `
+INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, counted_at)
+SELECT gen_random_uuid(), $1, false, '', '', gen_random_uuid(), now() - interval '11 minutes'
 FROM generate_series(1, 20000) AS n`
 
 // While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The count of a trunk's
-// channels does not read those that began more than six hours ago.
+// channels does not read those that ended more than ten minutes ago.
 func TestDial_BesideAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
@@ -92,7 +91,7 @@ func TestDial_BesideAnOldSnapshot(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), insertEnded, trunk); err != nil {
+	if _, err := pool.Exec(t.Context(), insertLegs, trunk); err != nil {
 		t.Fatalf("insert legs: %v", err)
 	}
 	if _, err := pool.Exec(t.Context(), "UPDATE sip_legs SET ended_at = now()"); err != nil {
@@ -114,6 +113,56 @@ func TestDial_BesideAnOldSnapshot(t *testing.T) {
 	}
 	if got, plans := seen.Pages(t, pgtest.GenericPlan); got > 20 {
 		t.Errorf("pages of the count = %d, want at most 20; plans:\n%s", got, plans)
+	}
+}
+
+// A call that began long ago still uses a channel of its trunk, and an inbound call one of all channels.
+func TestMoveLongCalls_KeepsThemCounted(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, legs, trunk := newStore(pool), store.NewLegs(pool, nil, uuid.New(), legLease), uuid.New()
+	if err := beginLeg(t, legs, trunk, 1, true); err != nil {
+		t.Fatalf("begin a call: %v", err)
+	}
+	const insert = `
+		INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at,
+			max_call_seconds, deadline_at)
+		SELECT call_id, call_id, 'inbound', '+14155550100', '+14155550101', call_id, 'ringing', now(), 600, now()
+		FROM sip_legs`
+	if _, err := pool.Exec(t.Context(), insert); err != nil {
+		t.Fatalf("insert the call: %v", err)
+	}
+	for range 3 {
+		for _, table := range []string{"sip_legs", "calls"} {
+			const age = " SET counted_at = counted_at - interval '6 minutes'"
+			if _, err := pool.Exec(t.Context(), "UPDATE "+table+age); err != nil {
+				t.Fatalf("make %s older: %v", table, err)
+			}
+		}
+		moved, err := st.MoveLongCalls(t.Context())
+		if err != nil {
+			t.Fatalf("MoveLongCalls: %v", err)
+		}
+		if moved != 2 {
+			t.Errorf("moved rows = %d, want 2", moved)
+		}
+	}
+	if err := beginLeg(t, legs, trunk, 1, false); !errors.Is(err, store.ErrChannels) {
+		t.Errorf("begin a second call = %v, want ErrChannels", err)
+	}
+	live, err := legs.Channels(t.Context())
+	if err != nil {
+		t.Fatalf("Channels: %v", err)
+	}
+	if live[trunk] != 1 {
+		t.Errorf("live calls of the trunk = %d, want 1", live[trunk])
+	}
+	depth, err := store.ReadDepth(t.Context(), pool)
+	if err != nil {
+		t.Fatalf("ReadDepth: %v", err)
+	}
+	if depth.Inbound != 1 {
+		t.Errorf("inbound calls = %d, want 1", depth.Inbound)
 	}
 }
 

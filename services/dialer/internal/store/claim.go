@@ -21,8 +21,6 @@ const (
 	// longestClaimDelay is how long a fence may take to commit after its claim has run out. Until then the
 	// request is counted.
 	longestClaimDelay = 2 * time.Second
-	// oldestInbound is more than the longest time between the id of an inbound call and its end.
-	oldestInbound = 6 * time.Hour
 	// lookAhead is how far ahead of its time Look finds a request.
 	lookAhead = 2 * time.Second
 )
@@ -122,10 +120,13 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
 GROUP BY q.workspace_id`
 
-// Inbound calls use channels of the trunk. Their ids contain the time.
+// isCounted is true for each live leg and inbound call, because MoveLongCalls moves counted_at forward.
+const isCounted = `counted_at > now() - interval '10 minutes'`
+
+// Inbound calls use channels of the trunk. The order makes the planner use the index by counted_at.
 const countInbound = `
-SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND call_id > @oldest
-	LIMIT @most::bigint) AS bounded`
+SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `
+	ORDER BY counted_at LIMIT @most::bigint) AS bounded`
 
 const readWorkspaces = `
 SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false) AS barred,
@@ -342,7 +343,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 		})
 		return err
 	})
-	batch.Queue(countInbound, pg.Args{"oldest": idAt(time.Now().Add(-oldestInbound)), "most": c.OfTrunk.Live}).
+	batch.Queue(countInbound, pg.Args{"most": c.OfTrunk.Live}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
 	batch.Queue(readWorkspaces, pg.Args{
 		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late, "ahead": lookAhead,

@@ -6,24 +6,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
 )
 
 // The counts of queued requests end at 10,000. Each count reads a partial index. Requests in use are counted
-// as in a claim, and inbound calls by the time in their ids, so that few dead rows are read. The other counts
-// also read the rows that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+// as in a claim, so that few dead rows are read. The other counts also read the rows that vacuum has not removed
+// yet (docs/adr/0011-count-live-calls-in-the-claim.md).
 const count = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
        coalesce((SELECT extract(epoch FROM now() - due_at) FROM dial_queue
                  WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)::double precision AS oldest_due_seconds,
        (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'outbound') AS outbound,
-       (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'inbound'
-		AND call_id > (lpad(to_hex((extract(epoch FROM now() - @oldest_inbound::interval) * 1000)::bigint), 12, '0')
-			|| '70000000000000000000')::uuid) AS inbound,
+       (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND ` + isCounted + `) AS inbound,
        (SELECT count(*) FROM dial_queue WHERE (state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL)
 		AND look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = 'total'
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
@@ -44,7 +41,7 @@ type Depth struct {
 
 // ReadDepth counts over all workspaces.
 func ReadDepth(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
-	found, err := pg.One[Depth](ctx, pool, count, pgx.NamedArgs{"oldest_inbound": oldestInbound})
+	found, err := pg.One[Depth](ctx, pool, count, nil)
 	if err != nil {
 		return Depth{}, fmt.Errorf("count what waits: %w", err)
 	}

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-const channels = `SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL GROUP BY trunk_id`
+const channels = `
+SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL AND ` + isCounted + ` GROUP BY trunk_id`
 
 // Channels counts the live calls of every trunk, over all processes.
 func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {

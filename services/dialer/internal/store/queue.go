@@ -359,13 +359,30 @@ WHERE q.call_request_id = ANY (ARRAY(
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// MoveLongCalls moves the requests of long calls forward in the index that the limits count, and returns
-// how many it moved, at most 10,000. A count starts at the oldest call and reads every request that was claimed
-// since, also those that have ended if vacuum could not remove them.
-func (s *Store) MoveLongCalls(ctx context.Context) (int64, error) {
-	moved, err := s.pool.Exec(ctx, moveLongCalls, pg.Args{"total": total})
-	if err != nil {
-		return 0, fmt.Errorf("move long calls: %w", err)
+// Live legs and inbound calls whose counted_at is more than five minutes ago.
+const (
+	moveLegs = `
+UPDATE sip_legs SET counted_at = now() WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM sip_legs WHERE ended_at IS NULL AND counted_at < now() - interval '5 minutes'
+	LIMIT 10000 FOR UPDATE SKIP LOCKED))`
+	moveInbound = `
+UPDATE calls SET counted_at = now() WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM calls
+	WHERE ended_at IS NULL AND direction = 'inbound' AND counted_at < now() - interval '5 minutes'
+	LIMIT 10000 FOR UPDATE SKIP LOCKED))`
+)
+
+// MoveLongCalls moves long calls forward in the indexes that the limits count, and returns how many rows it
+// moved, at most 10,000 of each table. A count of requests starts at the oldest call and reads every request that
+// was claimed since, also those that have ended if vacuum could not remove them. A count of legs or inbound calls
+// reads the last ten minutes, so MoveLongCalls must run at least every four minutes.
+func (s *Store) MoveLongCalls(ctx context.Context) (moved int64, err error) {
+	for _, statement := range []string{moveLegs, moveInbound, moveLongCalls} {
+		tag, err := s.pool.Exec(ctx, statement, pg.Args{"total": total})
+		if err != nil {
+			return moved, fmt.Errorf("move long calls: %w", err)
+		}
+		moved += tag.RowsAffected()
 	}
-	return moved.RowsAffected(), nil
+	return moved, nil
 }

@@ -45,8 +45,8 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
-	// dialed leaves n requests that were dialed while the long call went on, and a version of the buckets for each
-	// ten of them. Half a minute later, claims start behind them.
+	// dialed leaves n requests that were dialed while the long call went on, as many inbound calls, and a version of
+	// the buckets for each ten of them. Half a minute later, claims start behind them.
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
@@ -59,6 +59,11 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 			long.CallRequestID)
 		exec(fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP UPDATE rate_buckets SET version = version + 1;
 			END LOOP; END $$`, n/10))
+		exec(`INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at,
+				max_call_seconds, deadline_at, counted_at)
+			SELECT gen_random_uuid(), $1, 'inbound', '+14155550100', '+14155550101', $1, 'ringing', now(), 600, now(),
+				now() - interval '11 minutes' FROM generate_series(1, $2::integer)`, workspace, n)
+		exec("UPDATE calls SET status = 'no_answer', ended_at = now() WHERE direction = 'inbound' AND ended_at IS NULL")
 		if moved, err := plain.MoveLongCalls(t.Context()); err != nil || moved != 1 {
 			t.Fatalf("MoveLongCalls = %d, %v, want 1", moved, err)
 		}
@@ -168,7 +173,7 @@ func TestDepth_BesideAnOldSnapshot(t *testing.T) {
 func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")
-	for _, table := range []string{"dial_queue", "rate_buckets"} {
+	for _, table := range []string{"dial_queue", "rate_buckets", "calls"} {
 		if _, err := owner.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
 			t.Fatalf("turn off vacuum of %s: %v", table, err)
 		}

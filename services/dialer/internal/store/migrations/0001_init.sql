@@ -174,6 +174,7 @@ CREATE TABLE calls (
     deadline_at      timestamptz NOT NULL,                    -- when the watchdog ends the call
     hangup_at        timestamptz,                             -- when the carrier is next asked to hang up
     answer_at        timestamptz,                             -- when the carrier is next asked to answer
+    counted_at       timestamptz NOT NULL DEFAULT now(),      -- moved forward while an inbound call is live
     owner            uuid,
     traceparent      text        NOT NULL DEFAULT '',
     version          bigint      NOT NULL DEFAULT 0,
@@ -184,7 +185,9 @@ CREATE TABLE calls (
 );
 -- A workspace has at most one live call to a number.
 CREATE UNIQUE INDEX calls_one_live ON calls (workspace_id, to_e164) WHERE ended_at IS NULL AND direction = 'outbound';
-CREATE INDEX calls_inbound_live ON calls (call_id) WHERE ended_at IS NULL AND direction = 'inbound';
+-- The live inbound calls, of which a count reads the last ten minutes by counted_at. A call that ended is in the
+-- index until vacuum removes it, and a transaction with an old snapshot prevents that.
+CREATE INDEX calls_inbound_live ON calls (counted_at) WHERE ended_at IS NULL AND direction = 'inbound';
 CREATE INDEX calls_owned ON calls (owner) WHERE ended_at IS NULL;
 CREATE INDEX calls_hangup ON calls (hangup_at) WHERE ended_at IS NULL AND hangup_at IS NOT NULL;
 CREATE INDEX calls_answer ON calls (answer_at) WHERE ended_at IS NULL AND answer_at IS NOT NULL;
@@ -305,13 +308,13 @@ CREATE TABLE sip_legs (
     by_us       boolean NOT NULL DEFAULT false,
     callback_at timestamptz, -- when the person asked to be called back
     hangup_at   timestamptz,
-    pickup_at   timestamptz
+    pickup_at   timestamptz,
+    counted_at  timestamptz NOT NULL DEFAULT now() -- moved forward while the leg is live
 );
 CREATE INDEX sip_legs_live ON sip_legs (owner) WHERE ended_at IS NULL;
 CREATE INDEX sip_legs_ended ON sip_legs (ended_at) WHERE ended_at IS NOT NULL;
--- The legs of a trunk in the order of their ids, which contain the time. A leg that ended is in the
--- index until vacuum removes it, and a transaction with an old snapshot prevents that.
-CREATE INDEX sip_legs_of_trunk ON sip_legs (trunk_id, call_id) WHERE ended_at IS NULL;
+-- The live legs of a trunk, of which a count reads the last ten minutes, as of inbound calls.
+CREATE INDEX sip_legs_of_trunk ON sip_legs (trunk_id, counted_at) WHERE ended_at IS NULL;
 
 -- The heartbeats of the owners of legs.
 CREATE TABLE sip_leg_owners (
@@ -321,17 +324,15 @@ CREATE TABLE sip_leg_owners (
 
 -- trunk_has_channel reports whether the trunk has fewer live legs than channels. It keeps a lock of
 -- the trunk until the transaction ends, so two transactions cannot take the same channel. It is
--- VOLATILE, so its count reads what was committed before it received the lock. It does not read legs
--- that began more than six hours ago, because no call takes that long.
+-- VOLATILE, so its count reads what was committed before it received the lock. The dialer moves
+-- counted_at of every live leg forward, so legs of the last ten minutes are all live legs.
 -- +goose StatementBegin
 CREATE FUNCTION trunk_has_channel(trunk uuid, channels integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    oldest uuid := (lpad(to_hex(floor(extract(epoch FROM now() - interval '6 hours') * 1000)::bigint), 12, '0')
-        || '70000000000000000000')::uuid;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || ' trunk ' || trunk, 0));
     RETURN (SELECT count(*) < channels FROM (
-        SELECT FROM sip_legs WHERE trunk_id = trunk AND call_id > oldest AND ended_at IS NULL LIMIT channels) AS live);
+        SELECT FROM sip_legs WHERE trunk_id = trunk AND ended_at IS NULL AND counted_at > now() - interval '10 minutes'
+        LIMIT channels) AS live);
 END $$;
 -- +goose StatementEnd
 
