@@ -1,5 +1,5 @@
-// Command contacts-compliance decides whether and when a number may be called, and keeps contacts
-// and the consent log.
+// Command contacts-compliance stores contacts, opt-outs and consent. It decides whether and when a
+// number may be called.
 package main
 
 import (
@@ -34,7 +34,7 @@ func spec() app.Spec[Config] {
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "verify",
-				Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
+				Help: "verifies every chain of consent records and prints the first wrong row of each",
 				JSON: true,
 			},
 			Run: verify,
@@ -56,14 +56,14 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	for _, p := range packs.Ending(window.DateOf(time.Now().AddDate(0, 0, 180))) {
-		slog.WarnContext(ctx, "a policy pack comes to its end: after that day it refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
+		slog.WarnContext(ctx, "policy pack expires soon and then refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
 	}
 	chains, err := cfg.chains()
 	if err != nil {
 		return nil, err
 	}
 	if len(cfg.ConsentKeys) == 0 {
-		slog.WarnContext(ctx, "the consent records are signed under a key made from SIGNING_KEY: set CONSENT_KEYS, or they cannot be verified once that one is rotated")
+		slog.WarnContext(ctx, "CONSENT_KEYS is not set: consent records cannot be verified after SIGNING_KEY was rotated")
 	}
 	records, err := handlers(cfg, rt)
 	if err != nil {
@@ -78,10 +78,10 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}
 	return []service.Part{
 		rt.Consumer(records),
-		{Name: "erasing", Run: erasure.New(st, relay.Wake, metrics).Run},
-		{Name: "pruning", Run: consentlog.NewPartitionJob(st, archived, cfg.Keeping).Run},
-		{Name: "importing", Run: importer.Run},
-		{Name: "witnessing", Run: consentlog.NewHeadLog(archived, chains, cfg.Witness, metrics).Run},
+		{Name: "erasure repeater", Run: erasure.NewRepeatJob(st, relay.Wake, metrics).Run},
+		{Name: "retention", Run: consentlog.NewRetentionJob(st, archived, cfg.Keeping).Run},
+		{Name: "importer", Run: importer.Run},
+		{Name: "consent head log", Run: consentlog.NewHeadLog(archived, chains, cfg.Witness, metrics).Run},
 		rt.HTTP(api),
 	}, nil
 }
@@ -98,7 +98,6 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 	return consumer.New(store.New(rt.Pool, chains), packs).Handlers(), nil
 }
 
-// chains returns the keys of the consent records' chains.
 func (c Config) chains() (*consentchain.Keys, error) {
 	return consentchain.NewKeys(c.ConsentKeys, c.Trust.SigningKey)
 }

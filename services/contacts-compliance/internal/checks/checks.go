@@ -1,5 +1,6 @@
-// Package checks answers the two questions about a number, at POST and at dial time: it reads what is on
-// record, lets package gate judge, and stores the decision before it answers. No stored decision, no answer.
+// Package checks runs the compliance gates at POST (pre-check) and before a dial (dial-time check).
+// It reads the inputs, evaluates package gate and stores the decision. If the decision cannot be
+// stored, the check returns an error.
 package checks
 
 import (
@@ -15,20 +16,20 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Checks judges over one store by one library of packs.
+// Checks evaluates the gates with the data of one store and the policy packs of this build.
 type Checks struct {
-	store  *store.Store
-	packs  countryrules.Library
-	judged *prometheus.CounterVec
+	store     *store.Store
+	packs     countryrules.Library
+	decisions *prometheus.CounterVec
 }
 
-// New makes a Gating.
+// New creates the checks and registers their metric.
 func New(st *store.Store, packs countryrules.Library, metrics prometheus.Registerer) *Checks {
-	g := &Checks{store: st, packs: packs, judged: prometheus.NewCounterVec(prometheus.CounterOpts{
+	g := &Checks{store: st, packs: packs, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_contacts_decisions_total",
-		Help: "Decisions on record by when the gates were asked (precheck, dial), result (open, later, closed) and the rule that decided (none: every gate is open).",
+		Help: "Stored decisions by stage (precheck, dial), result (open, later, closed) and the rule that decided (none: every gate allowed the call).",
 	}, []string{"stage", "result", "rule"})}
-	metrics.MustRegister(g.judged)
+	metrics.MustRegister(g.decisions)
 	for _, stage := range []gate.Stage{gate.PreCheck, gate.Dial} {
 		g.count(stage, gate.Outcome{Result: gate.Open}, 0)
 		for _, rule := range []gate.Rule{gate.RuleDND, gate.RuleConsent} {
@@ -40,49 +41,51 @@ func New(st *store.Store, packs countryrules.Library, metrics prometheus.Registe
 }
 
 func (g *Checks) count(stage gate.Stage, v gate.Outcome, times float64) {
-	g.judged.WithLabelValues(string(stage), string(v.Result), cmp.Or(string(v.Rule), "none")).Add(times)
+	g.decisions.WithLabelValues(string(stage), string(v.Result), cmp.Or(string(v.Rule), "none")).Add(times)
 }
 
-// Packs are those that a policy may name.
+// Packs returns the packs that a calling policy may name.
 func (g *Checks) Packs() countryrules.Library { return g.packs }
 
-// Checked is what the gates say at dial time. TimeZone is where the person is, for what is said in the call; "" where it is not known.
+// Checked is the result of a dial-time check. TimeZone is the zone of the called person, for use in
+// the conversation. It is empty if the zone is not known.
 type Checked struct {
 	gate.Outcome
 	TimeZone string
 }
 
-// Check judges at dial time, now by the database's clock. waits is the request's schedule_if_outside_hours. Where a rule counts calls, those
-// who ask about one number do so one after the other.
-func (g *Checks) Check(ctx context.Context, q store.Question, waits bool) (Checked, error) {
-	known, err := g.store.Known(ctx, q)
+// Check runs the dial-time check at the database's current time. deferIfClosed is the request's
+// schedule_if_outside_hours. If a frequency cap applies, the checks of one number run one after the
+// other.
+func (g *Checks) Check(ctx context.Context, q store.Target, waits bool) (Checked, error) {
+	known, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return Checked{}, err
 	}
 	zone := zoneOf(known, window.Zones(q.Number.Zones()))
 	f := g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, DeferIfClosed: waits})
-	if calls, _ := countryrules.Widest(f.Rules); calls == 0 {
+	if calls, _ := countryrules.WidestCap(f.Rules); calls == 0 {
 		d := decide(q, known, f)
-		return Checked{d.Verdict, zone}, g.kept(d, g.store.Keep(ctx, d))
+		return Checked{d.Outcome, zone}, g.countStored(d, g.store.SaveDecision(ctx, d))
 	}
-	d, err := g.store.Counted(ctx, q, func(known store.Known, count store.Count) (store.Decision, error) {
-		f, err := counted(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, DeferIfClosed: waits}), count)
+	d, err := g.store.DecideInOrder(ctx, q, func(known store.Inputs, count store.RecentDials) (store.Decision, error) {
+		f, err := addDials(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, DeferIfClosed: waits}), count)
 		return decide(q, known, f), err
 	})
-	return Checked{d.Verdict, zone}, g.kept(d, err)
+	return Checked{d.Outcome, zone}, g.countStored(d, err)
 }
 
-// kept counts a decision that is on record.
-func (g *Checks) kept(d store.Decision, err error) error {
+// countStored counts a decision in the metric if it was stored, and returns err.
+func (g *Checks) countStored(d store.Decision, err error) error {
 	if err == nil {
-		g.count(d.Facts.Stage, d.Verdict, 1)
+		g.count(d.Facts.Stage, d.Outcome, 1)
 	}
 	return err
 }
 
-// counted adds the dials that the rules' caps look at.
-func counted(f gate.Facts, count store.Count) (gate.Facts, error) {
-	calls, back := countryrules.Widest(f.Rules)
+// addDials adds the recent dials that the frequency caps need.
+func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
+	calls, back := countryrules.WidestCap(f.Rules)
 	if calls == 0 {
 		return f, nil
 	}
@@ -91,31 +94,31 @@ func counted(f gate.Facts, count store.Count) (gate.Facts, error) {
 	return f, err
 }
 
-// facts completes them with what is on record and the rules for the number.
-func (g *Checks) facts(q store.Question, known store.Known, f gate.Facts) gate.Facts {
-	f.At = f.At.UTC().Truncate(time.Microsecond) // as fine as the database keeps it, so that a replay answers the same
+// facts adds the inputs and the rules for the number to f.
+func (g *Checks) facts(q store.Target, known store.Inputs, f gate.Facts) gate.Facts {
+	f.At = f.At.UTC().Truncate(time.Microsecond) // the precision of the database; a replay from the stored inputs gives the same result
 	f.DND, f.Consent, f.Policy = known.DND, known.Consent, known.Policy
 	if len(known.Policy.Packs) > 0 {
 		place := q.Number.Place()
 		f.Place, f.Rules = &place, g.packs.For(known.Policy.Choices(), place)
 	}
-	if known.Policy.AsksForZones() {
+	if known.Policy.NeedsZones() {
 		f.NumberZones = window.Zones(q.Number.Zones())
-		f.ContactZone = ownZone(known, &f)
+		f.ContactZone = contactZone(known, &f)
 	}
 	return f
 }
 
-func decide(q store.Question, known store.Known, f gate.Facts) store.Decision {
+func decide(q store.Target, known store.Inputs, f gate.Facts) store.Decision {
 	return store.Decision{
-		Question: q, Facts: f, Verdict: gate.Judge(f),
+		Target: q, Facts: f, Outcome: gate.Evaluate(f),
 		PolicyVersion: known.PolicyVersion, ContactID: known.ContactID, JudgedAt: known.Now,
 	}
 }
 
-// ownZone is the contact's zone. One that this build no longer knows makes every zone unknown: the person
-// may be asleep anywhere.
-func ownZone(known store.Known, f *gate.Facts) *window.Zone {
+// contactZone returns the time zone of the contact, or nil. If this build does not know the zone,
+// it also clears the zones of the number, so the gates refuse the call.
+func contactZone(known store.Inputs, f *gate.Facts) *window.Zone {
 	if known.TimeZone == nil {
 		return nil
 	}
@@ -127,9 +130,9 @@ func ownZone(known store.Known, f *gate.Facts) *window.Zone {
 	return &zone
 }
 
-// zoneOf is the zone a person is in for making an appointment: their own, or the number's when all its zones
-// show the same time; "" otherwise.
-func zoneOf(known store.Known, zones []window.Zone) string {
+// zoneOf returns the time zone for appointments in the conversation: the contact's zone, or the
+// number's zone if all its zones have the same local time. Otherwise it returns "".
+func zoneOf(known store.Inputs, zones []window.Zone) string {
 	if known.TimeZone != nil {
 		return *known.TimeZone
 	}
@@ -144,15 +147,16 @@ func zoneOf(known store.Known, zones []window.Zone) string {
 	return zones[0].String()
 }
 
-// KnownCaller is who an inbound caller is; ContactID is "" for a stranger, TimeZone where it is not known.
+// KnownCaller describes an inbound caller. ContactID is empty if the workspace has no contact with
+// this number. TimeZone is empty if it is not known.
 type KnownCaller struct {
 	ContactID string
 	TimeZone  string
 }
 
-// Recognise finds the contact of a number; it never creates one.
-func (g *Checks) Recognise(ctx context.Context, q store.Question) (KnownCaller, error) {
-	known, err := g.store.Known(ctx, q)
+// LookupCaller finds the contact of a number. It does not create a contact.
+func (g *Checks) LookupCaller(ctx context.Context, q store.Target) (KnownCaller, error) {
+	known, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return KnownCaller{}, err
 	}
@@ -163,7 +167,6 @@ func (g *Checks) Recognise(ctx context.Context, q store.Question) (KnownCaller, 
 	return r, nil
 }
 
-// later is the later of two instants.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -28,7 +28,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// chains are keys for the consent records.
 func chains(t testing.TB) *consentchain.Keys {
 	t.Helper()
 	keys, err := consentchain.NewKeys(nil, "test")
@@ -45,7 +44,7 @@ type house struct {
 	workspace uuid.UUID
 }
 
-// open is a workspace that may call around the clock.
+// open creates a workspace whose calling window is always open.
 func open(t *testing.T) house {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
@@ -59,7 +58,7 @@ func open(t *testing.T) house {
 	return h
 }
 
-// policyVersion makes each policy of a test newer than the one before.
+// policyVersion gives each policy a newer version than the policy before.
 var policyVersion atomic.Int64
 
 func (h house) policy(t *testing.T, text string) {
@@ -74,7 +73,7 @@ func (h house) policy(t *testing.T, text string) {
 
 func (h house) ask(number phone.Number, variables string) checks.PreCheckRequest {
 	return checks.PreCheckRequest{
-		Question:  store.Question{WorkspaceID: h.workspace, CallRequestID: uuid.Must(uuid.NewV7()), Number: number},
+		Target:    store.Target{WorkspaceID: h.workspace, CallRequestID: uuid.Must(uuid.NewV7()), Number: number},
 		Variables: json.RawMessage(variables),
 	}
 }
@@ -107,7 +106,7 @@ func code(err error) string {
 
 const number = phone.Number("+15005550001")
 
-func TestPreCheck_ReplayAnswersTheSameAndMergesNothing(t *testing.T) {
+func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	ask := h.ask(number, `{"a":1,"b":null}`)
@@ -145,7 +144,7 @@ func TestPreCheck_ReplayAnswersTheSameAndMergesNothing(t *testing.T) {
 	}
 }
 
-func TestPreCheck_OneRequestManyTimesAtOnceMergesOnce(t *testing.T) {
+func TestPreCheck_ConcurrentRepeatsOfOneRequestMergeOnce(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	ask := h.ask(number, `{"a":1}`)
@@ -172,7 +171,7 @@ func TestPreCheck_OneRequestManyTimesAtOnceMergesOnce(t *testing.T) {
 	}
 }
 
-func TestPreCheck_ManyRequestsForOneNewNumberLoseNoVariable(t *testing.T) {
+func TestPreCheck_ConcurrentRequestsForANewNumberKeepAllVariables(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	var all sync.WaitGroup
@@ -195,7 +194,7 @@ func TestPreCheck_ManyRequestsForOneNewNumberLoseNoVariable(t *testing.T) {
 	}
 }
 
-func TestPreCheck_WithoutVariablesLeavesTheContactAlone(t *testing.T) {
+func TestPreCheck_WithoutVariablesDoesNotUpdateTheContact(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":1}`)); err != nil {
@@ -219,10 +218,10 @@ func TestPreCheck_WithoutVariablesLeavesTheContactAlone(t *testing.T) {
 	}
 }
 
-func TestPreCheck_RefusalCreatesAndMergesNothing(t *testing.T) {
+func TestPreCheck_RefusalStoresOnlyTheDecision(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	h.policy(t, `null`) // the zone of +1500… is not known: refused at any hour
+	h.policy(t, `null`) // the time zone of +1500… is not known, so every hour is refused
 	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":1}`)); code(err) != "outside_calling_hours" {
 		t.Fatalf("err = %v, want outside_calling_hours", err)
 	}
@@ -243,7 +242,7 @@ func TestPreCheck_RefusalCreatesAndMergesNothing(t *testing.T) {
 	}
 }
 
-func TestPreCheck_RefusedRequestIsJudgedAnew(t *testing.T) {
+func TestPreCheck_RefusedRequestIsEvaluatedAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.change(t, number, contacts.OptOut)
@@ -307,7 +306,7 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 	if _, err := h.gating.PreCheck(t.Context(), ask); code(err) != "outside_calling_hours" {
 		t.Errorf("at the end of the window: %v", err)
 	}
-	ask.Waits = true
+	ask.DeferIfClosed = true
 	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil {
 		t.Errorf("who may wait: PreCheck: %v", err)
 	} else if !got.ScheduledFor.Equal(tomorrow.Add(33 * time.Hour)) {
@@ -337,7 +336,7 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 	}
 }
 
-func TestCheck_SeesWhatWasCommittedBeforeItAsked(t *testing.T) {
+func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	ask := h.ask(number, "")
@@ -346,7 +345,7 @@ func TestCheck_SeesWhatWasCommittedBeforeItAsked(t *testing.T) {
 	}
 	expect := func(want gate.Result, code string) {
 		t.Helper()
-		v, err := h.gating.Check(t.Context(), ask.Question, false)
+		v, err := h.gating.Check(t.Context(), ask.Target, false)
 		if err != nil {
 			t.Fatalf("Check: error = %v", err)
 		}
@@ -371,28 +370,28 @@ func TestCheck_SeesWhatWasCommittedBeforeItAsked(t *testing.T) {
 	}
 }
 
-func TestCheck_TheDatabaseAwayIsNoAnswer(t *testing.T) {
+func TestCheck_FailsWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	ask := h.ask(number, "")
 	h.pool.Close()
-	if _, err := h.gating.Check(context.WithoutCancel(t.Context()), ask.Question, true); err == nil {
+	if _, err := h.gating.Check(context.WithoutCancel(t.Context()), ask.Target, true); err == nil {
 		t.Error("Check without a database = nil, want an error")
 	} else if !pg.IsDown(err) {
 		t.Error("Check without a database: pg.IsDown(err) = false, want true")
 	}
 }
 
-// Of many requests for one number whose gates are asked at once, no more are let through than the cap allows.
-func TestCheck_CapHoldsUnderRaces(t *testing.T) {
+// The cap also holds if the dial-time checks of many requests for one number run concurrently.
+func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	const florida, cap = phone.Number("+13055551234"), 3
 	h.change(t, florida, contacts.ConsentGranted)
 	h.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
-	asks := make([]store.Question, 24)
+	asks := make([]store.Target, 24)
 	for i := range asks {
-		asks[i] = h.ask(florida, "").Question
+		asks[i] = h.ask(florida, "").Target
 	}
 	var through atomic.Int32
 	var all sync.WaitGroup
@@ -420,7 +419,7 @@ func TestCheck_CapHoldsUnderRaces(t *testing.T) {
 	if _, err := h.gating.PreCheck(t.Context(), again); code(err) != "outside_calling_hours" {
 		t.Errorf("PreCheck of one more = %v, want outside_calling_hours", err)
 	}
-	// who was let through may ask again: its own answer does not count against it
+	// A request that was allowed can be checked again: its own decision does not count.
 	for _, q := range asks {
 		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'", q.CallRequestID); n > 0 {
 			if v, err := h.gating.Check(t.Context(), q, false); err != nil {
@@ -434,7 +433,7 @@ func TestCheck_CapHoldsUnderRaces(t *testing.T) {
 	other.workspace = uuid.Must(uuid.NewV7())
 	other.change(t, florida, contacts.ConsentGranted)
 	other.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
-	if v, err := other.gating.Check(t.Context(), other.ask(florida, "").Question, false); err != nil {
+	if v, err := other.gating.Check(t.Context(), other.ask(florida, "").Target, false); err != nil {
 		t.Errorf("another workspace: Check: %v", err)
 	} else if v.Result != gate.Open {
 		t.Errorf("another workspace: v.Result = %v, want %v", v.Result, gate.Open)

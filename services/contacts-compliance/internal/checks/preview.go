@@ -9,39 +9,40 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Preview is what a dial would be told at one instant, as things stand. Nobody is called for it and nothing is kept.
+// Preview is the result that a dial would get at one time. Computing it stores nothing and places
+// no call.
 type Preview struct {
-	// At is the instant that was asked about, never before now.
+	// At is the evaluated time. It is never in the past.
 	At time.Time
-	// Verdict is Open or Closed; a Closed one carries the message that a customer would read.
-	Verdict gate.Outcome
-	// Next is when the number may be called: At when it may be then, nil when no waiting helps.
+	// Outcome is Open or Denied. A denied outcome has the message for the customer.
+	Outcome gate.Outcome
+	// Next is the next time at which the number may be called. It is nil if waiting does not help.
 	Next *time.Time
-	// Facts are all that it rests on, Zones every one the person may be in.
+	// Facts are the inputs of the gates. Zones are all time zones in which the person may be.
 	Facts         gate.Facts
 	Zones         []window.Zone
 	PolicyVersion int
 }
 
-// Preview judges a number of the workspace at an instant; zero or past: now. Its question names no call request.
-func (g *Checks) Preview(ctx context.Context, q store.Question, at time.Time) (Preview, error) {
-	known, err := g.store.Known(ctx, q)
+// Preview evaluates a number at a time; a zero or past time means now. q has no call request.
+func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
+	known, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return Preview{}, err
 	}
-	f, err := counted(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: later(at, known.Now)}),
+	f, err := addDials(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: later(at, known.Now)}),
 		func(since time.Time, calls int) ([]time.Time, error) { return g.store.Dials(ctx, q, since, calls) })
 	if err != nil {
 		return Preview{}, err
 	}
 	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())), PolicyVersion: known.PolicyVersion}
 	if kind := q.Number.Forbidden(); kind != "" {
-		p.Verdict = gate.Forbidden(kind)
+		p.Outcome = gate.Forbidden(kind)
 		return p, nil
 	}
-	p.Verdict = gate.Judge(f)
+	p.Outcome = gate.Evaluate(f)
 	f.DeferIfClosed = true
-	if v := gate.Judge(f); v.Result != gate.Denied {
+	if v := gate.Evaluate(f); v.Result != gate.Denied {
 		p.Next = &v.At
 	}
 	return p, nil

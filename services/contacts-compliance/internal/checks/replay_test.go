@@ -24,22 +24,23 @@ const (
 	tollFree   phone.Number = "+18005551234"
 )
 
-// A stored decision, judged again from its own inputs, says the same: whatever rule decided it, at POST and at dial time.
+// Every stored decision is evaluated again from its inputs and must have the same outcome. The
+// decisions cover every rule, at POST and at dial time.
 func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
 	for i := range 48 {
-		if i == 24 { // and by packs: consent, hours, holidays, caps
+		if i == 24 { // with packs: consent, hours, holidays and caps
 			h.policy(t, `{"packs":["us","fr"]}`)
 			h.change(t, california, contacts.ConsentGranted)
 			h.change(t, florida, contacts.ConsentGranted)
 			h.change(t, paris, contacts.ConsentGranted)
 		}
 		ask := h.ask([]phone.Number{california, florida, paris, tollFree}[i/12], "")
-		ask.At, ask.Waits = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
+		ask.At, ask.DeferIfClosed = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
 		_, _ = h.gating.PreCheck(t.Context(), ask)
-		if _, err := h.gating.Check(t.Context(), ask.Question, ask.Waits); err != nil {
+		if _, err := h.gating.Check(t.Context(), ask.Target, ask.DeferIfClosed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +48,7 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	replay(t, h)
 }
 
-// everyRule has each of the rules decide.
+// everyRule stores at least one decision of each rule.
 func everyRule(t *testing.T, h house) {
 	t.Helper()
 	ask := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
@@ -57,7 +58,7 @@ func everyRule(t *testing.T, h house) {
 			change(&a)
 		}
 		_, _ = h.gating.PreCheck(t.Context(), a)
-		if _, err := h.gating.Check(t.Context(), a.Question, a.Waits); err != nil {
+		if _, err := h.gating.Check(t.Context(), a.Target, a.DeferIfClosed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,9 +68,9 @@ func everyRule(t *testing.T, h house) {
 	ask("+14155550199", time.Time{}, nil)
 	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
 	ask("+14155550198", time.Time{}, nil)
-	ask("+14155550197", time.Time{}, nil)                                                           // consent is needed
+	ask("+14155550197", time.Time{}, nil)                                                           // a pack requires consent
 	ask(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil)                                 // a holiday
-	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)                                  // behind the pack
+	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)                                  // after the pack's covers_until
 	ask(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
 	h.change(t, tollFree, contacts.ConsentGranted)
 	ask(tollFree, time.Time{}, nil)
@@ -78,7 +79,7 @@ func everyRule(t *testing.T, h house) {
 		ask(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
-	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // awake when California is not
+	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // a zone that is open while California is closed
 		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196", Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
 	}); err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func everyRule(t *testing.T, h house) {
 	ask("+14155550196", time.Time{}, nil)
 }
 
-// replay judges every stored decision anew.
+// replay evaluates every stored decision again.
 func replay(t *testing.T, h house) {
 	t.Helper()
 	rows, err := h.pool.Query(t.Context(), "SELECT inputs, kind, result, rule, code, message, call_at FROM decisions")
@@ -102,7 +103,7 @@ func replay(t *testing.T, h house) {
 		if err := rows.Scan(&facts, &kind, &result, &rule, &code, &message, &at); err != nil {
 			t.Fatal(err)
 		}
-		v := gate.Judge(facts)
+		v := gate.Evaluate(facts)
 		if got := string(v.Result); got != result {
 			t.Errorf("v.Result = %v, want %v", got, result)
 		}
@@ -125,7 +126,7 @@ func replay(t *testing.T, h house) {
 		rules[v.Rule]++
 	}
 	for _, rule := range []gate.Rule{
-		gate.RuleNone, gate.RuleReference, gate.RuleDND, gate.RuleConsent, gate.RuleNeeded, gate.RuleZone, gate.RuleWindow, gate.RulePack, gate.RuleHoliday,
+		gate.RuleNone, gate.RuleReference, gate.RuleDND, gate.RuleConsent, gate.RuleConsentNeeded, gate.RuleZone, gate.RuleWindow, gate.RulePack, gate.RuleHoliday,
 		gate.RuleExpired, gate.RuleFrequency, gate.RuleNoOpening,
 	} {
 		if rules[rule] == 0 {
@@ -141,8 +142,9 @@ func replay(t *testing.T, h house) {
 	}
 }
 
-// What the preview says of an instant is what a POST for it is then told, by the same rule, and at the instant that it names as the next one the gate opens.
-func TestPreview_IsWhatAPostThenMeets(t *testing.T) {
+// A pre-check for the same time must be decided by the same rule as the preview. At the time that
+// the preview returns as next, the gates must be open.
+func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	numbers := []phone.Number{california, florida, paris, tollFree, "+12075551234", "+18505551234", "+447911123456", "+61412345678", "+34612345678"}
@@ -166,21 +168,21 @@ func TestPreview_IsWhatAPostThenMeets(t *testing.T) {
 			h.change(t, number, kind)
 		}
 		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour + time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
-		p, err := h.gating.Preview(t.Context(), store.Question{WorkspaceID: h.workspace, Number: number}, at)
+		p, err := h.gating.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, at)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		for _, waits := range []bool{false, true} {
 			ask := h.ask(number, "")
-			ask.At, ask.Waits = at, waits
+			ask.At, ask.DeferIfClosed = at, waits
 			allowed, err := h.gating.PreCheck(t.Context(), ask)
 			switch {
-			case p.Verdict.Result == gate.Open || lastMinute(p):
+			case p.Outcome.Result == gate.Open || lastMinute(p):
 				if err != nil {
 					rt.Fatalf("error = %v, want nil", err)
 				}
 				if !allowed.ScheduledFor.Equal(at) {
-					rt.Fatalf("allowed.ScheduledFor = %v, want %v; p.Verdict = %+v", allowed.ScheduledFor, at, p.Verdict)
+					rt.Fatalf("allowed.ScheduledFor = %v, want %v; p.Verdict = %+v", allowed.ScheduledFor, at, p.Outcome)
 				}
 			case waits && p.Next != nil:
 				if err != nil {
@@ -189,37 +191,38 @@ func TestPreview_IsWhatAPostThenMeets(t *testing.T) {
 				if !allowed.ScheduledFor.Equal(*p.Next) {
 					rt.Fatalf("POST that waits, for %v: allowed.ScheduledFor = %v, want %v", at, allowed.ScheduledFor, *p.Next)
 				}
-			case err == nil || err.Error() != p.Verdict.Code+": "+p.Verdict.Message:
-				rt.Fatalf("POST for %v: %v, the preview said %+v", at, err, p.Verdict)
+			case err == nil || err.Error() != p.Outcome.Code+": "+p.Outcome.Message:
+				rt.Fatalf("POST for %v: %v, the preview said %+v", at, err, p.Outcome)
 			}
 		}
-		if p.Next != nil { // at dial time the number can be called then
+		if p.Next != nil { // the dial-time check allows a call at that time
 			f := p.Facts
 			f.At = *p.Next
-			if v := gate.Judge(f); v.Result != gate.Open {
+			if v := gate.Evaluate(f); v.Result != gate.Open {
 				rt.Fatalf("the gate at %v, which the preview called the next opening: %+v", *p.Next, v)
 			}
 		}
 	})
 }
 
-// lastMinute says whether the preview is of a minute that is open itself and too short for a dial.
+// lastMinute reports whether the previewed minute is open but closes too soon for a dial.
 func lastMinute(p checks.Preview) bool {
 	f := p.Facts
 	f.Stage = gate.PreCheck
-	return gate.Judge(f).Result == gate.Open
+	return gate.Evaluate(f).Result == gate.Open
 }
 
-// A contact whose zone a newer build wrote and this one does not know may be asleep anywhere: their number's own zones are not enough.
-func TestCheck_AZoneThatThisBuildDoesNotKnowIsRefused(t *testing.T) {
+// A newer build can store a zone that this build does not know. The person may then be in any zone,
+// so the zones of the number are not enough.
+func TestCheck_RefusesAZoneThatThisBuildDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`) // asks for zones
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`) // a window with a closed day, so that the zones matter
 	h.change(t, california, contacts.ConsentGranted)
 	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {
 		t.Fatal(err)
 	}
-	v, err := h.gating.Check(t.Context(), h.ask(california, "").Question, true)
+	v, err := h.gating.Check(t.Context(), h.ask(california, "").Target, true)
 	if err != nil {
 		t.Fatalf("Check: error = %v", err)
 	}

@@ -1,6 +1,6 @@
-// Package consentchain owns what makes the consent records provable: how a row becomes bytes, how each row's MAC covers the row before it,
-// and how a chain, its head and the log of heads outside the database are held against each other. The key is not in the database, so
-// whoever can write there can break a chain and cannot mend it. It reads and writes nothing.
+// Package consentchain signs and verifies the chain of consent records. The MAC of each row covers
+// the row and the MAC of the row before it. The keys are not in the database, so a person who can
+// write to the database cannot sign a changed chain. The package does no I/O.
 package consentchain
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// Row is one consent record with its place in the workspace's chain.
+// Row is one consent record and its place in the workspace's chain.
 type Row struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
-	// Seq counts the workspace's rows from 1.
+	// Seq numbers the workspace's rows, starting at 1.
 	Seq int64 `db:"seq"`
-	// RecordedAt is the database's clock, never before the row before.
+	// RecordedAt is the database's time. It never decreases within a chain.
 	RecordedAt time.Time `db:"recorded_at"`
 	ID         uuid.UUID `db:"id"`
-	// Number and ContactID are nil where a row speaks of many numbers: an import, the start of a chain.
+	// Number and ContactID are nil in the record of an import, which covers many numbers.
 	Number     *string         `db:"phone_e164"`
 	ContactID  *uuid.UUID      `db:"contact_id"`
 	Kind       string          `db:"kind"`
@@ -39,28 +39,31 @@ type Row struct {
 	MAC   []byte `db:"mac"`
 }
 
-// Link is a place in a chain: how many rows there are up to it, and the MAC of the last of them. The zero Link is where every chain begins.
+// Link identifies a row in a chain by its number and its MAC. The zero Link is the place before the
+// first row.
 type Link struct {
 	Seq int64
 	MAC []byte
 }
 
-// Sign puts the row behind the link under the first key: it sets Seq, KeyID and MAC, and answers the new link.
+// Sign sets Seq, KeyID and MAC with the first key, so that the row follows prev. It returns the
+// row's link.
 func (r *Row) Sign(keys *Keys, behind Link) Link {
 	r.Seq, r.KeyID = behind.Seq+1, keys.first
 	r.MAC = keys.sum(keys.first, r.bytes(behind))
 	return Link{Seq: r.Seq, MAC: r.MAC}
 }
 
-// follows says whether the row is what was signed behind the link.
+// follows returns an error unless the MAC of the row is valid and the row follows prev.
 func (r *Row) follows(keys *Keys, behind Link) error {
 	return keys.check(r.KeyID, r.bytes(behind), r.MAC)
 }
 
-// bytes is everything that a row's MAC covers, the row before it included. Each field says its length, so that no two rows are the
-// same bytes; times are microseconds, as the database keeps them.
+// bytes returns the input of the MAC, which includes the MAC of the row before. Each field has a
+// length prefix, so two different rows have different bytes. Times are in microseconds, as in the
+// database.
 func (r *Row) bytes(behind Link) []byte {
-	var w writer
+	var w fieldWriter
 	w.text("consent record 1")
 	w.raw(behind.MAC)
 	w.raw(r.WorkspaceID[:])
@@ -82,10 +85,10 @@ func (r *Row) bytes(behind Link) []byte {
 	return w.out
 }
 
-// writer puts fields one behind the other, each behind its length; an absent one has the length -1.
-type writer struct{ out []byte }
+// fieldWriter appends fields with a length prefix. The length of an absent field is -1.
+type fieldWriter struct{ out []byte }
 
-func (w *writer) raw(field []byte) {
+func (w *fieldWriter) raw(field []byte) {
 	if field == nil {
 		w.out = binary.BigEndian.AppendUint32(w.out, ^uint32(0))
 		return
@@ -94,10 +97,10 @@ func (w *writer) raw(field []byte) {
 	w.out = append(w.out, field...)
 }
 
-func (w *writer) text(field string)  { w.raw([]byte(field)) }
-func (w *writer) number(field int64) { w.raw(binary.BigEndian.AppendUint64(nil, uint64(field))) }
+func (w *fieldWriter) text(field string)  { w.raw([]byte(field)) }
+func (w *fieldWriter) number(field int64) { w.raw(binary.BigEndian.AppendUint64(nil, uint64(field))) }
 
-func (w *writer) optional(field *string) {
+func (w *fieldWriter) optional(field *string) {
 	if field == nil {
 		w.raw(nil)
 		return
@@ -105,7 +108,7 @@ func (w *writer) optional(field *string) {
 	w.raw(append([]byte{}, *field...))
 }
 
-func (w *writer) id(field *uuid.UUID) {
+func (w *fieldWriter) id(field *uuid.UUID) {
 	if field == nil {
 		w.raw(nil)
 		return
@@ -113,11 +116,12 @@ func (w *writer) id(field *uuid.UUID) {
 	w.raw(field[:])
 }
 
-// FromImport is the source of a row that speaks of the numbers of a list.
-const FromImport = "import"
+// SourceImport is the source of a record that covers the numbers of an imported list.
+const SourceImport = "import"
 
-// Imported is the evidence of such a row: the digests of the file as it came, and of its numbers (List).
-type Imported struct {
+// ImportEvidence is the evidence of the record of an import: the digests of the received file and
+// of the numbers (ListHash).
+type ImportEvidence struct {
 	ImportID   uuid.UUID `json:"import_id"`
 	FileSHA256 string    `json:"file_sha256"`
 	ListSHA256 string    `json:"list_sha256"`
@@ -126,17 +130,16 @@ type Imported struct {
 	Bad        int64     `json:"bad"`
 }
 
-// List sums up numbers, each once and in their order, each with a line's end.
-type List struct{ sum hash.Hash }
+// ListHash is the SHA-256 of the sorted, distinct numbers of an import, each followed by a line
+// feed.
+type ListHash struct{ sum hash.Hash }
 
-// NewList is the list without numbers.
-func NewList() *List { return &List{sum: sha256.New()} }
+func NewListHash() *ListHash { return &ListHash{sum: sha256.New()} }
 
-// Add takes the next number.
-func (l *List) Add(number string) {
+func (l *ListHash) Add(number string) {
 	l.sum.Write([]byte(number))
 	l.sum.Write([]byte{'\n'})
 }
 
-// Hex is the SHA-256 so far.
-func (l *List) Hex() string { return hex.EncodeToString(l.sum.Sum(nil)) }
+// Hex returns the digest of the numbers so far.
+func (l *ListHash) Hex() string { return hex.EncodeToString(l.sum.Sum(nil)) }

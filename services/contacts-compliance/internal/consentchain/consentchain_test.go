@@ -35,18 +35,18 @@ func aRow() consentchain.Row {
 		Reason: &reason, Evidence: json.RawMessage(`{"said": "no"}`), CallID: &call, Before: &before, After: &after, OccurredAt: at.Add(-time.Second)}
 }
 
-// What was signed once must be checked for years: the bytes never change.
-func TestSign_BytesArePinned(t *testing.T) {
+// Stored signatures are verified for years, so the signed bytes must never change.
+func TestSign_SignedBytesDoNotChange(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k1", 'a'))
 	row, bare := aRow(), consentchain.Row{Kind: "opt_out"}
 	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
-	head := k.Head(row.WorkspaceID, second)
+	head := k.SignHead(row.WorkspaceID, second)
 	for what, pair := range map[string][2]string{
 		"a row":                     {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
 		"the row behind it":         {hex.EncodeToString(second.MAC), "c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
 		"the head":                  {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
-		"a start":                   {hex.EncodeToString(k.Start(row.WorkspaceID, second).Sum), "7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
+		"a start":                   {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum), "7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
 		"the key made from another": {signedBy(keys(t, "stand")), "signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
 	} {
 		if pair[0] != pair[1] {
@@ -70,21 +70,21 @@ func signedBy(k *consentchain.Keys) string {
 	return row.KeyID + " " + hex.EncodeToString(row.MAC)
 }
 
-// walk checks rows with keys and answers what is wrong.
-func walk(k *consentchain.Keys, head consentchain.Mark, rows ...consentchain.Row) *consentchain.Break {
-	chain := consentchain.NewChain(uuid.UUID{3}, k, nil, consentchain.Link{})
+// walk verifies rows and returns the break, or nil.
+func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentchain.Row) *consentchain.Break {
+	chain := consentchain.NewVerifier(uuid.UUID{3}, k, nil, consentchain.Link{})
 	for _, row := range rows {
-		chain.Next(row)
+		chain.Add(row)
 	}
-	return chain.End(&head)
+	return chain.Finish(&head)
 }
 
-func TestKeys_TwoAtATimeForRotation(t *testing.T) {
+func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	t.Parallel()
 	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')), keys(t, "", entry("new", 'b'))
 	first, second := aRow(), aRow()
 	at := second.Sign(both, first.Sign(old, consentchain.Link{}))
-	head := both.Head(uuid.UUID{3}, at)
+	head := both.SignHead(uuid.UUID{3}, at)
 	if first.KeyID != "old" {
 		t.Errorf(`first.KeyID = %q, want "old"`, first.KeyID)
 	} else if second.KeyID != "new" {
@@ -108,7 +108,7 @@ func TestKeys_TwoAtATimeForRotation(t *testing.T) {
 	}
 	stood := keys(t, "stand")
 	first.Sign(stood, consentchain.Link{})
-	if broken := walk(keys(t, "stand", entry("new", 'b')), keys(t, "stand").Head(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
+	if broken := walk(keys(t, "stand", entry("new", 'b')), keys(t, "stand").SignHead(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
 		t.Errorf("what stood under the service's own key once there are others: %v", broken)
 	}
 	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="}, {entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
@@ -126,8 +126,8 @@ func TestKeys_TwoAtATimeForRotation(t *testing.T) {
 	}
 }
 
-// No two rows are signed alike, wherever a field ends and the next begins.
-func TestSign_TwoRowsAreNeverTheSameBytes(t *testing.T) {
+// Two different rows have different signatures, even if their concatenated fields are equal.
+func TestSign_DifferentRowsHaveDifferentSignatures(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k", 'a'))
 	text := rapid.SampledFrom([]string{"", "a", "aa", "\x00", "null", "aaa"})

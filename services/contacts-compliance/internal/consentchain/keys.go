@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	leastKey = 32 // bytes
-	mostID   = 64
+	minKeyBytes = 32 // bytes
+	maxKeyID    = 64
 )
 
-// Keys are the keys of the chains: the first signs, all check.
+// Keys are the keys of the chains. The first key signs; all keys verify.
 type Keys struct {
 	first string
 	keys  map[string][]byte
 }
 
-// NewKeys reads "<id>=<base64 of 32 bytes or more>" entries; the first signs. stand is a secret of the service that is in no database:
-// a key made from it checks too, and signs when there is no entry, so that chains exist before anybody made keys for them.
+// NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The first entry signs. It
+// also derives a key from secret, which verifies, and which signs if there is no entry.
 func NewKeys(entries []string, stand string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {
@@ -33,12 +33,12 @@ func NewKeys(entries []string, stand string) (*Keys, error) {
 		}
 		id, text, found := strings.Cut(entry, "=")
 		key, err := base64.StdEncoding.DecodeString(text)
-		if !found || id == "" || len(id) > mostID || err != nil || len(key) < leastKey {
-			// Without an id, what stands before the = is the key itself: nothing of the entry is shown.
-			return nil, fmt.Errorf("chain key %d: want <id>=<base64 of %d bytes or more>", i+1, leastKey)
+		if !found || id == "" || len(id) > maxKeyID || err != nil || len(key) < minKeyBytes {
+			// If the entry has no id, the text before "=" is the key. The error must not show it.
+			return nil, fmt.Errorf("chain key %d: want <id>=<base64 of %d bytes or more>", i+1, minKeyBytes)
 		}
 		if _, twice := k.keys[id]; twice {
-			return nil, fmt.Errorf("chain key %q stands twice", id)
+			return nil, fmt.Errorf("chain key %q is duplicated", id)
 		}
 		k.keys[id] = key
 		if k.first == "" {
@@ -67,12 +67,11 @@ func mac(key, text []byte) []byte {
 
 func (k *Keys) sum(id string, text []byte) []byte { return mac(k.keys[id], text) }
 
-// What can be wrong with something signed.
 var (
-	// ErrUnknownKey: it names a key that is not configured; put the key back among CONSENT_KEYS.
+	// ErrUnknownKey: the signature names a key that is not in CONSENT_KEYS.
 	ErrUnknownKey = errors.New("signed under a key that is not configured")
-	// ErrForged: nobody who has the key signed this.
-	ErrForged = errors.New("not what was signed")
+	// ErrForged: the signature is not valid.
+	ErrForged = errors.New("invalid signature")
 )
 
 func (k *Keys) check(id string, text, sum []byte) error {
@@ -85,42 +84,47 @@ func (k *Keys) check(id string, text, sum []byte) error {
 	return nil
 }
 
-// Mark is a link with a signature of its own, under another name than a row's: the head of a chain, or where a chain starts once its
-// oldest rows were dropped. Without it, who cuts a chain short could make an earlier row its end.
-type Mark struct {
+// SignedLink is a link with its own signature: the head of a chain, or its start after the oldest
+// rows were dropped. Without this signature, a person who truncates a chain could present an
+// earlier row as its end.
+type SignedLink struct {
 	Link
 	KeyID string
 	Sum   []byte
 }
 
-// The two uses of a mark.
+// The purposes of a signed link. They are part of the signed bytes.
 const (
-	headOf  = "consent head 1"
-	startOf = "consent start 1"
+	headPurpose  = "consent head 1"
+	startPurpose = "consent start 1"
 )
 
-// Head signs the end of a workspace's chain.
-func (k *Keys) Head(workspace uuid.UUID, at Link) Mark { return k.mark(headOf, workspace, at) }
-
-// Start signs the place behind which a workspace's chain goes on after its older rows were dropped.
-func (k *Keys) Start(workspace uuid.UUID, at Link) Mark { return k.mark(startOf, workspace, at) }
-
-func (k *Keys) mark(use string, workspace uuid.UUID, at Link) Mark {
-	return Mark{Link: at, KeyID: k.first, Sum: k.sum(k.first, marked(use, workspace, at, k.first))}
+// SignHead signs the last row of a workspace's chain.
+func (k *Keys) SignHead(workspace uuid.UUID, at Link) SignedLink {
+	return k.signLink(headPurpose, workspace, at)
 }
 
-// CheckHead and CheckStart say whether the mark is what was signed.
-func (k *Keys) CheckHead(workspace uuid.UUID, m Mark) error {
-	return k.check(m.KeyID, marked(headOf, workspace, m.Link, m.KeyID), m.Sum)
+// SignStart signs the last dropped row of a workspace's chain.
+func (k *Keys) SignStart(workspace uuid.UUID, at Link) SignedLink {
+	return k.signLink(startPurpose, workspace, at)
 }
 
-// CheckStart is CheckHead for a start.
-func (k *Keys) CheckStart(workspace uuid.UUID, m Mark) error {
-	return k.check(m.KeyID, marked(startOf, workspace, m.Link, m.KeyID), m.Sum)
+func (k *Keys) signLink(use string, workspace uuid.UUID, at Link) SignedLink {
+	return SignedLink{Link: at, KeyID: k.first, Sum: k.sum(k.first, linkBytes(use, workspace, at, k.first))}
 }
 
-func marked(use string, workspace uuid.UUID, at Link, key string) []byte {
-	var w writer
+// CheckHead returns an error unless the signature of the head is valid.
+func (k *Keys) CheckHead(workspace uuid.UUID, m SignedLink) error {
+	return k.check(m.KeyID, linkBytes(headPurpose, workspace, m.Link, m.KeyID), m.Sum)
+}
+
+// CheckStart returns an error unless the signature of the start is valid.
+func (k *Keys) CheckStart(workspace uuid.UUID, m SignedLink) error {
+	return k.check(m.KeyID, linkBytes(startPurpose, workspace, m.Link, m.KeyID), m.Sum)
+}
+
+func linkBytes(use string, workspace uuid.UUID, at Link, key string) []byte {
+	var w fieldWriter
 	w.text(use)
 	w.raw(workspace[:])
 	w.number(at.Seq)

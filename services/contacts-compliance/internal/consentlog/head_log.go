@@ -1,6 +1,3 @@
-// Package witnessing tells a log outside the database, once a minute, how long each chain of consent records is and what its last row
-// is, signed: who can write everything in the database can still not make the newest rows undone. It judges nothing.
-
 package consentlog
 
 import (
@@ -21,55 +18,60 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// HeadLogConfig is the witnessing part of the environment.
+// HeadLogConfig configures the head log.
 type HeadLogConfig struct {
-	// Path is opened anew for every writing, so that it may be moved away at any time.
-	Path string `env:"CONSENT_HEAD_LOG" help:"file outside the database to which the signed heads of the consent records are appended every minute; replicas may share it; empty: none is written"`
+	// Path is opened again for each write, so the file can be rotated at any time.
+	Path string `env:"CONSENT_HEAD_LOG" help:"file to which the signed heads of the consent records are appended every minute; replicas may share it; if empty, none is written"`
 }
 
 const (
 	headLogInterval = time.Minute
-	// overlap is how long a transaction may be under way whose head is older than one that was seen.
-	overlap = 5 * time.Minute
-	// all is every how many writings each head is looked at: what says when it moved can be changed by who rules the database.
-	all = 30
+	// maxTransaction is the longest expected transaction. A head can become visible this long after
+	// its moved_at.
+	maxTransaction = 5 * time.Minute
+	// Every writesPerFullScan-th write reads all heads, because a person with access to the
+	// database can change moved_at.
+	writesPerFullScan = 30
 )
 
-// HeadLog appends to one log under a name of its own.
+// HeadLog appends the signed head of each chain to a file outside the database. Rows that are
+// removed from the database later are then still in the file. Each process numbers its lines under
+// its own writer id.
 type HeadLog struct {
 	archive *store.Archive
 	keys    *consentchain.Keys
 	path    string
 	writer  string
 	line    int64
-	round   int
+	writes  int
 	since   time.Time
-	// told is what stands in the log of each chain.
-	told map[uuid.UUID]int64
+	// written is the last written row of each chain.
+	written map[uuid.UUID]int64
 
-	shrunk prometheus.Counter
-	faults prometheus.Counter
+	rollbacks prometheus.Counter
+	errors    prometheus.Counter
 }
 
-// NewHeadLog makes a witness.
+// NewHeadLog creates a head log and registers its metrics.
 func NewHeadLog(of *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig, metrics prometheus.Registerer) *HeadLog {
 	w := &HeadLog{
-		archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), told: map[uuid.UUID]int64{},
-		shrunk: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_contacts_consent_chain_rollbacks_total", Help: "Times that a chain of consent records was shorter than it had been: somebody changed it in the database.",
+		archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), written: map[uuid.UUID]int64{},
+		rollbacks: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_contacts_consent_chain_rollbacks_total", Help: "Times that a chain of consent records was shorter than before, so rows were removed in the database.",
 		}),
-		faults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_contacts_consent_head_log_errors_total", Help: "Times that the heads of the consent records could not be written to the log outside the database.",
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_contacts_consent_head_log_errors_total", Help: "Failed writes of the consent head log.",
 		}),
 	}
-	metrics.MustRegister(w.shrunk, w.faults)
+	metrics.MustRegister(w.rollbacks, w.errors)
 	return w
 }
 
-// Run writes at once, every minute, and when ctx ends. Each replica may; a log that cannot be written is no reason to end.
+// Run writes immediately, then every minute, and once more when ctx ends. It runs in every replica.
+// After an error it tries again at the next interval.
 func (w *HeadLog) Run(ctx context.Context) error {
 	if w.path == "" {
-		slog.WarnContext(ctx, "no log of the consent records' heads is kept: set CONSENT_HEAD_LOG, or nobody can tell when the newest rows are undone")
+		slog.WarnContext(ctx, "CONSENT_HEAD_LOG is not set: removal of the newest consent records cannot be detected")
 		<-ctx.Done()
 		return nil
 	}
@@ -77,21 +79,21 @@ func (w *HeadLog) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := w.Write(ctx); err != nil && ctx.Err() == nil {
-			w.faults.Inc()
-			slog.ErrorContext(ctx, "the heads of the consent records could not be written; trying again in a minute", "error", err)
+			w.errors.Inc()
+			slog.ErrorContext(ctx, "writing the consent head log failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = w.Write(last) // the next start writes every head anyway
+			_ = w.Write(last) // the next start writes every head
 			return nil
 		case <-tick.C:
 		}
 	}
 }
 
-// Write appends a line for every chain that grew since the last call, and returns when they are on the disk.
+// Write appends a line for each chain that grew since the last call, and syncs the file.
 func (w *HeadLog) Write(ctx context.Context) error {
 	file, err := os.OpenFile(w.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -99,39 +101,40 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	}
 	defer func() { _ = file.Close() }()
 	if end, err := file.Seek(0, io.SeekEnd); err != nil || end == 0 {
-		w.since, w.told = time.Time{}, map[uuid.UUID]int64{} // a log that begins knows every chain
+		w.since, w.written = time.Time{}, map[uuid.UUID]int64{} // a new log must contain every chain
 	}
 	since := time.Time{}
-	if w.round++; w.round%all != 0 && !w.since.IsZero() {
-		since = w.since.Add(-overlap)
+	if w.writes++; w.writes%writesPerFullScan != 0 && !w.since.IsZero() {
+		since = w.since.Add(-maxTransaction)
 	}
 	latest, at, lines := w.since, time.Now().UTC().Truncate(time.Microsecond), []byte{}
 	err = w.archive.MovedHeads(ctx, since, func(head store.Head) error {
 		if head.MovedAt.After(latest) {
 			latest = head.MovedAt
 		}
-		before := w.told[head.WorkspaceID]
+		before := w.written[head.WorkspaceID]
 		if before == head.Seq {
 			return nil
 		}
 		if head.Seq < before {
-			w.shrunk.Inc()
-			slog.ErrorContext(ctx, "a chain of consent records is shorter than it was: somebody changed it in the database; run verify", "workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
+			w.rollbacks.Inc()
+			slog.ErrorContext(ctx, "consent chain is shorter than before: run verify", "workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
 		}
-		w.told[head.WorkspaceID] = head.Seq
+		w.written[head.WorkspaceID] = head.Seq
 		w.line++
-		line := consentchain.Witness{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID, Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
+		line := consentchain.HeadLogLine{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID, Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
 		line.Sign(w.keys)
 		text, err := json.Marshal(line)
 		lines = append(append(lines, text...), '\n')
 		return err
 	})
 	if err == nil && len(lines) > 0 {
-		err = appendWhole(file, lines)
+		err = appendLines(file, lines)
 	}
 	if err != nil {
-		// Whatever is on the disk, the lines come again from a writer with another name: a gap would look like a missing line.
-		w.writer, w.line, w.since, w.told = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
+		// Some of the lines may be in the file. All heads are written again under a new writer id,
+		// because a gap in the line numbers would look like a missing line.
+		w.writer, w.line, w.since, w.written = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
 		return err
 	}
 	if w.since = latest; at.Before(latest) {
@@ -140,8 +143,9 @@ func (w *HeadLog) Write(ctx context.Context) error {
 	return nil
 }
 
-// appendWhole writes in one piece, behind an end of line if a crash left none.
-func appendWhole(file *os.File, lines []byte) error {
+// appendLines writes all lines with one call. It writes a line feed first if a crash truncated the
+// last line.
+func appendLines(file *os.File, lines []byte) error {
 	last := make([]byte, 1)
 	if end, err := file.Seek(0, io.SeekEnd); err == nil && end > 0 {
 		if _, err := file.ReadAt(last, end-1); err == nil && last[0] != '\n' {

@@ -1,5 +1,5 @@
-// Package verifying holds every chain of consent records against its keys, its head and the log of heads, and says what is not as it was
-// written. It changes nothing.
+// Package consentlog keeps the consent records verifiable: it writes the head log, verifies the
+// chains, and drops old monthly partitions.
 
 package consentlog
 
@@ -19,32 +19,34 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// ErrBroken says that something is not as it was written; what, was printed.
-var ErrBroken = errors.New("the consent records are not as they were written")
+// ErrBroken is returned if a verification found a break. Verify has printed the breaks.
+var ErrBroken = errors.New("the consent records were changed")
 
-// Verify prints every break to out, the first row of each chain that is wrong, and a line that sums up, to a script (service.Scripted) all of it in one object; ErrBroken when there was any.
-// headLog "": there is no log of heads, and rows that were cut off with their head cannot be missed.
+// Verify verifies every chain and prints the first break of each chain and a summary to out. For a
+// script (service.Scripted) it prints one JSON object. It returns ErrBroken if there is a break.
+//
+// If headLog is empty, rows that were removed together with their head cannot be detected.
 func Verify(ctx context.Context, of *store.Archive, keys *consentchain.Keys, headLog string, out io.Writer) error {
-	heads := consentchain.NewHeads(keys)
+	heads := consentchain.NewHeadLogReader(keys)
 	if headLog != "" {
-		if err := readLog(headLog, heads); err != nil {
+		if err := readHeadLog(headLog, heads); err != nil {
 			return err
 		}
 	}
-	chains, told := len(heads.Of), time.Time{}
+	chains, told := len(heads.Last), time.Time{}
 	if headLog != "" {
-		told = time.Now().Add(-patience)
+		told = time.Now().Add(-headLogDelay)
 	}
-	found, err := of.Verify(ctx, heads.Of, told)
+	found, err := of.Verify(ctx, heads.Last, told)
 	if err != nil {
 		return err
 	}
-	said := verdict{Chains: found.Chains, Rows: found.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
+	said := report{Chains: found.Chains, Rows: found.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
 	for _, broken := range found.Breaks {
 		said.Broken = append(said.Broken, broken.String())
 	}
 	if headLog != "" {
-		said.HeadLog = &readHeads{Lines: heads.Lines, Cut: heads.Cut, Chains: chains}
+		said.HeadLog = &headLogReport{Lines: heads.Lines, Cut: heads.Incomplete, Chains: chains}
 	}
 	if err := said.print(ctx, out); err != nil {
 		return err
@@ -55,24 +57,24 @@ func Verify(ctx context.Context, of *store.Archive, keys *consentchain.Keys, hea
 	return nil
 }
 
-// verdict is what Run says.
-type verdict struct {
+// report is the output of Verify.
+type report struct {
 	Chains int64 `json:"chains"`
 	Rows   int64 `json:"rows"`
-	// HeadLog is null where CONSENT_HEAD_LOG is not set.
-	HeadLog *readHeads `json:"head_log"`
-	// Broken are the head log's faults and then the breaks.
+	// HeadLog is null if CONSENT_HEAD_LOG is not set.
+	HeadLog *headLogReport `json:"head_log"`
+	// Broken lists the faults of the head log, then the breaks of the chains.
 	Broken []string `json:"broken"`
 	breaks int
 }
 
-type readHeads struct {
+type headLogReport struct {
 	Lines  int64 `json:"lines"`
 	Cut    int64 `json:"cut"`
 	Chains int   `json:"chains"`
 }
 
-func (v verdict) print(ctx context.Context, out io.Writer) error {
+func (v report) print(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(v)
 	}
@@ -80,25 +82,26 @@ func (v verdict) print(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, broken)
 	}
 	if v.HeadLog != nil {
-		fmt.Fprintf(out, "head log: %d lines (%d cut short), %d chains\n", v.HeadLog.Lines, v.HeadLog.Cut, v.HeadLog.Chains)
+		fmt.Fprintf(out, "head log: %d lines (%d incomplete), %d chains\n", v.HeadLog.Lines, v.HeadLog.Cut, v.HeadLog.Chains)
 	} else {
-		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
+		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows removed together with their head are not detected")
 	}
 	_, err := fmt.Fprintf(out,
 		"consent records: %d rows in %d chains, %d broken\n", v.Rows, v.Chains, v.breaks)
 	return err
 }
 
-// patience is how long a row may be unknown to the log, which is written every minute by a clock that is not the database's.
-const patience = 5 * time.Minute
+// headLogDelay is the age at which a row must be in the head log. The log is written every minute,
+// and the clocks of the service and the database can differ.
+const headLogDelay = 5 * time.Minute
 
-// longest bounds a line; ours are a tenth of it.
-const longest = 4 << 10
+// maxLine is the longest line in bytes, about ten times the length of a normal line.
+const maxLine = 4 << 10
 
-func readLog(path string, heads *consentchain.Heads) error {
+func readHeadLog(path string, heads *consentchain.HeadLogReader) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		heads.Faults = append(heads.Faults, "the head log "+path+" is not there")
+		heads.Faults = append(heads.Faults, "the head log "+path+" does not exist")
 		return nil
 	}
 	if err != nil {
@@ -106,14 +109,14 @@ func readLog(path string, heads *consentchain.Heads) error {
 	}
 	defer func() { _ = file.Close() }()
 	lines := bufio.NewScanner(file)
-	lines.Buffer(make([]byte, longest), longest)
+	lines.Buffer(make([]byte, maxLine), maxLine)
 	for lines.Scan() {
 		if len(lines.Bytes()) > 0 {
-			heads.Read(lines.Bytes())
+			heads.ReadLine(lines.Bytes())
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read head log behind line %d: %w", heads.Lines, err)
+		return fmt.Errorf("read head log after line %d: %w", heads.Lines, err)
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ import (
 
 const schema = "contacts_compliance"
 
-// rig is a database with two chains, which somebody with every right on it may break.
+// fixture is a database with the chains of two workspaces, and a superuser connection to damage
+// them.
 type rig struct {
 	*testing.T
 	keys     *consentchain.Keys
@@ -100,7 +101,7 @@ func (r *rig) verify() (string, error) {
 	return out.String(), err
 }
 
-// scripted wants a script to be told the same, in one object.
+// checkJSON checks that the output for scripts contains the same as the text.
 func (r *rig) scripted(text string, fault error) {
 	r.Helper()
 	var out bytes.Buffer
@@ -117,7 +118,7 @@ func (r *rig) scripted(text string, fault error) {
 	}
 	head := "head log: none"
 	if told.HeadLog != nil {
-		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut,
+		head = fmt.Sprintf("head log: %d lines (%d incomplete), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut,
 			told.HeadLog.Chains)
 	}
 	sum := fmt.Sprintf("consent records: %d rows in %d chains, ", told.Rows, told.Chains)
@@ -132,7 +133,7 @@ func (r *rig) scripted(text string, fault error) {
 	}
 }
 
-// whole wants nothing to be found.
+// requireIntact fails the test if verify reports a break.
 func (r *rig) whole() {
 	r.Helper()
 	if said, err := r.verify(); err != nil {
@@ -140,7 +141,7 @@ func (r *rig) whole() {
 	}
 }
 
-// broken wants the words to be said of our workspace.
+// requireBreak fails the test unless verify reports a break with this text.
 func (r *rig) broken(words string) {
 	r.Helper()
 	said, err := r.verify()
@@ -151,7 +152,7 @@ func (r *rig) broken(words string) {
 	}
 }
 
-// person makes the contact of rows that a test signed itself.
+// addContact inserts the contact of rows that the test signed itself.
 func (r *rig) person(workspace uuid.UUID, number, dnd string) {
 	r.Helper()
 	if _, err := r.super.Exec(r.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3, now())`,
@@ -160,7 +161,7 @@ func (r *rig) person(workspace uuid.UUID, number, dnd string) {
 	}
 }
 
-// do runs statements with every right; $1 is our workspace where one is asked for.
+// exec runs statements as superuser. $1 is our workspace, $2 the other workspace.
 func (r *rig) do(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {
@@ -171,7 +172,7 @@ func (r *rig) do(statements ...string) {
 	}
 }
 
-func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
+func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 	t.Parallel()
 	const mine = ` WHERE workspace_id = $1`
 	for _, row := range []struct {
@@ -195,11 +196,11 @@ func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
 		{"all of it deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
 			"row 1: is missing; the head log has 5"},
 		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
-		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start behind row 2"},
+		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start after row 2"},
 		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
-		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "says withdrawn, and the contact is consented"},
-		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "says dnd, and the contact is unknown"},
-		{"consent that nobody gave", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "is consented, and no record says so"},
+		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "the state withdrawn, and the contact has the state consented"},
+		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "the state dnd, and the contact has the state unknown"},
+		{"consent that nobody gave", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "has the state consented without a record"},
 		{"a key that nobody knows", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -213,7 +214,7 @@ func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
 	}
 }
 
-// Every column of every row is covered by its signature, those that a later migration adds too.
+// The signature covers every column, including columns that a later migration adds.
 func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -244,7 +245,7 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
 		r.whole()
 	}
-	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} { // absent is not empty
+	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} { // NULL is different from an empty value
 		r.do(`UPDATE consent_records SET ` + column + ` = NULL WHERE workspace_id = $1 AND seq = 5`)
 		r.broken("row 5 (")
 		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
@@ -252,8 +253,8 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	r.whole()
 }
 
-// Who keeps copies of everything in the database may put back all of it as it once was: the head log knows better.
-func TestVerify_FindsAnEarlierStatePutBack(t *testing.T) {
+// A person with a backup can restore an earlier state of all tables. The head log detects it.
+func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.do(`CREATE TABLE old_records AS TABLE consent_records`, `CREATE TABLE old_heads AS TABLE consent_heads`)
@@ -262,13 +263,13 @@ func TestVerify_FindsAnEarlierStatePutBack(t *testing.T) {
 	r.whole()
 	r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`, `DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
 	r.broken("row 6: is missing; the head log has 6 rows")
-	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api", Actor: "a"}) // the service goes on from there
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api", Actor: "a"}) // the service appends to the restored chain
 	r.broken("row 6 (")
 	r.broken("differs from the row in the head log")
 }
 
-// A head of earlier, which its key did sign, beside the rows of today.
-func TestVerify_FindsAnEarlierHead(t *testing.T) {
+// An earlier head with a valid signature is restored, and the rows are unchanged.
+func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.do(`CREATE TABLE old_heads AS TABLE consent_heads`)
@@ -279,8 +280,9 @@ func TestVerify_FindsAnEarlierHead(t *testing.T) {
 	r.broken("is not the head (5 rows)")
 }
 
-// Keys are changed while the service runs: what the old one signed is checked for as long as it is among them, and missed when it is not.
-func TestVerify_OverAChangeOfKeys(t *testing.T) {
+// Rows that a removed key signed are verified while that key is configured, and reported
+// afterwards.
+func TestVerify_KeyRotation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.write()
@@ -306,12 +308,12 @@ func TestVerify_OverAChangeOfKeys(t *testing.T) {
 	change("two=" + secret(2))
 	r.broken(`row 6 (`)
 	r.broken(`key "one": signed under a key that is not configured`)
-	change("two="+secret(2), "one="+secret(9)) // another key under the old name
+	change("two="+secret(2), "one="+secret(9)) // a different key under the old id
 	r.broken(`row 6 (`)
 }
 
-// A chain computed anew under a key of the attacker's, whatever it is called.
-func TestVerify_FindsAChainComputedAnew(t *testing.T) {
+// The chain is signed again with an attacker's key.
+func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	for _, put := range []string{"rows", "rows and head"} {
 		r := newRig(t)
@@ -335,7 +337,7 @@ func TestVerify_FindsAChainComputedAnew(t *testing.T) {
 			}
 		}
 		if put == "rows and head" {
-			mark := forger.Head(r.ours, at)
+			mark := forger.SignHead(r.ours, at)
 			if _, err := r.super.Exec(r.Context(), `UPDATE consent_heads SET mac = $2, sum = $3 WHERE workspace_id = $1`, r.ours, mark.MAC, mark.Sum); err != nil {
 				t.Fatal(err)
 			}
@@ -345,7 +347,7 @@ func TestVerify_FindsAChainComputedAnew(t *testing.T) {
 	}
 }
 
-func TestVerify_FindsAHeadLogThatWasTouched(t *testing.T) {
+func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for n := range 3 {
@@ -371,18 +373,18 @@ func TestVerify_FindsAHeadLogThatWasTouched(t *testing.T) {
 	put(strings.Join(lines[:2], "") + strings.Join(lines[3:], ""))
 	r.broken("lines are missing")
 	put(lines[0] + lines[2] + lines[1] + lines[3] + lines[4])
-	r.broken("lines are missing, or stand elsewhere")
+	r.broken("lines are missing or in another order")
 	put(strings.Replace(string(whole), `"count":5`, `"count":4`, 1))
-	r.broken("not what was signed")
-	put(string(whole)[:len(whole)-40]) // the last line cut short by a crash is none
+	r.broken("invalid signature")
+	put(string(whole)[:len(whole)-40]) // a last line that a crash truncated is ignored
 	r.whole()
-	put(strings.Join(lines[2:], "")) // older files put away
+	put(strings.Join(lines[2:], "")) // older files were moved away
 	r.whole()
 	if err := os.Remove(r.log); err != nil {
 		t.Fatal(err)
 	}
-	r.broken("is not there")
-	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry()) // a new process tells every head
+	r.broken("does not exist")
+	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry()) // a new process writes every head
 	if err := again.Write(r.Context()); err != nil {
 		t.Fatal(err)
 	}

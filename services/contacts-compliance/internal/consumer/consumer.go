@@ -18,18 +18,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// Consumer applies events to the store.
 type Consumer struct {
 	store *store.Store
 	packs countryrules.Library
 }
 
-// New returns a consumer. packs are those that a policy may name.
+// New returns a consumer. A policy may name the given packs.
 func New(st *store.Store, packs countryrules.Library) *Consumer {
 	return &Consumer{store: st, packs: packs}
 }
 
-// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.ErasureReports.Name: inbox.Each(c.onReport, nil),
@@ -52,7 +50,7 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if change == nil {
 		return kafka.Skipf("the workspace event carries no calling policy")
 	}
-	err = c.store.KeepPolicy(ctx, tx, *change, c.packs)
+	err = c.store.SetPolicy(ctx, tx, *change, c.packs)
 	var invalid *apierr.Error
 	if errors.As(err, &invalid) {
 		return kafka.Parkf("apply policy: %w", err)
@@ -78,17 +76,17 @@ func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) er
 		return kafka.Parkf("workspace_id: %w", err)
 	}
 	if step.Service == "" {
-		return kafka.Parkf("a report on erasure %s names no service", step.ErasureID)
+		return kafka.Parkf("the report on erasure %s has no service", step.ErasureID)
 	}
 	for _, next := range told.GetNext() {
 		step.Services, step.Refs = append(step.Services, next.GetService()), append(step.Refs, next.GetRef())
 	}
-	finished, err := c.store.TakeStep(ctx, tx, step)
+	finished, err := c.store.ApplyStep(ctx, tx, step)
 	switch {
-	case errors.Is(err, store.ErrNoErasure), errors.Is(err, store.ErrErased):
-		return kafka.Skipf("report on erasure %s: %v", step.ErasureID, err)
+	case errors.Is(err, store.ErrNoErasure), errors.Is(err, store.ErrErasureDone):
+		return kafka.Skipf("apply report on erasure %s: %v", step.ErasureID, err)
 	case err == nil && finished:
-		slog.InfoContext(ctx, "an erasure is carried out", "erasure_id", step.ErasureID)
+		slog.InfoContext(ctx, "erasure finished", "erasure_id", step.ErasureID)
 	}
 	return err
 }

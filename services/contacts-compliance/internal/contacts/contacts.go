@@ -1,5 +1,5 @@
-// Package contacts owns who a number belongs to in a workspace: the contact, its two states (opt-out and
-// consent, which never touch each other) and the records of their changes. It stores nothing.
+// Package contacts defines a workspace's contacts, their two independent states (DND and consent),
+// and the records of their changes. It does no I/O.
 package contacts
 
 import (
@@ -12,30 +12,30 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// DND says whether the person opted out of being called.
+// DND is the opt-out state of a number.
 type DND string
 
-// The values of dnd_status (specification 2.4).
+// The values of dnd_status.
 const (
 	DNDUnknown DND = "unknown"
 	Clean      DND = "clean"
 	OptedOut   DND = "dnd"
 )
 
-// Consent says whether the person agreed to be called.
+// Consent is the consent state of a number.
 type Consent string
 
-// The values of consent_status (specification 2.4).
+// The values of consent_status.
 const (
 	ConsentUnknown Consent = "unknown"
 	Consented      Consent = "consented"
 	Withdrawn      Consent = "withdrawn"
 )
 
-// MaxName is how many characters a name may have (contract.md §6); nothing longer is ever found.
+// MaxName is the length limit of a name in characters.
 const MaxName = 200
 
-// Contact is one number in one workspace.
+// Contact is the record of one number in one workspace.
 type Contact struct {
 	ID          uuid.UUID    `db:"id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -52,14 +52,15 @@ type Contact struct {
 	Erasures int64 `db:"erasures"`
 }
 
-// CreatedAt is the instant inside the id.
+// CreatedAt returns the time in the UUIDv7 of ID.
 func (c Contact) CreatedAt() time.Time { return page.TimeOf(c.ID) }
 
-// Fold makes names comparable without regard to case, in every script.
+// Fold returns the name without differences in case, for comparison.
 func Fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// Lanes are the pairs of states that may hold a contact with these; "" is any.
-func Lanes(dnd DND, consent Consent) (dnds, consents []string) {
+// StatePairs returns the pairs of DND and consent that match the filters. An empty filter matches
+// every state.
+func StatePairs(dnd DND, consent Consent) (dnds, consents []string) {
 	for _, d := range []DND{DNDUnknown, Clean, OptedOut} {
 		for _, c := range []Consent{ConsentUnknown, Consented, Withdrawn} {
 			if (dnd == "" || dnd == d) && (consent == "" || consent == c) {

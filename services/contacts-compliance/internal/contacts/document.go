@@ -14,21 +14,21 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The limits of contract.md §6 on variables and metadata.
+// The limits of variables and metadata (docs/reference/api/README.md#field-sizes).
 const (
 	MaxKeys  = 100
-	MaxDepth = 5 // the object itself is the first level
+	MaxDepth = 5 // the object itself is level 1
 	MaxBytes = 64 << 10
 )
 
-// TimeZoneKey is the metadata key that holds a contact's own IANA time zone.
+// TimeZoneKey is the metadata key of the contact's IANA time zone.
 const TimeZoneKey = "time_zone"
 
-// Document is a customer's JSON object, its values kept as they were sent.
+// Document is a customer's JSON object. Its values are kept as they were sent.
 type Document map[string]json.RawMessage
 
-// ParseDocument reads an object or a patch of one; nulls stay in it and mean removal when merged. Faults are 422
-// validation_error naming the field.
+// ParseDocument parses an object or a patch. A null in a patch removes the key when it is merged.
+// It returns a validation_error that names the field if raw is not a valid object.
 func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if len(trimmed) == 0 || trimmed[0] != '{' {
@@ -44,7 +44,7 @@ func ParseDocument(field string, raw json.RawMessage) (Document, error) {
 	return doc, nil
 }
 
-// inspect walks the tokens once: depth, and text that Postgres could not keep.
+// inspect checks the nesting depth, and text that Postgres cannot store.
 func inspect(raw []byte) error {
 	if !utf8.Valid(raw) {
 		return errors.New("must be valid UTF-8")
@@ -77,8 +77,8 @@ func inspect(raw []byte) error {
 	}
 }
 
-// Merge lays the patch over the document, shallowly; null removes a key. The result is within the limits
-// or the error is 422 validation_error naming the field.
+// Merge returns the document with the patch applied to the top level. A null removes a key. It
+// returns a validation_error that names the field if the result exceeds a limit.
 func (d Document) Merge(field string, patch Document) (Document, error) {
 	merged := make(Document, len(d)+len(patch))
 	maps.Copy(merged, d)
@@ -98,7 +98,7 @@ func (d Document) Merge(field string, patch Document) (Document, error) {
 	return merged, nil
 }
 
-// Encode is the compact JSON of the document, "{}" for nil.
+// Encode returns the compact JSON of the document, or "{}" if it is nil.
 func (d Document) Encode() []byte {
 	if d == nil {
 		return []byte("{}")
@@ -107,13 +107,13 @@ func (d Document) Encode() []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(map[string]json.RawMessage(d)); err != nil {
-		return []byte("{}") // unreachable: every value came out of a JSON parser
+		return []byte("{}") // cannot happen: every value was parsed as JSON
 	}
 	return bytes.TrimSpace(out.Bytes())
 }
 
-// TimeZone is the contact's own zone out of its metadata, nil without one. A value that is no IANA name is 422
-// validation_error naming metadata.time_zone.
+// TimeZone returns the time zone in the metadata, or nil if there is none. It returns a
+// validation_error that names metadata.time_zone if the value is not an IANA name.
 func (d Document) TimeZone() (*window.Zone, error) {
 	raw, ok := d[TimeZoneKey]
 	if !ok {

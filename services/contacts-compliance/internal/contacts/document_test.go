@@ -42,7 +42,7 @@ func TestParseDocument_Limits(t *testing.T) {
 	}
 }
 
-func TestMerge_LimitsHoldAfterMerging(t *testing.T) {
+func TestMerge_LimitsApplyToTheMergedDocument(t *testing.T) {
 	t.Parallel()
 	full := contacts.Document{}
 	for i := range contacts.MaxKeys {
@@ -67,7 +67,7 @@ func TestMerge_LimitsHoldAfterMerging(t *testing.T) {
 	}
 }
 
-func TestMerge_IsShallowAndNullRemoves(t *testing.T) {
+func TestMerge_ReplacesTopLevelKeysAndNullRemoves(t *testing.T) {
 	t.Parallel()
 	before, err := contacts.ParseDocument("m", json.RawMessage(`{"keep":{"x":1},"replace":{"x":1},"gone":1}`))
 	if err != nil {
@@ -89,7 +89,7 @@ func TestMerge_IsShallowAndNullRemoves(t *testing.T) {
 	}
 }
 
-func TestMerge_TwiceIsOnce(t *testing.T) {
+func TestMerge_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	document := rapid.Custom(func(t *rapid.T) contacts.Document {
 		d := contacts.Document{}
@@ -118,7 +118,7 @@ func TestMerge_TwiceIsOnce(t *testing.T) {
 	})
 }
 
-func TestApply_MovesOneAxisOnly(t *testing.T) {
+func TestApply_ChangesOnlyOneState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := contacts.Contact{

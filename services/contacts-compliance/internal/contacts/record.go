@@ -9,10 +9,9 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// Kind is what happened to one of the two states.
+// Kind is the kind of a consent record. It determines which state changes.
 type Kind string
 
-// The kinds of a consent record.
 const (
 	OptOut           Kind = "opt_out"
 	OptOutRemoved    Kind = "opt_out_removed"
@@ -20,31 +19,32 @@ const (
 	ConsentWithdrawn Kind = "consent_withdrawn"
 )
 
-// The sources that this service names itself; an operator names others.
+// Sources that this service sets. Operators can send other sources.
 const (
 	SourceAPI  = "api"
 	SourceCall = "call"
 )
 
-// Change is a wish to move one of the states of a number, and why.
+// Change is a requested change of one of the two states of a number.
 type Change struct {
 	WorkspaceID uuid.UUID
 	Number      phone.Number
 	Kind        Kind
 	Source      string
-	// Actor is who did it: "operator:ann", "request:<id>", "call:<id>".
+	// Actor is who made the change: "operator:ann", "request:<id>" or "call:<id>".
 	Actor  string
 	Reason *string
-	// Evidence is any JSON; nil: none.
+	// Evidence is any JSON, or nil.
 	Evidence json.RawMessage
-	// CallID makes the change happen once per call; uuid.Nil otherwise.
+	// CallID is the call in which the person asked for the change, or uuid.Nil. A change of the
+	// same kind is recorded once per call.
 	CallID uuid.UUID
-	// OccurredAt is when the person said so; zero: now.
+	// OccurredAt is when the person asked for the change. If zero, the current time is recorded.
 	OccurredAt time.Time
 }
 
-// Record is one line of the consent ledger. Before and After are the state that Kind moves, and only that one. A line that speaks of many
-// numbers (an import, the beginning of a chain) has no Number, ContactID or Before.
+// Record is one row of the consent ledger. Before and After are the values of the state that Kind
+// changes. The record of an import covers many numbers: it has no Number, ContactID or Before.
 type Record struct {
 	ID         uuid.UUID       `db:"id"`
 	Number     phone.Number    `db:"phone_e164"`
@@ -59,7 +59,8 @@ type Record struct {
 	OccurredAt time.Time       `db:"occurred_at"`
 }
 
-// Apply moves the one state that the kind is about.
+// Apply returns the contact after the change, and the values of the changed state before and after
+// it.
 func (c Contact) Apply(kind Kind) (changed Contact, before, after string) {
 	changed = c
 	switch kind {

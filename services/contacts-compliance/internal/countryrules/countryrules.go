@@ -1,6 +1,6 @@
-// Package countryrules owns the rules of countries as data: who may be called at which hours, how often and with what consent. Each pack is a file
-// that says what it rests on and until when it was looked through; loading refuses what is not whole. It judges no call, and none of it is
-// legal advice.
+// Package countryrules contains the calling rules of countries: hours, holidays, frequency caps and
+// required consent. Each policy pack is a JSON file with citations and a last day until which the
+// law was reviewed. The packs are not legal advice.
 package countryrules
 
 import (
@@ -17,7 +17,7 @@ import (
 //go:embed data
 var data embed.FS
 
-// Embedded are the packs of this build.
+// Embedded returns the packs of this build.
 func Embedded() (Library, error) {
 	files, err := fs.Sub(data, "data")
 	if err != nil {
@@ -26,27 +26,27 @@ func Embedded() (Library, error) {
 	return Load(files)
 }
 
-// Fallback is the pack for countries that none of a workspace's packs knows.
+// Fallback is the pack for countries that are in none of the workspace's packs.
 const Fallback = "default"
 
-// Pack is one file.
+// Pack is one policy pack.
 type Pack struct {
 	Name    string
 	Version int
-	// Countries are those that it knows; none: every one (only Fallback).
+	// Countries are the countries of the pack. Only Fallback has none, which means every country.
 	Countries []string
-	// CoversUntil is the last local day that somebody looked at; after it nothing is open.
+	// CoversUntil is the last local day for which the law was reviewed. Later days are closed.
 	CoversUntil window.Date
 	Rules       []Rule
 }
 
-// Choice is a pack for a purpose.
+// Choice is a pack and the purpose of the calls.
 type Choice struct {
 	Pack    string
 	Purpose Purpose
 }
 
-// ParseChoice reads "us" (marketing) or "us:service".
+// ParseChoice parses "us" (marketing) or "us:service".
 func ParseChoice(text string) Choice {
 	name, purpose, named := strings.Cut(text, ":")
 	if !named {
@@ -55,10 +55,10 @@ func ParseChoice(text string) Choice {
 	return Choice{Pack: name, Purpose: Purpose(purpose)}
 }
 
-// Library is every pack that this build knows. It does not change.
+// Library contains all packs of this build. It is immutable.
 type Library struct{ packs map[string]Pack }
 
-// Names lists the packs, sorted.
+// Names returns the names of the packs in alphabetical order.
 func (l Library) Names() []string {
 	names := make([]string, 0, len(l.packs))
 	for name := range l.packs {
@@ -68,13 +68,12 @@ func (l Library) Names() []string {
 	return names
 }
 
-// Pack is the one of that name.
 func (l Library) Pack(name string) (Pack, bool) {
 	p, ok := l.packs[name]
 	return p, ok
 }
 
-// Ending lists the packs whose last day is before the given one: then they refuse every call.
+// Ending returns the packs whose CoversUntil is before a day.
 func (l Library) Ending(before window.Date) []Pack {
 	var ending []Pack
 	for _, name := range l.Names() {
@@ -85,7 +84,7 @@ func (l Library) Ending(before window.Date) []Pack {
 	return ending
 }
 
-// Check says what is wrong with a workspace's choice, or nil.
+// Check returns an error if the pack or the purpose does not exist.
 func (l Library) Check(c Choice) error {
 	if _, ok := l.packs[c.Pack]; !ok {
 		return fmt.Errorf("%.40q is no pack; there are %s", c.Pack, strings.Join(l.Names(), ", "))
@@ -96,16 +95,18 @@ func (l Library) Check(c Choice) error {
 	return nil
 }
 
-// For lists the rules that hold for a number given out at a place, those of the country before those of its regions. Where the number does
-// not tell its country every chosen pack holds, where it does not tell its region every region's rules do. A country that no chosen pack
-// knows is held to Fallback. A pack that this build no longer has is a rule that is never open.
+// For returns the rules for a number at a place, the rules of the country before those of its
+// regions. If the number does not identify its country, all chosen packs apply. If it does not
+// identify its region, the rules of all regions apply. Fallback applies to a country that is in
+// none of the chosen packs. A pack that does not exist in this build is a rule that is always
+// closed.
 func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	var rules []Rule
 	known := false
 	for _, c := range chosen {
 		p, ok := l.packs[c.Pack]
 		if !ok {
-			rules = append(rules, Rule{Pack: c.Pack, Purpose: c.Purpose, Citation: "this build has no such pack"}) // covers no day: never open
+			rules = append(rules, Rule{Pack: c.Pack, Purpose: c.Purpose, Citation: "this build has no such pack"}) // CoversUntil is zero, so the rule is always closed
 			continue
 		}
 		if place.Country != "" && !p.covers(place.Country) {
@@ -120,7 +121,7 @@ func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	return rules
 }
 
-// Base lists the rules that a pack has for the whole of its countries.
+// Base returns the rules of a pack that apply to all regions.
 func (l Library) Base(c Choice) []Rule {
 	return slices.DeleteFunc(l.packs[c.Pack].rules(c.Purpose, phone.Place{}), func(r Rule) bool { return r.Region != "" })
 }
@@ -129,7 +130,8 @@ func (p Pack) covers(country string) bool {
 	return len(p.Countries) == 0 || slices.Contains(p.Countries, country)
 }
 
-// rules are those for a purpose; a purpose that the pack has no rule for is held to the next stricter one.
+// rules returns the rules for a purpose. If the pack has no rule for the purpose, the rules of the
+// next stricter purpose apply.
 func (p Pack) rules(purpose Purpose, place phone.Place) []Rule {
 	order := purposes()
 	for i := slices.Index(order, purpose); i > 0; i-- {
@@ -140,7 +142,7 @@ func (p Pack) rules(purpose Purpose, place phone.Place) []Rule {
 	}
 	var found []Rule
 	for _, r := range p.Rules {
-		if slices.Contains(r.purposes, purpose) && r.holdsIn(place) {
+		if slices.Contains(r.purposes, purpose) && r.appliesIn(place) {
 			r.Purpose = purpose
 			found = append(found, r)
 		}
@@ -152,8 +154,8 @@ func (p Pack) hasBase(purpose Purpose) bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Region == "" && slices.Contains(r.purposes, purpose) })
 }
 
-// holdsIn says whether a rule may hold for someone there.
-func (r Rule) holdsIn(place phone.Place) bool {
+// appliesIn reports whether a rule can apply to a number at a place.
+func (r Rule) appliesIn(place phone.Place) bool {
 	switch {
 	case r.Region == "", place.Country == "":
 		return true

@@ -29,7 +29,7 @@ func embedded(t testing.TB) countryrules.Library {
 	return l
 }
 
-// A version number says which text was meant: a file that changed without it is found here.
+// A pack that changed without a new version is detected.
 func TestPacks_GoldenVersions(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/versions.golden"
@@ -57,7 +57,7 @@ func TestPacks_GoldenVersions(t *testing.T) {
 	}
 }
 
-func TestLoad_NamesFilePlaceAndRemedy(t *testing.T) {
+func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 	t.Parallel()
 	const good = `{"pack":"xx","version":1,"covers_until":"2028-12-31","countries":["US"],"calendars":{"c":[{"name":"n","month":1,"day":1}]},
 "rules":[{"purposes":["marketing","service"],"hours":{"mon-fri":["09:00-20:00"],"sat-sun":[]},"holidays":"c","consent":"none","citation":"x"}]}`
@@ -117,7 +117,7 @@ func TestLoad_NamesFilePlaceAndRemedy(t *testing.T) {
 	}
 }
 
-func TestHolidays_FallWhereTheCalendarSays(t *testing.T) {
+func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	for _, tt := range []struct {
@@ -153,7 +153,7 @@ func TestHolidays_FallWhereTheCalendarSays(t *testing.T) {
 		}
 		found := ""
 		for _, r := range l.For([]countryrules.Choice{countryrules.ParseChoice(tt.choice)}, place) {
-			if r.Holds(day) {
+			if r.InForce(day) {
 				found += r.Holiday(day)
 			}
 		}
@@ -163,7 +163,7 @@ func TestHolidays_FallWhereTheCalendarSays(t *testing.T) {
 	}
 }
 
-func TestFor_PicksTheRulesOfAPlace(t *testing.T) {
+func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	states := len(l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}}, phone.Place{Country: "US"}))
@@ -212,7 +212,7 @@ func TestFor_PicksTheRulesOfAPlace(t *testing.T) {
 	}
 }
 
-func TestRule_OnTells(t *testing.T) {
+func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	ask := func(choice, region, day string) string {
@@ -234,12 +234,12 @@ func TestRule_OnTells(t *testing.T) {
 		{"us", "US-TX", "2026-11-22", "[12:00-21:00]"},
 		{"us", "US-TX", "2026-11-23", "[09:00-21:00]"},
 		{"us", "US-NE", "2026-11-26", "[13:00-21:00]"},
-		{"us", "US-PA", "2026-10-11", "[08:00-21:00] [00:00-24:00]"}, // before the Sundays were taken away
+		{"us", "US-PA", "2026-10-11", "[08:00-21:00] [00:00-24:00]"}, // before the rule that closes Sundays
 		{"us", "US-PA", "2026-10-18", "[00:00-24:00] []"},
 		{"fr", "", "2026-11-23", "[10:00-13:00 14:00-20:00]"},
 		{"fr", "", "2026-12-25", "[]"},
 		{"us", "", "2028-12-31", "[08:00-21:00]"},
-		{"us", "", "2029-01-01", "[]"}, // nobody has looked
+		{"us", "", "2029-01-01", "[]"}, // after covers_until
 	} {
 		if got := ask(tt.choice, tt.region, tt.day); got != tt.want {
 			t.Errorf("%s %s on %s: %s, want %s", tt.choice, tt.region, tt.day, got, tt.want)
@@ -247,7 +247,7 @@ func TestRule_OnTells(t *testing.T) {
 	}
 }
 
-func TestRule_IsTheSameFromItsRecord(t *testing.T) {
+func TestRule_JSONRoundTrip(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	var choices []countryrules.Choice
@@ -280,7 +280,7 @@ func TestRule_IsTheSameFromItsRecord(t *testing.T) {
 	}
 }
 
-func TestLibrary_EndingNamesThePacksThatEnd(t *testing.T) {
+func TestEnding_ReturnsPacksThatExpireBeforeADay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	if got := l.Ending(window.Date{Year: 2028, Month: 12, Day: 31}); len(got) != 0 {
@@ -291,7 +291,7 @@ func TestLibrary_EndingNamesThePacksThatEnd(t *testing.T) {
 	}
 }
 
-func TestCap_Free(t *testing.T) {
+func TestFreeAt(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ago := func(hours ...int) (dials []time.Time) {
@@ -304,7 +304,7 @@ func TestCap_Free(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		dials []time.Time
-		want  time.Duration // from start
+		want  time.Duration // after start
 	}{
 		{"none", nil, 0},
 		{"two of three", ago(1, 2), 0},
@@ -312,7 +312,7 @@ func TestCap_Free(t *testing.T) {
 		{"just a day ago counts no more", ago(1, 5, 24), 0},
 		{"more than the cap", ago(1, 2, 3, 4), 21 * time.Hour},
 	} {
-		if got := three.Free(tt.dials, start); !got.Equal(start.Add(tt.want)) {
+		if got := three.FreeAt(tt.dials, start); !got.Equal(start.Add(tt.want)) {
 			t.Errorf("%s: free at %v, want %v", tt.name, got, start.Add(tt.want))
 		}
 	}

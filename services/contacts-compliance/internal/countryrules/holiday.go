@@ -9,30 +9,32 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Holiday is a day of each year: a day of a month, a weekday on or after a day of a month, so many days from Easter Sunday (Western), or a
-// list of days.
+// Holiday is a day that repeats every year, or a list of days. A repeating holiday is a day of a
+// month, a weekday on or after a day of a month, or a number of days from Easter Sunday (Western).
 type Holiday struct {
 	Name  string     `json:"name"`
 	Month time.Month `json:"month,omitempty"`
 	Day   int        `json:"day,omitempty"`
-	// Weekday with OnOrAfter: the first such day from that day of the month on (a fourth Thursday is on or after the 22nd).
+	// Weekday with OnOrAfter is the first such weekday from that day of the month on. The fourth
+	// Thursday, for example, is on or after the 22nd.
 	Weekday   string `json:"weekday,omitempty"`
 	OnOrAfter int    `json:"on_or_after,omitempty"`
 	Easter    *int   `json:"easter,omitempty"`
-	// Observed moves a holiday that falls on a weekday by so many days ({"sat":-1,"sun":1}); then both days are holidays.
+	// Observed moves a holiday on a weekday by a number of days ({"sat":-1,"sun":1}). Both days are
+	// then holidays.
 	Observed map[string]int `json:"observed,omitempty"`
 	Dates    []window.Date  `json:"dates,omitempty"`
 }
 
-// Is says whether a day is the holiday, or the day on which it is observed.
+// Is reports whether a day is the holiday or the day on which it is observed.
 func (h Holiday) Is(day window.Date) bool {
 	if slices.Contains(h.Dates, day) {
 		return true
 	}
 	if away := (int(day.Month) - int(h.Month) + 12) % 12; h.Month != 0 && away > 1 && away < 11 {
-		return false // a weekday on or after the last of a month is in the next, an observed day at most three days off
+		return false // the holiday is at most in the next month, and the observed day at most three days away
 	}
-	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on Saturday is observed in the old year
+	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on a Saturday is observed in the year before
 		proper, ok := h.in(year)
 		if !ok {
 			return false
@@ -44,7 +46,7 @@ func (h Holiday) Is(day window.Date) bool {
 	return false
 }
 
-// in is the day of one year; ok is false when the holiday is a list.
+// in returns the holiday of one year. ok is false if the holiday is a list of days.
 func (h Holiday) in(year int) (window.Date, bool) {
 	switch {
 	case h.Easter != nil:
@@ -60,7 +62,8 @@ func (h Holiday) in(year int) (window.Date, bool) {
 	}
 }
 
-// easter is Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms, chapter 8).
+// easter returns Easter Sunday by the Gregorian computus (Meeus, Astronomical Algorithms, chapter
+// 8).
 func easter(year int) window.Date {
 	a, b, c := year%19, year/100, year%100
 	d, e := b/4, b%4
@@ -73,7 +76,7 @@ func easter(year int) window.Date {
 	return window.Date{Year: year, Month: time.Month(n / 31), Day: n%31 + 1}
 }
 
-// fault says what is wrong with a holiday as written, or nil.
+// fault returns what is wrong with the JSON of a holiday, or nil.
 func (h Holiday) fault() error {
 	kinds := 0
 	for _, is := range []bool{h.Easter != nil, h.Weekday != "", h.Day != 0, len(h.Dates) > 0} {
@@ -104,7 +107,6 @@ func (h Holiday) fault() error {
 	return nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
 func (w *Week) UnmarshalJSON(raw []byte) error {
 	var days map[string][]window.Range
 	if err := json.Unmarshal(raw, &days); err != nil {

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// file is a pack as it is written.
+// file is the JSON form of a pack.
 type file struct {
 	Pack        string               `json:"pack"`
 	Version     int                  `json:"version"`
@@ -38,8 +38,8 @@ type row struct {
 	Citation     string                    `json:"citation"`
 }
 
-// Load reads every .json file of a folder. An error lists all faults, each with its file, the place in it and what to write instead; then
-// there is no library.
+// Load reads every .json file of a folder. The error lists all faults, each with its file, its
+// place and what to write instead.
 func Load(files fs.FS) (Library, error) {
 	l := Library{packs: map[string]Pack{}}
 	names, err := fs.Glob(files, "*.json")
@@ -86,7 +86,7 @@ var (
 	region  = regexp.MustCompile(`^[A-Z]{2}-[A-Z]{2}$`)
 )
 
-// pack checks a file and resolves its names.
+// pack validates the file and converts it to a Pack.
 func (f file) pack(name string) (Pack, []error) {
 	var faults []error
 	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -126,20 +126,21 @@ func (f file) pack(name string) (Pack, []error) {
 		}
 	}
 	for i, r := range p.Rules {
-		if r.Region == "" && (!r.From.IsZero() || !r.Until.IsZero()) && !p.endless(r) {
+		if r.Region == "" && (!r.From.IsZero() || !r.Until.IsZero()) && !p.alwaysInForce(r) {
 			say("rules[%d]: holds for a time and no rule without a region holds for the rest; add one, or leave from and until out", i)
 		}
 	}
 	return p, faults
 }
 
-// endless says whether the rules for the whole of the countries that a purpose has follow each other without a gap.
-func (p Pack) endless(r Rule) bool {
+// alwaysInForce reports whether the rules without a region for the purposes of r follow each other
+// without a gap.
+func (p Pack) alwaysInForce(r Rule) bool {
 	day := window.Date{}
 	for {
 		next, held := window.Date{}, false
 		for _, other := range p.Rules {
-			if other.Region != "" || !slices.ContainsFunc(r.purposes, func(one Purpose) bool { return slices.Contains(other.purposes, one) }) || !other.Holds(day) {
+			if other.Region != "" || !slices.ContainsFunc(r.purposes, func(one Purpose) bool { return slices.Contains(other.purposes, one) }) || !other.InForce(day) {
 				continue
 			}
 			if other.Until.IsZero() {
@@ -156,7 +157,7 @@ func (p Pack) endless(r Rule) bool {
 	}
 }
 
-// rule checks a row and resolves its names.
+// rule validates the row and converts it to a Rule.
 func (r row) rule(f file) (Rule, []error) {
 	var faults []error
 	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -205,7 +206,7 @@ func (r row) rule(f file) (Rule, []error) {
 	}, faults
 }
 
-// week reads hours by day or span of days ("mon-fri"); each day must be said once.
+// week parses hours by day or range of days ("mon-fri"). Each day must occur once.
 func week(hours map[string][]window.Range) (w Week, err error) {
 	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 	said := [7]bool{}
@@ -237,7 +238,7 @@ func week(hours map[string][]window.Range) (w Week, err error) {
 	return w, nil
 }
 
-// ordered refuses ranges that overlap or are out of order.
+// ordered returns an error if ranges overlap or are not in order.
 func ordered(ranges []window.Range) error {
 	for i, r := range ranges[min(1, len(ranges)):] {
 		if r.Start < ranges[i].End {

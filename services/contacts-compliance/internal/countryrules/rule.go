@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Purpose is what a workspace's calls are for.
+// Purpose is the purpose of a workspace's calls.
 type Purpose string
 
-// The purposes, the strictest first.
+// The purposes, strictest first.
 const (
 	Marketing Purpose = "marketing"
 	Service   Purpose = "service"
@@ -20,52 +20,55 @@ const (
 
 func purposes() []Purpose { return []Purpose{Marketing, Service, Emergency} }
 
-// Consent is what must be on record before a call.
+// Consent is the consent that a rule requires before a call.
 type Consent string
 
-// The levels. The ledger tells consented from not; whether it was given in writing is for its evidence to show.
+// The levels of consent. A contact only has consented or not; whether the consent was written is in
+// the evidence of its record.
 const (
 	NoConsent Consent = "none"
 	Express   Consent = "express"
 	Written   Consent = "written"
 )
 
-// Cap is how many calls one number may get within so many hours before it.
+// Cap limits the calls to one number in the preceding hours.
 type Cap struct {
 	Calls int `json:"calls"`
 	Hours int `json:"hours"`
 }
 
-// Rule is one row of a pack. It is stored with every decision that it was part of, so that the decision can be made again whatever became
-// of the pack.
+// Rule is one rule of a pack. The rules are stored with each decision, so that the decision can be
+// evaluated again after the pack has changed.
 type Rule struct {
 	Pack    string `json:"pack"`
 	Version int    `json:"version"`
-	// Region is "" for all of the pack's countries, or one state or province ("US-FL").
+	// Region is a state or province ("US-FL"), or "" for all regions.
 	Region   string    `json:"region,omitempty"`
 	Purpose  Purpose   `json:"purpose"`
 	Week     Week      `json:"hours"`
 	Holidays []Holiday `json:"holidays,omitempty"`
-	// HolidayHours are those of a holiday; none: closed.
+	// HolidayHours are the open hours on a holiday. If empty, holidays are closed.
 	HolidayHours []window.Range `json:"holiday_hours,omitempty"`
 	Caps         []Cap          `json:"caps,omitempty"`
 	Consent      Consent        `json:"consent"`
-	// From is the first local day on which the rule holds, Until the first on which it does so no more; zero: always.
+	// From is the first local day of the rule, and Until the first day after it. If zero, there is
+	// no limit.
 	From  window.Date `json:"from,omitzero"`
 	Until window.Date `json:"until,omitzero"`
-	// CoversUntil is the last local day that its pack was looked through for; after it nothing is open.
+	// CoversUntil is the pack's CoversUntil.
 	CoversUntil window.Date `json:"covers_until"`
 	Citation    string      `json:"citation"`
 
 	purposes []Purpose
 }
 
-// Week has the ranges of each weekday.
+// Week contains the open hours of each weekday, Sunday first.
 type Week [7][]window.Range
 
 func dayNames() []string { return []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} }
 
-// MarshalJSON writes an object of the days; a closed one has an empty list.
+// MarshalJSON returns an object with a list of hours for each day. The list of a closed day is
+// empty.
 func (w Week) MarshalJSON() ([]byte, error) {
 	var b strings.Builder
 	for i := range w {
@@ -83,13 +86,13 @@ func (w Week) MarshalJSON() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// On tells the ranges of a local day: those of its weekday or of a holiday, all of the day while the rule does not hold, none once the pack
-// was looked through no further.
+// On returns the open hours of a local day. A day on which the rule is not in force is open. A day
+// after CoversUntil is closed.
 func (r Rule) On(day window.Date) []window.Range {
 	switch {
 	case r.Expired(day):
 		return nil
-	case !r.Holds(day):
+	case !r.InForce(day):
 		return []window.Range{{Start: 0, End: window.Midnight}}
 	case r.Holiday(day) != "":
 		return r.HolidayHours
@@ -98,15 +101,15 @@ func (r Rule) On(day window.Date) []window.Range {
 	}
 }
 
-// Holds says whether the rule is in force on a local day.
-func (r Rule) Holds(day window.Date) bool {
+// InForce reports whether the rule is in force on a local day.
+func (r Rule) InForce(day window.Date) bool {
 	return !day.Before(r.From) && (r.Until.IsZero() || day.Before(r.Until))
 }
 
-// Expired says whether nobody has looked at the law of that day.
+// Expired reports whether the day is after CoversUntil.
 func (r Rule) Expired(day window.Date) bool { return r.CoversUntil.Before(day) }
 
-// Holiday names the holiday of a local day; "": none.
+// Holiday returns the name of the holiday on a local day, or "".
 func (r Rule) Holiday(day window.Date) string {
 	for _, h := range r.Holidays {
 		if h.Is(day) {
@@ -116,7 +119,7 @@ func (r Rule) Holiday(day window.Date) string {
 	return ""
 }
 
-// Always says whether the rule leaves no hour out, so that nobody's zone needs to be known.
+// Always reports whether every hour is open. The time zone is then not needed.
 func (r Rule) Always() bool {
 	for day := range r.Week {
 		if len(r.Week[day]) != 1 || r.Week[day][0] != (window.Range{Start: 0, End: window.Midnight}) {
@@ -126,7 +129,7 @@ func (r Rule) Always() bool {
 	return len(r.Holidays) == 0
 }
 
-// Where names whom the rule is about.
+// Where returns the region, or the name of the pack if the rule has no region, for a message.
 func (r Rule) Where() string {
 	if r.Region != "" {
 		return r.Region
@@ -134,12 +137,12 @@ func (r Rule) Where() string {
 	return r.Pack
 }
 
-// Source says what the rule rests on.
+// Source returns the pack, its version and the citation.
 func (r Rule) Source() string {
 	return fmt.Sprintf("pack %s version %d, %s: %s", r.Pack, r.Version, r.Where(), r.Citation)
 }
 
-// Describe tells the hours of a local day.
+// Describe returns the hours of a local day for a message.
 func (r Rule) Describe(day window.Date) string {
 	ranges := r.On(day)
 	if len(ranges) == 0 {
@@ -152,8 +155,9 @@ func (r Rule) Describe(day window.Date) string {
 	return strings.Join(texts, ", ")
 }
 
-// Widest is how many earlier calls, and how far back, the caps of some rules look; 0 when there is none.
-func Widest(rules []Rule) (calls int, back time.Duration) {
+// WidestCap returns the largest number of calls and the longest period of all caps, or 0 if there
+// is no cap.
+func WidestCap(rules []Rule) (calls int, back time.Duration) {
 	for _, r := range rules {
 		for _, c := range r.Caps {
 			calls, back = max(calls, c.Calls), max(back, time.Duration(c.Hours)*time.Hour)
@@ -162,8 +166,9 @@ func Widest(rules []Rule) (calls int, back time.Duration) {
 	return calls, back
 }
 
-// Free is the earliest instant from at on at which the cap lets one more call through, given when earlier ones were, in any order.
-func (c Cap) Free(dials []time.Time, at time.Time) time.Time {
+// FreeAt returns the earliest time from at on at which the cap allows one more call. dials may be
+// in any order.
+func (c Cap) FreeAt(dials []time.Time, at time.Time) time.Time {
 	span := time.Duration(c.Hours) * time.Hour
 	for {
 		within, oldest := 0, time.Time{}

@@ -1,4 +1,4 @@
-// Package erasure sees that every erasure is carried out: it tells of those that are not, again and again.
+// Package erasure publishes erasures again until every service has reported that it has finished.
 package erasure
 
 import (
@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	pause = time.Minute
-	// after is how long the others have before they are told again.
-	after = 15 * time.Minute
+	repeatInterval = time.Minute
+	// repeatAfter is the time that the other services have to report.
+	repeatAfter = 15 * time.Minute
 )
 
-// Worker tells again.
-type Worker struct {
-	store *store.Store
-	wake  func()
-	again prometheus.Counter
+// RepeatJob publishes open erasures again.
+type RepeatJob struct {
+	store       *store.Store
+	wake        func()
+	republished prometheus.Counter
 }
 
-// New makes a worker; wake tells the outbox relay of a commit.
-func New(st *store.Store, wake func(), metrics prometheus.Registerer) *Worker {
-	w := &Worker{store: st, wake: wake, again: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "ringfence_contacts_erasures_republished_total", Help: "Erasures that were not carried out a quarter of an hour after they were last told of, and were told of again.",
+// NewRepeatJob creates a job. It calls wake after a commit that wrote to the outbox.
+func NewRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *RepeatJob {
+	w := &RepeatJob{store: st, wake: wake, republished: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "ringfence_contacts_erasures_republished_total", Help: "Erasures that were published again, because they were still open 15 minutes after the last time.",
 	})}
-	metrics.MustRegister(w.again)
+	metrics.MustRegister(w.republished)
 	return w
 }
 
-// Run works until ctx ends.
-func (w *Worker) Run(ctx context.Context) error {
-	ticker := time.NewTicker(pause)
+func (w *RepeatJob) Run(ctx context.Context) error {
+	ticker := time.NewTicker(repeatInterval)
 	defer ticker.Stop()
 	for {
-		if err := w.Once(ctx, after); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "erasures could not be told again; trying again", "error", err)
+		if err := w.RunOnce(ctx, repeatAfter); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "republishing erasures failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -49,12 +48,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// Once tells again of what was last told of longer than after ago and is not carried out.
-func (w *Worker) Once(ctx context.Context, after time.Duration) error {
-	told, err := w.store.TellAgain(ctx, after)
-	w.again.Add(float64(told))
+// RunOnce publishes the open erasures that were last published longer than after ago.
+func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
+	told, err := w.store.RepublishErasures(ctx, after)
+	w.republished.Add(float64(told))
 	if told > 0 {
-		slog.WarnContext(ctx, "erasures are not carried out and were told again", "erasures", told)
+		slog.WarnContext(ctx, "open erasures republished", "erasures", told)
 		w.wake()
 	}
 	return err

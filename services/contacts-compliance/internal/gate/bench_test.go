@@ -9,21 +9,22 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// BenchmarkJudge_ is what a decision costs beside its two round trips: the zones and the place of the number, the rules for it, the judgement.
-func BenchmarkJudge_WithoutPacks(b *testing.B) {
+// The benchmarks measure a decision without its two database queries: zones and place of the
+// number, the rules, and the evaluation.
+func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 	for b.Loop() {
 		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: policy.Default(), NumberZones: window.Zones(phone.Number("+13055551234").Zones())}
-		gate.Judge(f)
+		gate.Evaluate(f)
 	}
 }
 
-func BenchmarkJudge_WithPacks(b *testing.B) {
+func BenchmarkEvaluate_WithPacks(b *testing.B) {
 	l := library(b)
 	base := held(b, "+13055551234", "us")
 	for b.Loop() {
 		number, f := phone.Number("+13055551234"), base
 		place := number.Place()
 		f.NumberZones, f.Rules = window.Zones(number.Zones()), l.For(f.Policy.Choices(), place)
-		gate.Judge(f)
+		gate.Evaluate(f)
 	}
 }

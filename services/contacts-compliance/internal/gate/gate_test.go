@@ -28,7 +28,7 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 	return loaded
 }
 
-// fine are facts that open every gate: noon in New York, by the default policy.
+// allowed returns facts that every gate allows: noon in New York, with the default policy.
 func fine(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown, Consent: contacts.ConsentUnknown,
@@ -38,9 +38,9 @@ func fine(t *testing.T) gate.Facts {
 
 func at(hour, minute, second int) time.Time {
 	return time.Date(2026, 6, 15, hour, minute, second, 0, time.UTC)
-} // New York is 4 h behind
+} // New York is 4 h behind UTC
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient}
 	tomorrow := time.Date(2026, 6, 16, 13, 0, 0, 0, time.UTC)
@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 		result gate.Result
 		code   string
 		rule   gate.Rule
-		at     time.Time // zero: as asked
+		at     time.Time // zero: the wanted time
 	}{
 		{"nothing on record may be called", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"a removed opt-out may be called", func(f *gate.Facts) { f.DND = contacts.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 			if want.IsZero() && tt.result == gate.Open {
 				want = f.At
 			}
-			v := gate.Judge(f)
+			v := gate.Evaluate(f)
 			if v.Result != tt.result {
 				t.Errorf("Judge: v.Result = %v, want %v", v.Result, tt.result)
 			}
@@ -112,17 +112,17 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudge_UnknownZoneAsksForTheContactsOwn(t *testing.T) {
+func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 	t.Parallel()
 	f := fine(t)
 	f.NumberZones = nil
-	if v := gate.Judge(f); !strings.Contains(v.Message, "metadata.time_zone") {
+	if v := gate.Evaluate(f); !strings.Contains(v.Message, "metadata.time_zone") {
 		t.Errorf("message %q does not name the remedy", v.Message)
 	}
 }
 
-// A decision is stored with its facts so that it can be made again.
-func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
+// The facts are stored as JSON and read again; the outcome must be the same.
+func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 	t.Parallel()
 	names := []string{"America/New_York", "Europe/London", "Asia/Kolkata", "Australia/Sydney"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -164,7 +164,7 @@ func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
 		if err := json.Unmarshal(stored, &back); err != nil {
 			t.Fatalf("%s: %v", stored, err)
 		}
-		if first, again := gate.Judge(f), gate.Judge(back); !reflect.DeepEqual(first, again) {
+		if first, again := gate.Evaluate(f), gate.Evaluate(back); !reflect.DeepEqual(first, again) {
 			t.Fatalf("judged %+v, from the record %+v", first, again)
 		}
 	})

@@ -11,14 +11,15 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// clock is hours that must be open; rule is nil for the workspace's own.
+// clock is a set of hours that must be open. rule is nil for the workspace's window.
 type clock struct {
 	window.Clock
 	rule *countryrules.Rule
 }
 
-// clocks are all that must be open: the workspace's window by the clock it names, and each rule of its packs by the callee's, unless an
-// operator answers for calling at other hours. What leaves no hour out needs nobody's zone.
+// clocks returns all hours that must be open: the workspace's window in its time zone, and each
+// rule of the packs in the recipient's time zones. With an override of the policy, the rules do not
+// apply. Hours that are always open are left out, because they need no time zone.
 func (f Facts) clocks() []clock {
 	var all []clock
 	if !f.Policy.Window.Always() {
@@ -28,28 +29,29 @@ func (f Facts) clocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
-	// Whatever is looked for lies before this day everywhere on earth; a rule that ends by then has hours, if only those of its end.
-	behind := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
+	// Every time that next can return is before lastDay in every time zone. A rule that expires
+	// before lastDay counts, even if its hours never close.
+	lastDay := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
-		if r := &f.Rules[i]; !r.Always() || r.Expired(behind) {
+		if r := &f.Rules[i]; !r.Always() || r.Expired(lastDay) {
 			all = append(all, clock{Clock: window.Clock{Hours: r, Zones: zones}, rule: r})
 		}
 	}
 	return all
 }
 
-// hours judges the calling window, the packs' hours and holidays, and how often the number was called.
+// hours evaluates the calling window, the packs' hours and holidays, and the frequency caps.
 func (f Facts) hours() Outcome {
 	clocks := f.clocks()
 	if slices.ContainsFunc(clocks, func(c clock) bool { return len(c.Zones) == 0 }) {
-		return closed(RuleZone, CodeOutsideHours,
+		return denied(RuleZone, CodeOutsideHours,
 			"The time zone of this number is not known (rule: time zone). Set metadata.time_zone of its contact to an IANA name such as America/Denver.")
 	}
 	at := f.At
-	why, shut := f.obstacle(clocks, at)
+	why, shut := f.refusal(clocks, at)
 	if !shut && f.Stage == Dial {
-		at = f.At.Add(guard) // about to close: the opening sought is the one after
-		why, shut = f.shutHours(clocks, at)
+		at = f.At.Add(dialMargin) // the hours close within dialMargin; next must return the opening after this one
+		why, shut = f.closedHours(clocks, at)
 	}
 	if !shut {
 		return Outcome{Result: Open, At: f.At}
@@ -57,8 +59,8 @@ func (f Facts) hours() Outcome {
 	next, ok := f.next(clocks, at)
 	switch {
 	case !ok:
-		return Outcome{Result: Denied, Rule: f.never(why.rule), Code: CodeOutsideHours, Source: why.source, Message: why.text +
-			" It does not open within 30 days in every time zone this number may be in (" + list(f.recipientZones()) + ")."}
+		return Outcome{Result: Denied, Rule: f.noOpeningRule(why.rule), Code: CodeOutsideHours, Source: why.source, Message: why.text +
+			" It does not open within 30 days in every time zone this number may be in (" + zoneList(f.recipientZones()) + ")."}
 	case f.DeferIfClosed:
 		return Outcome{Result: Deferred, Rule: why.rule, Source: why.source, At: next}
 	default:
@@ -67,54 +69,54 @@ func (f Facts) hours() Outcome {
 	}
 }
 
-// never is the rule of a call that finds no opening: a law nobody looked at is told as such, or else that there is none.
-func (f Facts) never(why Rule) Rule {
+// noOpeningRule returns the rule of a call that has no next opening.
+func (f Facts) noOpeningRule(why Rule) Rule {
 	if why == RuleExpired {
 		return why
 	}
 	return RuleNoOpening
 }
 
-// obstacle is what stands against a call, the workspace's own window first.
-type obstacle struct {
+// refusal is why a call may not be placed at a time.
+type refusal struct {
 	rule         Rule
 	text, source string
 }
 
-func (f Facts) obstacle(clocks []clock, at time.Time) (obstacle, bool) {
-	if why, shut := f.shutHours(clocks, at); shut {
+func (f Facts) refusal(clocks []clock, at time.Time) (refusal, bool) {
+	if why, shut := f.closedHours(clocks, at); shut {
 		return why, true
 	}
 	for _, r := range f.Rules {
 		for _, c := range r.Caps {
-			if binds(r, at) && c.Free(f.Dials, at).After(at) {
-				return obstacle{rule: RuleFrequency, source: r.Source(), text: fmt.Sprintf(
-					"This number may be called at most %s in %s (rule: frequency cap, %s).", count(c.Calls, "time"), count(c.Hours,
+			if mayBeInForce(r, at) && c.FreeAt(f.Dials, at).After(at) {
+				return refusal{rule: RuleFrequency, source: r.Source(), text: fmt.Sprintf(
+					"This number may be called at most %s in %s (rule: frequency cap, %s).", plural(c.Calls, "time"), plural(c.Hours,
 						"hour"), r.Source())}, true
 			}
 		}
 	}
-	return obstacle{}, false
+	return refusal{}, false
 }
 
-func (f Facts) shutHours(clocks []clock, at time.Time) (obstacle, bool) {
+func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 	for _, c := range clocks {
-		zone, shut := c.Shut(at)
+		zone, shut := c.ClosedIn(at)
 		if !shut {
 			continue
 		}
 		if c.rule == nil {
-			return obstacle{rule: RuleWindow, text: fmt.Sprintf("Outside the calling window (%s) in %s (rule: calling window).",
-				describe(f.Policy.Window), list(c.Zones))}, true
+			return refusal{rule: RuleWindow, text: fmt.Sprintf("Outside the calling window (%s) in %s (rule: calling window).",
+				describe(f.Policy.Window), zoneList(c.Zones))}, true
 		}
 		return c.explain(zone, window.DateOf(zone.In(at))), true
 	}
-	return obstacle{}, false
+	return refusal{}, false
 }
 
-// explain tells why a pack's rule is closed on a local day in a zone.
-func (c clock) explain(zone window.Zone, day window.Date) obstacle {
-	why := obstacle{rule: RulePack, source: c.rule.Source()}
+// explain describes why a pack's rule is closed on a local day in a zone.
+func (c clock) explain(zone window.Zone, day window.Date) refusal {
+	why := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {
 	case c.rule.Expired(day):
 		why.rule = RuleExpired
@@ -129,8 +131,9 @@ func (c clock) explain(zone window.Zone, day window.Date) obstacle {
 	return why
 }
 
-// next is the earliest instant from `from` on at which every clock is open, and still is when a dial that begins then has passed its guard, and no cap is
-// used up, within 30 days of it. A request that waits for an opening shorter than that would be moved to the next for ever.
+// next returns the earliest time from `from` on, within 30 days, at which all hours are open and no
+// cap is used up. The hours must also be open dialMargin later. Otherwise a deferred request would
+// be deferred again at each short opening.
 func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
@@ -141,23 +144,23 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 		if !ok || opens.After(limit) {
 			return time.Time{}, false
 		}
-		if at = f.free(opens); !at.Equal(opens) {
+		if at = f.afterCaps(opens); !at.Equal(opens) {
 			continue
 		}
-		if _, shut := f.shutHours(clocks, at.Add(guard)); !shut {
+		if _, shut := f.closedHours(clocks, at.Add(dialMargin)); !shut {
 			return at.UTC(), true
 		}
-		at = at.Add(guard)
+		at = at.Add(dialMargin)
 	}
 }
 
-// free is the earliest instant from at on at which no cap is used up.
-func (f Facts) free(at time.Time) time.Time {
+// afterCaps returns the earliest time from at on at which no frequency cap is used up.
+func (f Facts) afterCaps(at time.Time) time.Time {
 	for moved := true; moved; {
 		moved = false
 		for _, r := range f.Rules {
 			for _, c := range r.Caps {
-				if later := c.Free(f.Dials, at); binds(r, at) && later.After(at) {
+				if later := c.FreeAt(f.Dials, at); mayBeInForce(r, at) && later.After(at) {
 					at, moved = later, true
 				}
 			}
@@ -166,13 +169,14 @@ func (f Facts) free(at time.Time) time.Time {
 	return at
 }
 
-// binds says whether a rule is in force at an instant somewhere on earth: it may be yesterday or tomorrow there.
-func binds(r countryrules.Rule, at time.Time) bool {
+// mayBeInForce reports whether a rule is in force in any time zone. The local date can be a day
+// before or after the date in UTC.
+func mayBeInForce(r countryrules.Rule, at time.Time) bool {
 	day := window.DateOf(at.UTC())
-	return r.Holds(day) || r.Holds(day.AddDays(-1)) || r.Holds(day.AddDays(1))
+	return r.InForce(day) || r.InForce(day.AddDays(-1)) || r.InForce(day.AddDays(1))
 }
 
-// zones are those by which the workspace's own window is read.
+// zones returns the time zones of the workspace's window.
 func (f Facts) zones() []window.Zone {
 	if f.Policy.Timezone == policy.Recipient {
 		return f.recipientZones()
@@ -184,10 +188,9 @@ func (f Facts) zones() []window.Zone {
 	return []window.Zone{zone}
 }
 
-// recipientZones are every one the callee may be in.
 func (f Facts) recipientZones() []window.Zone { return RecipientZones(f, f.NumberZones) }
 
-// RecipientZones unites a number's zones with the contact's own; facts hold the number's only where the policy asks for them.
+// RecipientZones returns a number's zones and the contact's own zone, without duplicates.
 func RecipientZones(f Facts, zones []window.Zone) []window.Zone {
 	if f.ContactZone == nil {
 		return zones
@@ -209,20 +212,20 @@ func describe(w window.Window) string {
 	return text + " on " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(names))
 }
 
-// list names at most three zones: some numbers have a dozen.
-func list(zones []window.Zone) string {
+// zoneList names at most three zones, because some numbers have a dozen.
+func zoneList(zones []window.Zone) string {
 	names := make([]string, 0, 3)
 	for i, z := range zones {
 		if i == 3 {
-			return fmt.Sprintf("%s and %s", strings.Join(names, ", "), count(len(zones)-3, "more time zone"))
+			return fmt.Sprintf("%s and %s", strings.Join(names, ", "), plural(len(zones)-3, "more time zone"))
 		}
 		names = append(names, z.String())
 	}
 	return strings.Join(names, ", ")
 }
 
-// count formats a number with its noun in the singular or plural: 1 hour, 2 hours.
-func count(n int, noun string) string {
+// plural formats a count with its noun: 1 hour, 2 hours.
+func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

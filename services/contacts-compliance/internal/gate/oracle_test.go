@@ -13,24 +13,25 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// The two years that every pack is walked through, minute by minute.
+// The test walks through these two years minute by minute.
 var (
 	firstMinute = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	lastMinute  = firstMinute.AddDate(2, 0, 0)
-	// farthest is behind every opening that is looked for.
+	// farthest is after every opening that the gate can return.
 	farthest = lastMinute.AddDate(0, 0, 32)
 )
 
 const minutesOfDay = 1440
 
-// day is a local date as the oracle sees it.
+// day is a local date.
 type day struct {
 	year  int
 	month time.Month
 	day   int
 }
 
-// stretch is a part of a UTC day in which one wall clock goes on minute by minute and shows one date.
+// stretch is a part of a UTC day in which a wall clock advances without a jump and the local date
+// stays the same.
 type stretch struct {
 	from, till int // minutes of the UTC day, half-open
 	shows      int // the wall clock's minute at from
@@ -39,14 +40,14 @@ type stretch struct {
 	day        day
 }
 
-// wallClock is what the clock of one zone shows, read off minute by minute and remembered by UTC day.
+// wallClock returns the local time of one zone for each minute. It caches the result by UTC day.
 type wallClock struct {
 	loc  *time.Location
 	mu   sync.Mutex
 	days map[int][]stretch
 }
 
-// almanac has the wall clocks of all zones: places share them.
+// almanac shares the wall clocks of all zones between tests.
 type almanac struct {
 	mu     sync.Mutex
 	clocks map[string]*wallClock
@@ -66,7 +67,7 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 	return a.clocks[name]
 }
 
-// of is the n-th UTC day since the first minute, each of whose minutes is looked up.
+// of returns the n-th UTC day after firstMinute.
 func (c *wallClock) of(n int) []stretch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,27 +92,28 @@ func (c *wallClock) of(n int) []stretch {
 	return read
 }
 
-// oracle is the slow truth: what the wall clocks of all zones show, minute by minute, looked up in lists of holidays written out year by
-// year. It shares no step with the gate.
+// oracle evaluates the hours minute by minute, with holidays that are listed for each year. It is
+// slow and shares no code with the gate.
 type oracle struct {
 	f        gate.Facts
 	clocks   []*wallClock
 	own      []*wallClock
 	holidays []map[day]bool // by rule
 	dates    []ruleTexts    // by rule
-	shut     []uint64       // a bit a minute
-	seen     []bool         // by UTC day: shut is known
-	// asked is the minute whose next opening was looked for, ahead the first open one behind it.
+	shut     []uint64       // one bit for each minute
+	seen     []bool         // by UTC day: shut is computed
+	// asked is the minute of the last search for an opening, and ahead is the opening that it
+	// found.
 	asked, ahead int
 }
 
-// ruleTexts are the dates of a rule as they are written.
+// ruleTexts contains the dates of a rule as text.
 type ruleTexts struct{ covers, from, until string }
 
 func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 	t.Helper()
 	minutes := int(farthest.Sub(firstMinute) / time.Minute)
-	o := &oracle{f: f, seen: make([]bool, minutes/minutesOfDay+2)} // one behind the last, which is never looked at
+	o := &oracle{f: f, seen: make([]bool, minutes/minutesOfDay+2)} // one extra day that is never read
 	o.shut = make([]uint64, len(o.seen)*minutesOfDay/64+1)
 	names := map[string]bool{}
 	for _, z := range f.NumberZones {
@@ -144,7 +146,7 @@ func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 	return o
 }
 
-// Easter Sundays as almanacs have them.
+// Easter Sundays from a published table.
 var easters = map[int]time.Time{
 	2025: time.Date(2025, 4, 20, 0, 0, 0, 0, time.UTC), 2026: time.Date(2026, 4, 5, 0, 0, 0, 0, time.UTC), 2027: time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC),
 	2028: time.Date(2028, 4, 16, 0, 0, 0, 0, time.UTC), 2029: time.Date(2029, 4, 1, 0, 0, 0, 0, time.UTC),
@@ -171,7 +173,7 @@ func writeOut(days map[day]bool, h countryrules.Holiday, year int) {
 	}
 }
 
-// open says whether the minute, counted from the first, is open.
+// open reports whether a minute, counted from firstMinute, is open.
 func (o *oracle) open(minute int) bool {
 	if n := minute / minutesOfDay; !o.seen[n] {
 		o.seen[n] = true
@@ -180,13 +182,14 @@ func (o *oracle) open(minute int) bool {
 	return o.shut[minute/64]&(1<<(minute%64)) == 0
 }
 
-// next is the first open minute from the given one on; one that nobody looks for when there is none.
+// next returns the first open minute from the given one on. If there is none, it returns a minute
+// after farthest.
 func (o *oracle) next(minute int) int {
 	if minute < o.asked || minute > o.ahead {
 		o.asked, o.ahead = minute, minute
 	}
 	for end := (len(o.seen) - 1) * minutesOfDay; o.ahead < end && !o.open(o.ahead); {
-		if !o.seen[(o.ahead|63)/minutesOfDay] { // the word's last minutes are of a day that nobody looked at yet
+		if !o.seen[(o.ahead|63)/minutesOfDay] { // the last minutes of this word belong to a day that is not computed yet
 			o.ahead++
 			continue
 		}
@@ -198,7 +201,7 @@ func (o *oracle) next(minute int) int {
 
 func (o *oracle) close(minute int) { o.shut[minute/64] |= 1 << (minute % 64) }
 
-// look reads every clock for every minute of the n-th day.
+// look computes every minute of the n-th day.
 func (o *oracle) look(n int) {
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: minutesOfDay, Days: window.EveryDay}) {
 		for _, c := range o.own {
@@ -252,7 +255,7 @@ func (o *oracle) lookAtCaps(n int, r countryrules.Rule) {
 	}
 }
 
-// within is what a rule leaves open of a stretch: all of it, or some ranges.
+// within returns the part of a stretch that a rule leaves open: all of it, or some ranges.
 func within(r countryrules.Rule, texts ruleTexts, holidays map[day]bool, s stretch) (all bool, ranges []window.Range) {
 	switch {
 	case s.date > texts.covers:

@@ -19,11 +19,13 @@ import (
 
 const (
 	maxSource   = 200
-	maxEvidence = 2000 // characters, when evidence is text
+	maxEvidence = 2000 // in characters, if the evidence is text
 )
 
-// recordView is a consent record of contract.md §7. Before and after are the state that kind moves. A record of many numbers, an import or
-// the beginning of a chain, has neither number, contact nor before.
+// recordView is a consent record in the operator API
+// (docs/reference/api/operator-api.md#consent-records). Before and After are the values of the
+// state that kind changes. The record of an import covers many numbers: it has no number, contact
+// or before.
 type recordView struct {
 	ID         uuid.UUID         `json:"id"`
 	PhoneE164  *string           `json:"phone_e164"`
@@ -51,9 +53,9 @@ func viewRecord(rec contacts.Record) recordView {
 	return view
 }
 
-// readConsent answers GET /admin/v1/workspaces/{id}/contacts/{phone}/consent.
+// readConsent handles GET /admin/v1/workspaces/{id}/contacts/{phone}/consent.
 func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
-	caller, number, err := operatedNumber(r)
+	caller, number, err := operatorNumber(r)
 	if err != nil {
 		return err
 	}
@@ -64,9 +66,10 @@ func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// setConsent answers PUT of the same path; it creates the contact if needed and never touches dnd.
+// setConsent handles PUT of the same path. It creates the contact if needed. It does not change
+// dnd_status.
 func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
-	caller, number, err := operatedNumber(r)
+	caller, number, err := operatorNumber(r)
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// consentChange reads the body of a PUT. The error names every invalid field.
+// consentChange parses the body of a PUT. The error names every invalid field.
 func consentChange(body fields) (change contacts.Change, err error) {
 	text, status := body.required("status", maxText)
 	switch {
@@ -109,7 +112,7 @@ func consentChange(body fields) (change contacts.Change, err error) {
 	return change, apierr.Join(status, source, proof)
 }
 
-// evidence is text, or an object within the limits of metadata.
+// evidence parses text, or an object within the limits of metadata.
 func evidence(raw json.RawMessage) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(raw)
 	if trimmed[0] == '"' {
@@ -130,9 +133,9 @@ func evidence(raw json.RawMessage) (json.RawMessage, error) {
 	return kept.Encode(), err
 }
 
-// listRecords answers GET /admin/v1/workspaces/{id}/consent-records?phone=.
+// listRecords handles GET /admin/v1/workspaces/{id}/consent-records?phone=.
 func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatedPage(r)
+	caller, asked, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -147,9 +150,9 @@ func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, records, viewRecord))
 }
 
-// readRecord answers GET /admin/v1/workspaces/{id}/consent-records/{record}.
+// readRecord handles GET /admin/v1/workspaces/{id}/consent-records/{record}.
 func (a *API) readRecord(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "record", "consent record")
+	caller, id, err := operatorPathID(r, "record", "consent record")
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
+func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	status := func(got answer, dnd, consent string) {
@@ -143,7 +143,7 @@ func TestConsent_Refusals(t *testing.T) {
 	}
 }
 
-func TestDatabaseAway_Is503(t *testing.T) {
+func TestRoutes_Respond503WithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()

@@ -17,7 +17,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// viewContact is a contact as specification 2.4 shows it.
 func viewContact(c contacts.Contact) openapi.Contact {
 	return openapi.Contact{
 		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
@@ -26,7 +25,7 @@ func viewContact(c contacts.Contact) openapi.Contact {
 	}
 }
 
-// listContacts answers GET /v1/contacts.
+// listContacts handles GET /v1/contacts.
 func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	asked, err := page.Parse(query)
@@ -60,7 +59,7 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewContact))
 }
 
-// queryNumber reads the optional parameter phone; a raw plus arrives as a space.
+// queryNumber parses the optional parameter phone. An unescaped plus arrives as a space.
 func queryNumber(r *http.Request) (phone.Number, error) {
 	query := r.URL.Query()
 	if !query.Has("phone") {
@@ -73,7 +72,8 @@ func queryNumber(r *http.Request) (phone.Number, error) {
 	return number, nil
 }
 
-// createContact answers POST /v1/contacts: 201, or 409 with the id of the contact that has the number.
+// createContact handles POST /v1/contacts. It responds 201, or 409 with the id of the existing
+// contact of the number.
 func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	body, err := decode(r)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewContact(stored))
 }
 
-// readContact answers GET /v1/contacts/{id}.
+// readContact handles GET /v1/contacts/{id}.
 func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", "contact")
 	if err != nil {
@@ -115,7 +115,8 @@ func (a *API) readContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// changeContact answers PATCH /v1/contacts/{id}: name null clears, metadata merges shallowly.
+// changeContact handles PATCH /v1/contacts/{id}. A name of null clears the name. Metadata is merged
+// at the top level.
 func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", "contact")
 	if err != nil {
@@ -123,7 +124,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.ByID(r.Context(), workspaceID, id); err != nil {
-		return found(err, "contact") // 404 before the body's own faults
+		return found(err, "contact") // 404 takes precedence over errors in the body
 	}
 	body, err := decode(r)
 	if err != nil {
@@ -133,7 +134,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.Change(r.Context(), workspaceID, id, func(c *contacts.Contact) (err error) {
+	c, err := a.store.Update(r.Context(), workspaceID, id, func(c *contacts.Contact) (err error) {
 		if !asked.Name.IsZero() {
 			c.Name = asked.Name.Pointer()
 		}
@@ -148,7 +149,8 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
 
-// metadata reads what to merge; nil when absent. Null is refused.
+// metadata parses the metadata to merge. It returns nil if it is absent, and an error if it is
+// null.
 func (f fields) metadata() (*openapi.Document, error) {
 	raw, given := f["metadata"]
 	if !given {
@@ -165,7 +167,7 @@ func (f fields) metadata() (*openapi.Document, error) {
 	return &document, nil
 }
 
-// createContact reads the body of a POST. The error names every invalid field.
+// createContact parses the body of a POST. The error names every invalid field.
 func (f fields) createContact() (asked openapi.CreateContact, err error) {
 	var number, name, metadata error
 	asked.PhoneE164, number = f.required("phone_e164", maxText)
@@ -179,7 +181,7 @@ func (f fields) createContact() (asked openapi.CreateContact, err error) {
 	return asked, apierr.Join(number, name, metadata)
 }
 
-// newMetadata reads the metadata of a new contact: members that are null are left out.
+// newMetadata parses the metadata of a new contact. It leaves out members that are null.
 func (f fields) newMetadata() (*openapi.Document, error) {
 	patch, err := f.metadata()
 	if err != nil {
@@ -190,8 +192,7 @@ func (f fields) newMetadata() (*openapi.Document, error) {
 	return &document, err
 }
 
-// updateContact reads the body of a PATCH. A name of null clears the name. The error names every
-// invalid field.
+// updateContact parses the body of a PATCH. The error names every invalid field.
 func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
 	name, nameFault := f.text("name", contacts.MaxName)
 	if name != nil {

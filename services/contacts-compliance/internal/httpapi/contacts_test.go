@@ -23,7 +23,7 @@ func (r *rig) create(t testing.TB, body string) string {
 	return id
 }
 
-func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
+func TestContacts_HaveExactlyTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann <&> Bob","metadata":{"k":1,"gone":null},"color":"ignored"}`)
@@ -57,7 +57,7 @@ func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
 	}
 }
 
-func TestContacts_TheSameNumberTwiceNamesTheFirst(t *testing.T) {
+func TestContacts_DuplicateNumberReturnsTheExistingID(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
@@ -71,7 +71,7 @@ func TestContacts_TheSameNumberTwiceNamesTheFirst(t *testing.T) {
 	}
 }
 
-func TestContacts_InvalidBodiesNameTheField(t *testing.T) {
+func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
@@ -188,7 +188,7 @@ func TestContacts_ListFiltersAndPages(t *testing.T) {
 	}
 }
 
-func TestContacts_AnotherWorkspaceSeesNothing(t *testing.T) {
+func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// decisionView answers why a number was called at a minute, or was not. Inputs are all the facts that the gates were given.
+// decisionView is a stored decision with all inputs of the gates.
 type decisionView struct {
 	ID            uuid.UUID          `json:"id"`
 	CallRequestID uuid.UUID          `json:"call_request_id"`
@@ -32,7 +32,7 @@ type decisionView struct {
 	CreatedAt     openapi.Timestamp  `json:"created_at"`
 }
 
-func viewDecision(d store.Judged) decisionView {
+func viewDecision(d store.StoredDecision) decisionView {
 	return decisionView{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
 		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion,
@@ -42,8 +42,8 @@ func viewDecision(d store.Judged) decisionView {
 	}
 }
 
-// viewInputs returns the stored inputs with their timestamps in the form of the API. The stored ones are
-// exact to the microsecond, so that a replay of the decision gives the same result.
+// viewInputs returns the stored inputs with their timestamps in the form of the API. The stored
+// ones are exact to the microsecond, so that a replay of the decision gives the same result.
 func viewInputs(stored json.RawMessage) json.RawMessage {
 	var inputs map[string]json.RawMessage
 	var times struct {
@@ -77,9 +77,9 @@ func orNil(text string) *string {
 	return &text
 }
 
-// listDecisions answers GET /admin/v1/workspaces/{id}/decisions?call_request_id=&phone=.
+// listDecisions handles GET /admin/v1/workspaces/{id}/decisions?call_request_id=&phone=.
 func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatedPage(r)
+	caller, asked, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -101,9 +101,9 @@ func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, decisions, viewDecision))
 }
 
-// readDecision answers GET /admin/v1/workspaces/{id}/decisions/{decision}.
+// readDecision handles GET /admin/v1/workspaces/{id}/decisions/{decision}.
 func (a *API) readDecision(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "decision", "decision")
+	caller, id, err := operatorPathID(r, "decision", "decision")
 	if err != nil {
 		return err
 	}

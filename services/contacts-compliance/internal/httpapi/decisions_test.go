@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
+func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)

@@ -25,7 +25,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// What is known of a person goes; that they opted out, and every record, stays. What is queued for the number ends at its gate.
+// An erasure clears the personal data and keeps the opt-out and all records. A queued call request
+// to the number is then denied.
 func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -37,7 +38,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // again, it changes nothing but the records
+	for range 2 { // repeated erasures only add records
 		got := r.operator(t, http.MethodDelete, path, "")
 		if got.status != http.StatusOK {
 			t.Fatalf("erased: status = %v, want %v", got.status, http.StatusOK)
@@ -79,7 +80,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 
 const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
 
-// orders are the erasures told on contacts.v1.
+// publishedErasures returns the erasures on contacts.v1.
 func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
 	t.Helper()
 	rows, err := r.pool.Query(t.Context(), "SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
@@ -107,7 +108,7 @@ func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
 	return orders
 }
 
-// report hands a step to its handler, past the inbox; next is "service ref".
+// report passes a step to its handler without the inbox. Each element of next is "service ref".
 func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
@@ -132,7 +133,8 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 	}
 }
 
-// progress is what the register says of the newest entry: "done" or "open", and each service's steps and open ones.
+// progress returns the state of the newest erasure: "done" or "open", and the number of steps and
+// open steps of each service.
 func (r *rig) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
@@ -159,11 +161,11 @@ func (r *rig) progress(t *testing.T) string {
 	return said
 }
 
-// TestErasure_IsDoneWhenEveryStepIs lets the reports come twice and in an odd order.
-func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
+// The reports arrive twice and in an unusual order.
+func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got := r.operator(t, http.MethodDelete, erasedPath, "") // who called us need not be a contact
+	got := r.operator(t, http.MethodDelete, erasedPath, "") // an inbound caller need not be a contact
 	r.want(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)
 	listed, _ := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures", "").body["data"].([]any)
@@ -192,7 +194,7 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 		want         string
 	}{
 		{"", "", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1"},
-		{webhook, "call-1", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"}, // before anybody told of it
+		{webhook, "call-1", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"}, // before the report that announces the step
 		{"calls", "", true, []string{dialer + " request-1"}, "open; calls 1-1; contacts-compliance 1-0; dialer 2-2; webhook-dispatcher 1-0"},
 		{dialer, "", false, []string{"calls call-2"}, "open; calls 2-2; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
 		{"calls", "", false, []string{webhook + " call-1", webhook + " call-1"}, "open; calls 2-1; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
@@ -210,7 +212,7 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 			}
 		}
 	}
-	r.report(t, uuid.NewString(), "calls", "", false) // nobody's
+	r.report(t, uuid.NewString(), "calls", "", false) // an erasure that does not exist
 	var left int
 	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM erasure_steps) + (SELECT count(*) FROM erasures e
 		WHERE e.contact_id IS NOT NULL OR e::text LIKE '%5550001%' OR e::text LIKE '%call-%')`).Scan(&left); err != nil {
@@ -239,17 +241,17 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 	}
 }
 
-// TestErasure_IsToldAgainUntilItIsDone also counts: the second erasure of a number is another.
-func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
+// The second erasure of a number has the count 2.
+func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for range 2 {
 		r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	}
 	woken := 0
-	worker := erasure.New(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
+	worker := erasure.NewRepeatJob(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
 	for range 2 {
-		if err := worker.Once(t.Context(), time.Hour); err != nil {
+		if err := worker.RunOnce(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,7 +270,7 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 	}
 	r.report(t, first[0].GetErasureId(), "calls", "", false)
 	r.report(t, first[0].GetErasureId(), "dialer", "", false)
-	if err := worker.Once(t.Context(), 0); err != nil {
+	if err := worker.RunOnce(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	again := r.orders(t)
@@ -283,8 +285,9 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 	}
 }
 
-// TestErasure_APreCheckOfBeforeSaysSo: what was allowed before carries the count of then, also when it is asked again, and keeps nothing of the person.
-func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
+// A pre-check from before the erasure keeps its erasure count, also when it is replayed. Its stored
+// variables are cleared.
+func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)
@@ -321,11 +324,11 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
-	// A pre-check that was under way when the erasure committed.
+	// A pre-check that ran while the erasure committed.
 	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.New(r.pool, chains(t)).ForgetErased(t.Context()); err != nil {
+	if err := store.New(r.pool, chains(t)).ClearErasedPreChecks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var left []string

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// erasureView is an entry of the register. It names nobody: who knows the number finds it by ?phone=.
+// erasureView is an entry of the register. It does not contain the number.
 type erasureView struct {
 	ID          uuid.UUID          `json:"id"`
 	Subject     string             `json:"subject"`
@@ -24,7 +24,8 @@ type erasureView struct {
 	Services    []erasureProgress  `json:"services"`
 }
 
-// erasureProgress is a service's part: how many steps are known, how many of them are open, and when the last was done.
+// erasureProgress is the progress of one service: the number of known steps, the number of open
+// steps, and when the last one finished.
 type erasureProgress struct {
 	Service string             `json:"service"`
 	Steps   int64              `json:"steps"`
@@ -45,7 +46,7 @@ func viewErasure(e store.Erasure) erasureView {
 	return view
 }
 
-// erasedView says what is gone here, and whom the others were told of.
+// erasedView is the response to an erasure: the cleared contact and its entry in the register.
 type erasedView struct {
 	PhoneE164     string      `json:"phone_e164"`
 	Erased        []string    `json:"erased"`
@@ -54,10 +55,11 @@ type erasedView struct {
 	Erasure       erasureView `json:"erasure"`
 }
 
-// eraseContact answers DELETE /admin/v1/workspaces/{id}/contacts/{phone}: when it answers, the contact's data is gone, its opt-out and records stay, its consent is withdrawn,
-// and that the others erase theirs is on record and will not be forgotten; the entry of the register says when they have.
+// eraseContact handles DELETE /admin/v1/workspaces/{id}/contacts/{phone}. When it responds, the
+// contact's data is deleted and the consent is withdrawn. The opt-out and the records stay. The
+// other services erase later; the entry of the register shows their progress.
 func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
-	caller, number, err := operatedNumber(r)
+	caller, number, err := operatorNumber(r)
 	if err != nil {
 		return err
 	}
@@ -75,9 +77,9 @@ func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// listErasures answers GET /admin/v1/workspaces/{id}/erasures?phone=.
+// listErasures handles GET /admin/v1/workspaces/{id}/erasures?phone=.
 func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatedPage(r)
+	caller, asked, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -92,9 +94,9 @@ func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, entries, viewErasure))
 }
 
-// readErasure answers GET /admin/v1/workspaces/{id}/erasures/{erasure}.
+// readErasure handles GET /admin/v1/workspaces/{id}/erasures/{erasure}.
 func (a *API) readErasure(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "erasure", "erasure")
+	caller, id, err := operatorPathID(r, "erasure", "erasure")
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestBodies_OneResponseNamesEveryInvalidField(t *testing.T) {
+func TestRoutes_ErrorNamesEveryInvalidField(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	contact := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)

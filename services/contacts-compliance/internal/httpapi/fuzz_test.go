@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+// FuzzAPI sends requests to the service as a customer and as an operator of one workspace.
 func FuzzAPI(f *testing.F) {
 	r := start(f)
 	id := r.create(f, `{"phone_e164":"+14155550100","name":"Ann","metadata":{"k":1}}`)

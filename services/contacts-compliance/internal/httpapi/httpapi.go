@@ -1,5 +1,6 @@
-// Package httpapi listens: the customer's contacts and opt-outs, the operator's consent and policies, and the
-// questions of calls and dialer. It decodes, asks and encodes; rules and SQL are elsewhere.
+// Package httpapi contains the HTTP routes: contacts and opt-outs for customers, consent,
+// decisions, imports and erasures for operators, and the internal API for calls, the dialer and the
+// gateway.
 package httpapi
 
 import (
@@ -28,19 +29,19 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// API answers over one store.
+// API implements the routes.
 type API struct {
-	store     *store.Store
-	gating    *checks.Checks
-	importing *imports.Importer
-	wake      func()
+	store    *store.Store
+	checks   *checks.Checks
+	importer *imports.Importer
+	wake     func()
 }
 
-// New returns the routes of the service. It fixes who may call what: customers and operators through
-// the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for the gate.
-// wake is called after a commit that wrote to the outbox.
+// New returns the routes of the service and restricts their callers: customers and operators
+// through the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for
+// the dial-time check. wake is called after a commit that wrote to the outbox.
 func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
-	api := &API{store: st, gating: g, importing: im, wake: wake}
+	api := &API{store: st, checks: g, importer: im, wake: wake}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, err
@@ -89,8 +90,9 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Get("/admin/v1/workspaces/{workspace}/decisions/{decision}", httpserver.Handle(a.readDecision))
 }
 
-// operated is the caller of an operator's route. The path and the signed caller must name the same workspace.
-func operated(r *http.Request) (serviceauth.Caller, error) {
+// operatorCaller returns the caller of an operator's route. The workspace in the path must be the
+// workspace of the signed caller.
+func operatorCaller(r *http.Request) (serviceauth.Caller, error) {
 	caller := serviceauth.CallerFrom(r.Context())
 	id, err := httpserver.PathID(r, "workspace", "workspace")
 	if err != nil {
@@ -102,34 +104,34 @@ func operated(r *http.Request) (serviceauth.Caller, error) {
 	return caller, nil
 }
 
-// operatedMember is operated with the member that the path names.
-func operatedMember(r *http.Request, name, thing string) (caller serviceauth.Caller, id uuid.UUID, err error) {
-	if caller, err = operated(r); err != nil {
+// operatorPathID returns the caller and an id in the path.
+func operatorPathID(r *http.Request, name, thing string) (caller serviceauth.Caller, id uuid.UUID, err error) {
+	if caller, err = operatorCaller(r); err != nil {
 		return caller, id, err
 	}
 	id, err = httpserver.PathID(r, name, thing)
 	return caller, id, err
 }
 
-// operatedNumber is operated with the number in the path.
-func operatedNumber(r *http.Request) (caller serviceauth.Caller, number phone.Number, err error) {
-	if caller, err = operated(r); err != nil {
+// operatorNumber returns the caller and the number in the path.
+func operatorNumber(r *http.Request) (caller serviceauth.Caller, number phone.Number, err error) {
+	if caller, err = operatorCaller(r); err != nil {
 		return caller, number, err
 	}
 	number, err = pathNumber(r)
 	return caller, number, err
 }
 
-// operatedPage is operated with the page that is asked for.
-func operatedPage(r *http.Request) (caller serviceauth.Caller, asked page.Request, err error) {
-	if caller, err = operated(r); err != nil {
+// operatorPage returns the caller and the requested page.
+func operatorPage(r *http.Request) (caller serviceauth.Caller, asked page.Request, err error) {
+	if caller, err = operatorCaller(r); err != nil {
 		return caller, asked, err
 	}
 	asked, err = page.Parse(r.URL.Query())
 	return caller, asked, err
 }
 
-// pathNumber reads a number in a path, its plus raw or as %2B.
+// pathNumber parses the number in the path. Its plus may be escaped as %2B.
 func pathNumber(r *http.Request) (phone.Number, error) {
 	number, ok := phone.Parse(httpserver.PathText(r, "phone"))
 	if !ok {
@@ -142,7 +144,7 @@ func invalidPhone(what string) error {
 	return apierr.Unprocessable("invalid_phone", "%s must be E.164: a plus and 7 to 15 digits, such as +14155550123.", what)
 }
 
-// found turns the store's "no such row" into the customer's 404.
+// found converts pg.ErrNotFound to a 404 response.
 func found(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
@@ -150,10 +152,11 @@ func found(err error, thing string) error {
 	return err
 }
 
-// maxText bounds strings whose own rule is stricter, such as a number.
+// maxText limits strings whose stricter format is checked later, such as a number.
 const maxText = httpserver.MaxBody
 
-// fields is a request body by its top-level names, so that absent, null and wrong can be told apart.
+// fields is a request body by its top-level names. It distinguishes absent fields, null and values
+// of a wrong type.
 type fields map[string]json.RawMessage
 
 func decode(r *http.Request) (fields, error) {
@@ -162,7 +165,7 @@ func decode(r *http.Request) (fields, error) {
 	return body, err
 }
 
-// has says whether the field stands in the body with a value other than null.
+// has reports whether the field has a value other than null.
 func (f fields) has(name string) bool {
 	raw, ok := f[name]
 	return ok && !isNull(raw)
@@ -170,7 +173,8 @@ func (f fields) has(name string) bool {
 
 func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
 
-// text reads an optional string of at most most characters; nil when absent or null.
+// text returns an optional string of at most most characters. It is nil if the field is absent or
+// null.
 func (f fields) text(name string, most int) (*string, error) {
 	if !f.has(name) {
 		return nil, nil //nolint:nilnil // absent
@@ -185,7 +189,7 @@ func (f fields) text(name string, most int) (*string, error) {
 	return &text, nil
 }
 
-// required reads a string that must be there.
+// required returns a string, or an error if the field is absent or null.
 func (f fields) required(name string, most int) (string, error) {
 	text, err := f.text(name, most)
 	if err != nil {

@@ -30,7 +30,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// chains are keys for the consent records.
 func chains(t testing.TB) *consentchain.Keys {
 	t.Helper()
 	keys, err := consentchain.NewKeys(nil, "test")
@@ -42,7 +41,7 @@ func chains(t testing.TB) *consentchain.Keys {
 
 const service = "contacts-compliance"
 
-// rig is the service as its peers see it.
+// fixture is the service with a database and keys for its callers.
 type rig struct {
 	url       string
 	handler   http.Handler
@@ -92,7 +91,6 @@ func start(t testing.TB) *rig {
 	return r
 }
 
-// answer is what came back.
 type answer struct {
 	status int
 	raw    string
@@ -139,13 +137,13 @@ func (r *rig) send(t testing.TB, c serviceauth.Caller, method, path, body string
 	return got
 }
 
-// customer asks as the workspace's key would.
+// customer sends a request as the workspace.
 func (r *rig) customer(t testing.TB, method, path, body string) answer {
 	t.Helper()
 	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}, method, path, body)
 }
 
-// operator asks as ann would; %s in the path is the workspace.
+// operator sends a request as operator ann. A %s in the path is replaced by the workspace.
 func (r *rig) operator(t testing.TB, method, path, body string) answer {
 	t.Helper()
 	caller := serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}

@@ -12,10 +12,10 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// letters are n characters of two bytes each: lengths are counted in characters (contract.md §6).
+// letters returns n characters of two bytes each. The limits count characters.
 func letters(n int) string { return strings.Repeat("é", n) }
 
-// keys is an object of n members.
+// keys returns an object of n members.
 func keys(n int) string {
 	members := make([]string, n)
 	for i := range members {
@@ -24,16 +24,16 @@ func keys(n int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// levels is an object nested n levels deep, itself the first.
+// levels returns an object that is nested n levels deep. The object itself is level 1.
 func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
-// bytes64k is an object of exactly 64 KiB and so many bytes more, compact.
+// bytes64k returns a compact object of 64 KiB plus more bytes.
 func bytes64k(more int) string {
 	const frame = len(`{"a":""}`)
 	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
 }
 
-func TestLimits_AtAndOnePast(t *testing.T) {
+func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)
@@ -78,7 +78,7 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 	}
 }
 
-func TestLimits_HoldAfterMerging(t *testing.T) {
+func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, row := range []struct{ name, first, fits, refused string }{
@@ -96,7 +96,7 @@ func TestLimits_HoldAfterMerging(t *testing.T) {
 	}
 }
 
-// fresh is a number of nobody's.
+// fresh returns an unused number.
 func fresh() string {
 	id := uuid.New()
 	return fmt.Sprintf("+1500%03d%04d", int(id[0]), int(id[1])<<4|int(id[2])>>4)
@@ -133,8 +133,8 @@ func TestLimits_OfVariables(t *testing.T) {
 	}
 }
 
-// The route's 404 comes before the resource's own rules (contract.md §1).
-func TestContacts_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
+// A 404 takes precedence over errors in the body (docs/reference/api/README.md#order-of-checks).
+func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, body := range []string{"", "{", "[]", `{"name":7}`, `{"metadata":null}`, "{}"} {
@@ -143,7 +143,7 @@ func TestContacts_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 	}
 }
 
-// TestOptOuts_NumbersInAPath reads them as the gateway sends them on, and as a router might misread them.
+// The test sends the number in the forms in which the gateway and routers pass it on.
 func TestOptOuts_NumbersInAPath(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -19,15 +19,14 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// maxReason bounds a reason, in characters (contract.md §6).
+// maxReason is the limit of a reason in characters.
 const maxReason = 500
 
-// viewStatus is an opt-out status as specification 2.5 shows it.
 func viewStatus(c contacts.Contact) openapi.OptOut {
 	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND), ConsentStatus: openapi.ConsentStatus(c.Consent)}
 }
 
-// optOut answers POST /v1/opt-outs; it creates the contact if needed.
+// optOut handles POST /v1/opt-outs. It creates the contact if needed.
 func (a *API) optOut(w http.ResponseWriter, r *http.Request) error {
 	body, err := decode(r)
 	if err != nil {
@@ -54,7 +53,7 @@ func byCustomer(r *http.Request, number phone.Number, kind contacts.Kind) contac
 	}
 }
 
-// readOptOut answers GET /v1/opt-outs/{phone_e164}.
+// readOptOut handles GET /v1/opt-outs/{phone_e164}.
 func (a *API) readOptOut(w http.ResponseWriter, r *http.Request) error {
 	number, err := pathNumber(r)
 	if err != nil {
@@ -67,7 +66,8 @@ func (a *API) readOptOut(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// removeOptOut answers DELETE /v1/opt-outs/{phone_e164}: any state becomes clean, and a record says so.
+// removeOptOut handles DELETE /v1/opt-outs/{phone_e164}. Any state becomes clean, and a record is
+// stored.
 func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	number, err := pathNumber(r)
 	if err != nil {
@@ -80,8 +80,8 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// createOptOut reads the body of a POST. Faults with the code validation_error are reported together
-// and take precedence over invalid_phone.
+// createOptOut parses the body of a POST. Errors with the code validation_error are reported
+// together and take precedence over invalid_phone.
 func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
 	var number, reason error
 	asked.PhoneE164, number = f.required("phone_e164", maxText)
@@ -95,7 +95,7 @@ func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
 	return asked, nil
 }
 
-// importView is an import of opt-outs and how far it is. The first bad rows stand in it.
+// importView is an import of opt-outs, its progress and the first bad rows.
 type importView struct {
 	ID         uuid.UUID          `json:"id"`
 	Status     string             `json:"status"`
@@ -125,15 +125,15 @@ func viewImport(i store.Import) importView {
 	}
 }
 
-// listed leaves the bad rows to the member.
+// listed returns the view of an import in a list, which leaves out the bad rows.
 func listed(i store.Import) importView {
 	i.BadRows = nil
 	return viewImport(i)
 }
 
-// openImport answers POST /admin/v1/workspaces/{id}/opt-out-imports.
+// openImport handles POST /admin/v1/workspaces/{id}/opt-out-imports.
 func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
+	caller, err := operatorCaller(r)
 	if err != nil {
 		return err
 	}
@@ -152,18 +152,19 @@ func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewImport(opened))
 }
 
-// mostParts times the largest body is a gigabyte.
-const mostParts = 4096
+// maxParts parts of the largest body size are one gigabyte.
+const maxParts = 4096
 
-// putPart answers PUT …/opt-out-imports/{import}/parts/{part}: the next piece of the CSV file as it is, cut anywhere. Again, it replaces the piece.
+// putPart handles PUT …/opt-out-imports/{import}/parts/{part}. A part is any piece of the CSV file.
+// A part that is sent again replaces the earlier one.
 func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "import", "import")
+	caller, id, err := operatorPathID(r, "import", "import")
 	if err != nil {
 		return err
 	}
 	part, err := strconv.ParseUint(chi.URLParam(r, "part"), 10, 16)
-	if err != nil || part < 1 || part > mostParts {
-		return apierr.Validation("part", "must be a whole number from 1 to %d.", mostParts)
+	if err != nil || part < 1 || part > maxParts {
+		return apierr.Validation("part", "must be a whole number from 1 to %d.", maxParts)
 	}
 	content, err := httpserver.ReadBody(r)
 	if err != nil {
@@ -173,7 +174,7 @@ func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Validation("body", "is empty: send the next piece of the file.")
 	}
 	put, err := a.store.PutPart(r.Context(), caller.WorkspaceID, id, int(part), content)
-	if errors.Is(err, store.ErrStarted) {
+	if errors.Is(err, store.ErrImportStarted) {
 		return apierr.Validation("part", "comes too late: the import was started. Open another one.")
 	}
 	if err != nil {
@@ -182,9 +183,10 @@ func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewImport(put))
 }
 
-// startImport answers POST …/opt-out-imports/{import}/start: every part is there. It goes on by itself from here; GET tells how far it is.
+// startImport handles POST …/opt-out-imports/{import}/start. All parts must have arrived. The
+// import then runs in the background; GET returns its progress.
 func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "import", "import")
+	caller, id, err := operatorPathID(r, "import", "import")
 	if err != nil {
 		return err
 	}
@@ -195,13 +197,13 @@ func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
 	if missing > 0 {
 		return apierr.Validation("part", "%d is missing: send it, then start again.", missing)
 	}
-	a.importing.Wake()
+	a.importer.Wake()
 	return httpserver.WriteJSON(w, http.StatusAccepted, viewImport(started))
 }
 
-// readImport answers GET …/opt-out-imports/{import}.
+// readImport handles GET …/opt-out-imports/{import}.
 func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := operatedMember(r, "import", "import")
+	caller, id, err := operatorPathID(r, "import", "import")
 	if err != nil {
 		return err
 	}
@@ -212,9 +214,9 @@ func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewImport(known))
 }
 
-// listImports answers GET …/opt-out-imports.
+// listImports handles GET …/opt-out-imports.
 func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatedPage(r)
+	caller, asked, err := operatorPage(r)
 	if err != nil {
 		return err
 	}

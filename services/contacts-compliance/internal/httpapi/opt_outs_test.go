@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-func TestImports_FromPartsToOneRecord(t *testing.T) {
+func TestImports_UploadStartAndRead(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/opt-out-imports"
@@ -50,7 +50,7 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 		}
 	}
 	r.want(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
-	if more, err := r.importing.Next(t.Context()); err != nil {
+	if more, err := r.importing.RunNext(t.Context()); err != nil {
 		t.Fatalf("Next: %v", err)
 	} else if !more {
 		t.Fatal("Next: more = false, want true")

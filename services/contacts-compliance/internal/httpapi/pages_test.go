@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch reads a page of contacts as a workspace.
+// fetch returns a function that reads one page of contacts as a workspace.
 func (r *rig) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) testkit.Page {
 	caller := serviceauth.Caller{WorkspaceID: workspace, RequestID: workspace, Access: serviceauth.Read}
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
@@ -41,8 +41,8 @@ const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
 
-// Whatever the list is narrowed by, alone or together, and whatever becomes of its contacts meanwhile.
-func TestContacts_EveryPageIsExact(t *testing.T) {
+// Pages are exact for every combination of filters, and while contacts change.
+func TestContacts_PagesAreExactForEveryFilter(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	type person struct{ number, name, dnd, consent string }
@@ -94,7 +94,7 @@ func TestContacts_EveryPageIsExact(t *testing.T) {
 	})
 }
 
-func TestContacts_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+func TestContacts_PagingReturnsEachContactOnceDuringInserts(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	var n atomic.Int64
@@ -103,8 +103,8 @@ func TestContacts_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	}, r.fetch(t, r.workspace, url.Values{"q": {"nn"}}))
 }
 
-// What names nothing of the list is no cursor; what the filter hides still marks its place.
-func TestContacts_OnlyItsOwnItemsAreCursors(t *testing.T) {
+// The id of a contact that the filter excludes is a valid cursor. An unknown id is not.
+func TestContacts_UnknownCursorIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)

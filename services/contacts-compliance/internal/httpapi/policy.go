@@ -17,8 +17,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// previewView says whether a number may be called, and if not, when next and by which rule. Rule, code, message and source are null
-// when it may be; next_at is null when no waiting helps.
+// previewView is whether a number may be called, and otherwise when and by which rule. Rule, Code,
+// Message and Source are null if it may be called. NextAt is null if waiting does not help.
 type previewView struct {
 	PhoneE164     phone.Number        `json:"phone_e164"`
 	At            openapi.Timestamp   `json:"at"`
@@ -39,22 +39,23 @@ type previewView struct {
 	RecentDials   []openapi.Timestamp `json:"recent_dials"`
 }
 
-// localLayout is RFC 3339 with three decimals and the zone's own offset.
+// localLayout is RFC 3339 with three decimals and the offset of the zone.
 const localLayout = "2006-01-02T15:04:05.000Z07:00"
 
-// localView is the local time of one zone. Unlike every other time it is not in UTC.
+// localView is the local time in one zone. All other times of the API are in UTC.
 type localView struct {
 	TimeZone  window.Zone `json:"time_zone"`
 	LocalTime string      `json:"local_time"`
 }
 
-// maxAhead is how far ahead a call may be asked for (contract.md §1).
+// maxAhead is the largest distance of scheduled_for from now.
 const maxAhead = 366 * 24 * time.Hour
 
-// preview answers GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=: what the gate would tell the dialer at that instant (now when
-// absent or past), as things stand. It stores no decision. The destinations a workspace lists are not this service's to know.
+// preview handles GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=. It returns what the
+// dial-time check would return at that time; an absent or past time means now. It stores no
+// decision. It does not check the workspace's permitted destinations.
 func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
-	caller, number, err := operatedNumber(r)
+	caller, number, err := operatorNumber(r)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
 	if time.Until(at) > maxAhead {
 		return apierr.Validation("at", "may be at most 366 days ahead.")
 	}
-	p, err := a.gating.Preview(r.Context(), store.Question{WorkspaceID: caller.WorkspaceID, Number: number}, at)
+	p, err := a.checks.Preview(r.Context(), store.Target{WorkspaceID: caller.WorkspaceID, Number: number}, at)
 	if err != nil {
 		return err
 	}
@@ -87,9 +88,9 @@ func viewDials(dials []time.Time) []openapi.Timestamp {
 func viewPreview(number phone.Number, p checks.Preview) previewView {
 	place := number.Place()
 	view := previewView{
-		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Verdict.Result == gate.Open,
-		NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
-		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
+		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Outcome.Result == gate.Open,
+		NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Outcome.Rule)), Code: orNil(p.Outcome.Code),
+		Message: orNil(p.Outcome.Message), Source: orNil(p.Outcome.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
 		Rules: append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
 	}

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
+func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	ask := func(number, at string) answer {
@@ -50,7 +50,7 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 		"rule": "consent_needed", "code": "consent_withdrawn", "next_at": nil,
 	})
 	consent("+15045551234")
-	got = ask("+15045551234", evening(18)) // Louisiana has no Sundays
+	got = ask("+15045551234", evening(18)) // Louisiana is closed on Sundays
 	next, _ := got.body["next_at"].(string)
 	opens, err := time.Parse(time.RFC3339, next)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 )
 
-func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+func TestRoutes_AreTheOperationsOfTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	operations, err := openapi.Operations("Contacts", "Opt-outs")
 	if err != nil {

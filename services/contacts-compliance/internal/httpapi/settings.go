@@ -13,8 +13,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// ApplySetting puts the calling policy of a workspace in force. When it responds, every gate reads
-// the policy, on every replica.
+// ApplySetting stores the calling policy of a workspace. When it responds, every check on every
+// replica uses the policy.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {
@@ -23,7 +23,7 @@ func (a *API) ApplySetting(
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if change != nil {
-		if err := a.store.ApplyPolicy(ctx, *change, a.gating.Packs()); err != nil {
+		if err := a.store.ApplyPolicy(ctx, *change, a.checks.Packs()); err != nil {
 			return nil, settings.ResponseError(ctx, err)
 		}
 	}
@@ -35,7 +35,7 @@ func (a *API) CheckPolicy(
 	_ context.Context, req *connect.Request[settingsv1.CheckPolicyRequest],
 ) (*connect.Response[settingsv1.CheckPolicyResponse], error) {
 	var fault *apierr.Error
-	_, err := policy.Parse(req.Msg.GetPolicyJson(), a.gating.Packs())
+	_, err := policy.Parse(req.Msg.GetPolicyJson(), a.checks.Packs())
 	if errors.As(err, &fault) {
 		return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: fault.Message}), nil
 	}

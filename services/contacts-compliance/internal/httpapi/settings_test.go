@@ -22,8 +22,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// workspaceEvent is version of the rig's workspace. policy is the calling policy that set_in_version
-// set; nil leaves it out.
+// workspaceEvent returns an event with a version of the test's workspace. policy is the calling
+// policy that set_in_version set; nil leaves it out.
 func (r *rig) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
@@ -56,7 +56,7 @@ func (r *rig) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 	})
 }
 
-// policy puts a calling policy in force as operator ann.
+// policy sets a calling policy as operator ann.
 func (r *rig) policy(t *testing.T, text string) {
 	t.Helper()
 	r.version++
@@ -71,7 +71,7 @@ type policyRow struct {
 	Version  int
 	Operator string
 	Start    string
-	Override string // who is recorded for the override
+	Override string // the operator that is recorded for the override
 }
 
 func (r *rig) policies(t *testing.T) []policyRow {

@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-// The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
+// The stored times are whole seconds. An encoder that leaves out zeros writes them without
+// decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -24,7 +25,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
-	// created_at is the time inside the id. In a random id it can be after the year 9999.
+	// created_at is the time in the id. In a random id it can be after the year 9999.
 	second := uuid.Must(uuid.NewV7()).String()
 	for _, statement := range []string{
 		`UPDATE contacts SET updated_at = '2026-06-04 09:00:00+00'`,

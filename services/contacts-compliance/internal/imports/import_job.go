@@ -1,5 +1,6 @@
-// Package importing opts out everybody on a list that an operator sent: it reads the list's parts as one file, keeps each number once, opts
-// them out a few thousand at a time, and writes one record of all. It holds one part and one batch in memory, however long the list is.
+// Package imports opts out all numbers of a CSV list that an operator uploaded. It reads the parts
+// as one file, stores each number once, opts the numbers out in batches, and writes one consent
+// record for all of them. It keeps one part and one batch in memory.
 
 package imports
 
@@ -22,25 +23,26 @@ import (
 )
 
 const (
-	every    = 2 * time.Second // how soon an import is seen that another replica was asked to start, or left behind
-	readSome = 10_000
-	// applySome holds the contacts' locks for a small fraction of a gate's patience.
-	applySome = 2_000
-	mostBad   = 1_000
-	// tend is a fraction of how long an import is ours without a word.
-	tend = 5 * time.Second
+	pollInterval = 2 * time.Second // how soon an import is found that was started on another replica or whose process died
+	readBatch    = 10_000
+	// applyBatch keeps the locks of the contacts for much less than the timeout of a dial-time
+	// check.
+	applyBatch = 2_000
+	maxBadRows = 1_000
+	// renewInterval is a fraction of the lifetime of a claim.
+	renewInterval = 5 * time.Second
 )
 
-// Importer works on one import at a time; replicas take others.
+// Importer processes one import at a time. Each replica runs one.
 type Importer struct {
 	store *store.Store
 	wake  chan struct{}
 }
 
-// New makes an importer.
+// New creates an importer.
 func New(st *store.Store) *Importer { return &Importer{store: st, wake: make(chan struct{}, 1)} }
 
-// Wake says that an import was started; it never blocks.
+// Wake notifies the importer that an import was started. It never blocks.
 func (im *Importer) Wake() {
 	select {
 	case im.wake <- struct{}{}:
@@ -48,15 +50,16 @@ func (im *Importer) Wake() {
 	}
 }
 
-// Run works until ctx ends. What it leaves half done, or a process that died left, goes on from its last batch.
+// Run runs until ctx ends. An import that stopped, or whose process died, continues at its last
+// batch.
 func (im *Importer) Run(ctx context.Context) error {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		for more := true; more && ctx.Err() == nil; {
 			var err error
-			if more, err = im.Next(ctx); err != nil && ctx.Err() == nil {
-				slog.WarnContext(ctx, "an import stopped; it goes on soon", "error", err)
+			if more, err = im.RunNext(ctx); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "import interrupted", "error", err)
 			}
 		}
 		select {
@@ -68,8 +71,8 @@ func (im *Importer) Run(ctx context.Context) error {
 	}
 }
 
-// Next brings the oldest import that waits to its end; more is false when none does.
-func (im *Importer) Next(ctx context.Context) (more bool, err error) {
+// RunNext processes the oldest import that is ready. more is false if there is none.
+func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	job, ok, err := im.store.ClaimImport(ctx)
 	if err != nil || !ok {
 		return false, err
@@ -85,17 +88,18 @@ func (im *Importer) Next(ctx context.Context) (more bool, err error) {
 			return false, fmt.Errorf("apply import %s: %w", job.ID, err)
 		}
 	}
-	slog.InfoContext(ctx, "import done", "workspace_id", job.WorkspaceID, "import", job.ID, "lines", job.Lines, "numbers", job.Numbers, "bad", job.Bad,
-		"again", job.SameAs != nil, "took", time.Since(began).Round(time.Millisecond).String())
+	slog.InfoContext(ctx, "import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID, "lines", job.Lines, "numbers", job.Numbers, "bad", job.Bad,
+		"unchanged", job.SameAs != nil, "took", time.Since(began).Round(time.Millisecond).String())
 	return true, nil
 }
 
-// read keeps every number of the list once, and what is bad about its other lines. A reading that was broken off begins again: what it kept it meets.
+// read stores each number of the list once, and the bad lines. A read that was interrupted starts
+// again from the first line; numbers that are already stored are ignored.
 func (im *Importer) read(ctx context.Context, job *store.Import) error {
-	file := &parts{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
-	list := NewReader(file)
+	file := &partsReader{ctx: ctx, store: im.store, id: job.ID, sum: sha256.New()}
+	list := NewListReader(file)
 	job.Lines, job.Bad = 0, 0
-	bad, numbers := []Bad{}, make([]string, 0, readSome)
+	bad, numbers := []BadLine{}, make([]string, 0, readBatch)
 	flush := func() (err error) {
 		job.Lines = list.Line()
 		if job.BadRows, err = json.Marshal(bad); err != nil {
@@ -112,17 +116,17 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 			if err := flush(); err != nil {
 				return err
 			}
-			return im.settle(ctx, job, file.sum)
+			return im.hashList(ctx, job, file.sum)
 		case err != nil:
 			return err
 		case wrong != nil:
-			if job.Bad++; len(bad) < mostBad {
+			if job.Bad++; len(bad) < maxBadRows {
 				bad = append(bad, *wrong)
 			}
 		default:
 			numbers = append(numbers, string(number))
 		}
-		if len(numbers) == readSome || (wrong != nil && job.Bad%readSome == 0) {
+		if len(numbers) == readBatch || (wrong != nil && job.Bad%readBatch == 0) {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -130,18 +134,18 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 	}
 }
 
-// settle sums up the file and the list.
-func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Hash) error {
-	list, last := consentchain.NewList(), ""
+// hashList computes the digest of the list and ends the reading.
+func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.Hash) error {
+	list, last := consentchain.NewListHash(), ""
 	job.Numbers = 0
 	for tended := time.Now(); ; {
-		if time.Since(tended) > tend {
-			if err := im.store.Tend(ctx, job); err != nil {
+		if time.Since(tended) > renewInterval {
+			if err := im.store.RenewClaim(ctx, job); err != nil {
 				return err
 			}
 			tended = time.Now()
 		}
-		numbers, err := im.store.NumbersAfter(ctx, job.ID, last, readSome)
+		numbers, err := im.store.NumbersAfter(ctx, job.ID, last, readBatch)
 		if err != nil {
 			return err
 		}
@@ -150,18 +154,18 @@ func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Has
 			last = number
 		}
 		job.Numbers += int64(len(numbers))
-		if len(numbers) < readSome {
+		if len(numbers) < readBatch {
 			break
 		}
 	}
 	of, in := hex.EncodeToString(file.Sum(nil)), list.Hex()
 	job.FileSHA256, job.ListSHA256 = &of, &in
-	return im.store.SettleList(ctx, job)
+	return im.store.FinishReading(ctx, job)
 }
 
 func (im *Importer) apply(ctx context.Context, job *store.Import) error {
 	for {
-		numbers, err := im.store.NumbersAfter(ctx, job.ID, job.AppliedTo, applySome)
+		numbers, err := im.store.NumbersAfter(ctx, job.ID, job.AppliedTo, applyBatch)
 		if err != nil {
 			return err
 		}
@@ -174,8 +178,8 @@ func (im *Importer) apply(ctx context.Context, job *store.Import) error {
 	}
 }
 
-// parts are an import's pieces as one file, summed up as it is read.
-type parts struct {
+// partsReader reads the parts of an import as one file and computes its digest.
+type partsReader struct {
 	ctx   context.Context //nolint:containedctx // io.Reader has no place for it, and the reader lives no longer than the reading
 	store *store.Store
 	id    uuid.UUID
@@ -184,8 +188,7 @@ type parts struct {
 	rest  []byte
 }
 
-// Read is io.Reader's.
-func (p *parts) Read(into []byte) (int, error) {
+func (p *partsReader) Read(into []byte) (int, error) {
 	for len(p.rest) == 0 {
 		p.next++
 		content, ok, err := p.store.Part(p.ctx, p.id, p.next)

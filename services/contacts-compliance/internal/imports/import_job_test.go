@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{T: t, pool: pool, keys: keys, store: st, importing: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
 }
 
-// start sends the file in pieces cut anywhere and starts it.
+// start uploads the file in pieces of any length and starts the import.
 func (r *rig) start(file string, pieces int) uuid.UUID {
 	r.Helper()
 	opened, err := r.store.OpenImport(r.Context(), r.workspace, "operator:ann", nil)
@@ -75,7 +75,7 @@ func (r *rig) start(file string, pieces int) uuid.UUID {
 
 func (r *rig) next() {
 	r.Helper()
-	if more, err := r.importing.Next(r.Context()); err != nil {
+	if more, err := r.importing.RunNext(r.Context()); err != nil {
 		r.Fatalf("Next: %v", err)
 	} else if !more {
 		r.Fatal("Next: more = false, want true")
@@ -120,7 +120,7 @@ func aList(numbers int) string {
 	for n := range numbers {
 		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
 		if n%1000 == 0 {
-			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n) // twice, and one that is bad
+			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n) // each number twice, and one bad line
 		}
 	}
 	return file.String()
@@ -128,10 +128,10 @@ func aList(numbers int) string {
 
 const opted = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
 
-func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
+func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.change("+14150000007", contacts.OptOutRemoved) // clean before
+	r.change("+14150000007", contacts.OptOutRemoved) // opted out and removed before
 	file := aList(12_345)
 	id := r.start(file, 7)
 	r.next()
@@ -158,7 +158,7 @@ func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
 	if done.DoneAt == nil {
 		t.Fatalf("import = %+v", done)
 	}
-	var bad []imports.Bad
+	var bad []imports.BadLine
 	err := json.Unmarshal(done.BadRows, &bad)
 	if err != nil {
 		t.Fatalf("bad rows: error = %v", err)
@@ -239,26 +239,27 @@ func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
 		t.Errorf("%d records, want two removals and two imports", n)
 	}
 	r.whole()
-	if more, err := r.importing.Next(t.Context()); err != nil {
+	if more, err := r.importing.RunNext(t.Context()); err != nil {
 		t.Errorf("Next without work: %v", err)
 	} else if more {
 		t.Error("Next without work: more = true, want false")
 	}
 }
 
-// An import that is broken off anywhere, by a process that dies or loses its claim, ends as one that was not.
-func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
+// An import whose process dies or loses its claim at any point has the same result as an
+// uninterrupted one.
+func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.start(aList(25_000), 5)
 	broken := 0
-	for pause := time.Millisecond; r.read(id).Status != store.Done; pause *= 2 { // each process runs twice as long
+	for pause := time.Millisecond; r.read(id).Status != store.Done; pause *= 2 { // each process runs twice as long as the one before
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
-		if _, err := r.importing.Next(ctx); err != nil {
+		if _, err := r.importing.RunNext(ctx); err != nil {
 			broken++
 		}
 		cancel()
-		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil { // its time is up
+		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil { // the claim has expired
 			t.Fatal(err)
 		}
 	}
@@ -302,15 +303,15 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 	r.whole()
 }
 
-// The list is a part of the record: a number put in or taken out is found.
-func TestVerify_FindsAListThatWasTouched(t *testing.T) {
+// The consent record covers the list: an added or removed number is detected.
+func TestVerify_FindsAChangedImportList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.start(aList(10), 1)
 	r.next()
 	r.whole()
 	super := pgtest.Super(t, r.pool, schema)
-	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // who has every right does not meet what holds the service
+	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // a superuser disables the triggers that protect the rows
 		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func TestVerify_FindsAListThatWasTouched(t *testing.T) {
 	for _, harm := range [][2]string{
 		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`, `INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
 		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`, `DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
-		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``}, // a copy for the eye: the record counts
+		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``}, // this column is informational; the digest in the record is verified
 	} {
 		do := func(sql string) {
 			t.Helper()
@@ -343,7 +344,7 @@ func TestVerify_FindsAListThatWasTouched(t *testing.T) {
 	r.whole()
 }
 
-func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
+func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start(aList(10), 1)
@@ -379,8 +380,8 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	}
 	sum := "x"
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
-	for deed, do := range map[string]func(context.Context, *store.Import) error{"Tend": r.store.Tend, "SettleList": r.store.SettleList, "FinishImport": r.store.FinishImport} {
-		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrLost) {
+	for deed, do := range map[string]func(context.Context, *store.Import) error{"Tend": r.store.RenewClaim, "SettleList": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
+		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrClaimLost) {
 			t.Errorf("%s = %v, want that the import is another's", deed, err)
 		}
 	}
@@ -389,13 +390,14 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	} else if got := r.read(mine.ID).Status; got != store.Reading {
 		t.Errorf("who lost the import wrote: r.read(mine.ID).Status = %v, want %v", got, store.Reading)
 	}
-	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrStarted { //nolint:errorlint // the very one
+	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the very one
 		t.Errorf("a part after the start: %v", err)
 	}
 }
 
-// An import that takes longer to sum up, compare or finish than a claim lasts is not taken meanwhile: its worker tends it, and its last steps hold its row.
-func TestTend_KeepsTheImport(t *testing.T) {
+// If hashing, comparing or finishing takes longer than a claim lasts, no other process claims the
+// import: its worker renews the claim, and the last steps lock the row.
+func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start(aList(10), 1)
@@ -406,7 +408,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.Tend(t.Context(), &mine); err != nil {
+	if err := r.store.RenewClaim(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
@@ -417,7 +419,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL`); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := r.pool.Begin(t.Context()) // FinishImport waits for the head of the chain
+	lock, err := r.pool.Begin(t.Context()) // FinishImport waits for the lock of the chain's head
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +427,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `LOCK TABLE consent_heads IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	sum, done := consentchain.NewList().Hex(), make(chan error, 1)
+	sum, done := consentchain.NewListHash().Hex(), make(chan error, 1)
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
 	go func() { done <- r.store.FinishImport(t.Context(), &mine) }()
 	for r.count(`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'consent_heads'::regclass`) == 0 {
@@ -446,7 +448,7 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	}
 }
 
-func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
+func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	started := r.start(aList(1), 1)
@@ -457,12 +459,12 @@ func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
 	if _, err := r.store.PutPart(t.Context(), r.workspace, opened.ID, 1, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := r.store.PruneImports(t.Context(), time.Hour); err != nil {
+	if gone, err := r.store.DeleteIdleImports(t.Context(), time.Hour); err != nil {
 		t.Errorf("PruneImports: %v", err)
 	} else if gone != 0 {
 		t.Errorf("PruneImports: gone = %v, want 0", gone)
 	}
-	gone, err := r.store.PruneImports(t.Context(), 0)
+	gone, err := r.store.DeleteIdleImports(t.Context(), 0)
 	if err != nil {
 		t.Fatalf("error = %v", err)
 	}
@@ -475,8 +477,8 @@ func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
 	r.read(started)
 }
 
-// Who is made clean while an import runs is opted out when its record stands.
-func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
+// A number whose opt-out was removed while the import runs is opted out when the import finishes.
+func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.start(aList(10), 1)
@@ -488,20 +490,20 @@ func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
 	if err := r.store.AddNumbers(t.Context(), &mine, numbers); err != nil {
 		t.Fatal(err)
 	}
-	list := consentchain.NewList()
+	list := consentchain.NewListHash()
 	for _, number := range numbers {
 		list.Add(number)
 	}
 	sum := list.Hex()
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
-	if err := r.store.SettleList(t.Context(), &mine); err != nil {
+	if err := r.store.FinishReading(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.ApplyNumbers(t.Context(), &mine, numbers); err != nil {
 		t.Fatal(err)
 	}
 	r.change("+14150000002", contacts.OptOutRemoved)
-	r.change("+14150000003", contacts.OptOutRemoved) // on no list
+	r.change("+14150000003", contacts.OptOutRemoved) // not in the list
 	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}

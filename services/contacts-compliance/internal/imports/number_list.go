@@ -1,6 +1,3 @@
-// Package dndlist owns how a list of people who must not be called is written: CSV with one number a line. It reads a stream a line at a time and
-// judges each; what becomes of the numbers is not its matter.
-
 package imports
 
 import (
@@ -16,59 +13,61 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// Bad is a line that holds no number.
-type Bad struct {
+// BadLine is a line without a valid number.
+type BadLine struct {
 	Line   int64  `json:"line"`
 	Value  string `json:"value"`
 	Reason string `json:"reason"`
 }
 
 const (
-	longest   = 8 << 10 // bytes of a line
-	mostValue = 40      // characters of it that are shown
+	maxLine  = 8 << 10 // bytes
+	maxShown = 40      // characters of a bad value
 )
 
-// headings name the column with the numbers; without one of them in the first line it is the first column.
+// headings returns the names of the column with the numbers. If the first line has none of them,
+// the first column has the numbers.
 func headings() []string {
 	return []string{"phone_e164", "phone", "phone_number", "number", "telephone", "msisdn"}
 }
 
-// Reader reads one list in memory that does not grow with it.
-type Reader struct {
+// ListReader reads numbers from a CSV file. Its memory does not depend on the length of the file.
+type ListReader struct {
 	lines  *bufio.Reader
 	line   int64
 	column int
 	comma  rune
-	// begun: the line that may name the columns was read. wide: the file is UTF-16.
-	begun, wide bool
+	// headingRead: the line that may contain headings was read. utf16: the file is UTF-16.
+	headingRead, utf16 bool
 }
 
-// NewReader reads from the beginning of a list.
-func NewReader(from io.Reader) *Reader {
-	return &Reader{lines: bufio.NewReaderSize(from, longest), comma: ','}
+// NewListReader returns a reader of a list.
+func NewListReader(from io.Reader) *ListReader {
+	return &ListReader{lines: bufio.NewReaderSize(from, maxLine), comma: ','}
 }
 
-// Line is how many lines were read.
-func (r *Reader) Line() int64 { return r.line }
+// Line returns the number of lines that were read.
+func (r *ListReader) Line() int64 { return r.line }
 
-// Next is the next number, or what is bad about the line that should hold it; io.EOF at the end. Empty lines, the mark at the beginning of a
-// UTF-8 file, the line by which spreadsheets name their comma ("sep=;") and a line of headings are passed over.
-func (r *Reader) Next() (number phone.Number, bad *Bad, err error) {
+// Next returns the next number, or a bad line; it returns io.EOF at the end. It skips empty lines,
+// a byte order mark, a line of headings, and the line with which spreadsheets name the separator
+// ("sep=;").
+func (r *ListReader) Next() (number phone.Number, bad *BadLine, err error) {
 	for {
 		text, whole, err := r.read()
 		if err != nil {
 			return "", nil, err
 		}
 		if r.line == 1 {
-			r.wide = strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff")
+			r.utf16 = strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff")
 			text = strings.TrimPrefix(text, "\ufeff")
 		}
 		switch {
-		case r.wide:
+		case r.utf16:
 			return "", r.bad(text, "the file is UTF-16: save it as CSV in UTF-8"), nil
 		case !whole:
 			return "", r.bad(text, "the line is longer than 8192 bytes"), nil
-		case strings.TrimSpace(text) == "", !r.begun && r.heading(text):
+		case strings.TrimSpace(text) == "", !r.headingRead && r.heading(text):
 			continue
 		}
 		fields := r.fields(text)
@@ -76,7 +75,7 @@ func (r *Reader) Next() (number phone.Number, bad *Bad, err error) {
 			return "", r.bad(text, "the line has no column with a number"), nil
 		}
 		value := strings.TrimSpace(fields[r.column])
-		number, ok := phone.Parse(bare(value))
+		number, ok := phone.Parse(removeSeparators(value))
 		if !ok {
 			return "", r.bad(value, "not E.164: a plus and 7 to 15 digits, such as +14155550123"), nil
 		}
@@ -84,8 +83,8 @@ func (r *Reader) Next() (number phone.Number, bad *Bad, err error) {
 	}
 }
 
-// bare leaves out what people put into numbers to read them by.
-func bare(value string) string {
+// removeSeparators removes characters that are used to group digits.
+func removeSeparators(value string) string {
 	const signs = " -.()\u00a0"
 	if !strings.ContainsAny(value, signs) {
 		return value
@@ -98,8 +97,9 @@ func bare(value string) string {
 	}, value)
 }
 
-// read is the next line without its end; whole is false for one that is too long, of which only the beginning comes back.
-func (r *Reader) read() (text string, whole bool, err error) {
+// read returns the next line without its line ending. whole is false if the line is too long; then
+// only its first bytes are returned.
+func (r *ListReader) read() (text string, whole bool, err error) {
 	line, err := r.lines.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil
@@ -122,12 +122,13 @@ func (r *Reader) read() (text string, whole bool, err error) {
 	return text, false, nil
 }
 
-// heading says whether a line at the list's beginning holds no number by intent; it settles what parts the columns and which holds the numbers.
-func (r *Reader) heading(text string) bool {
+// heading reports whether a first line is a line of headings or a "sep=" line. It sets the
+// separator and the column of the numbers.
+func (r *ListReader) heading(text string) bool {
 	if parts, ok := strings.CutPrefix(text, "sep="); ok && len(parts) == 1 && strings.ContainsAny(parts, ",;\t") {
-		return true // the headings show which it is
+		return true // the line of headings determines the separator
 	}
-	r.begun = true
+	r.headingRead = true
 	for _, r.comma = range []rune{',', ';', '\t'} {
 		for i, name := range r.fields(text) {
 			if slices.Contains(headings(), strings.ToLower(strings.TrimSpace(name))) {
@@ -145,7 +146,7 @@ func (r *Reader) heading(text string) bool {
 	return false
 }
 
-func (r *Reader) fields(text string) []string {
+func (r *ListReader) fields(text string) []string {
 	if !strings.ContainsRune(text, '"') {
 		return strings.Split(text, string(r.comma))
 	}
@@ -158,16 +159,16 @@ func (r *Reader) fields(text string) []string {
 	return fields
 }
 
-// bad shows the beginning of a value as text that can be stored and read.
-func (r *Reader) bad(value, reason string) *Bad {
+// bad returns a bad line with a printable, shortened value.
+func (r *ListReader) bad(value, reason string) *BadLine {
 	value = strings.Map(func(char rune) rune {
 		if char < ' ' || char == utf8.RuneError {
 			return '?'
 		}
 		return char
 	}, strings.ToValidUTF8(value, "?"))
-	if utf8.RuneCountInString(value) > mostValue {
-		value = string([]rune(value)[:mostValue]) + "…"
+	if utf8.RuneCountInString(value) > maxShown {
+		value = string([]rune(value)[:maxShown]) + "…"
 	}
-	return &Bad{Line: r.line, Value: value, Reason: reason}
+	return &BadLine{Line: r.line, Value: value, Reason: reason}
 }

@@ -15,7 +15,7 @@ import (
 
 func all(t *testing.T, from io.Reader) (numbers, bad []string) {
 	t.Helper()
-	list := imports.NewReader(from)
+	list := imports.NewListReader(from)
 	for {
 		number, wrong, err := list.Next()
 		if errors.Is(err, io.EOF) {
@@ -32,7 +32,7 @@ func all(t *testing.T, from io.Reader) (numbers, bad []string) {
 	}
 }
 
-func TestNext_ReadsWhatListsLookLike(t *testing.T) {
+func TestNext_ReadsCommonListFormats(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, text   string
@@ -67,7 +67,7 @@ func TestNext_ReadsWhatListsLookLike(t *testing.T) {
 	}
 }
 
-// endless is one line, or many, without an end in sight.
+// endless is a reader of one line, or of many, that never ends.
 type endless struct {
 	piece string
 	left  int
@@ -88,7 +88,7 @@ func TestNext_MemoryDoesNotGrowWithTheList(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		list, count := imports.NewReader(&endless{strings.Repeat(piece, 100), 8 << 20}), 0
+		list, count := imports.NewListReader(&endless{strings.Repeat(piece, 100), 8 << 20}), 0
 		for {
 			_, _, err := list.Next()
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// FuzzParse: an accepted policy opens at some time, and is stored and read as the same; a refused one names its field.
+// FuzzParse checks that an accepted policy opens at some time and is read unchanged from its JSON,
+// and that an error names a field.
 func FuzzParse(f *testing.F) {
 	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(testkit.Mutations(good), good)
@@ -55,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again policy.Policy // as the store reads it
+		var again policy.Policy // the form that the store reads
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
 		} else if !reflect.DeepEqual(again, p) {

@@ -1,5 +1,5 @@
-// Package policy owns a workspace's calling policy: its window, whose clock the window is read by, and the packs it is held to. It
-// checks what an operator asks for; it judges no call.
+// Package policy parses and validates a workspace's calling policy: its calling window, the time
+// zone of the window, and its policy packs.
 package policy
 
 import (
@@ -17,44 +17,46 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Recipient is the timezone of a policy whose window is read by the callee's own clock.
+// Recipient is the timezone of a policy whose window is in the recipient's local time.
 const Recipient = "recipient"
 
-// Policy is what a workspace's calls are held to.
+// Policy is the calling policy of a workspace.
 type Policy struct {
-	// Window is the workspace's own; with packs and no window of its own it leaves no hour out.
+	// Window is the workspace's own window. It is always open if the policy has packs and no
+	// window.
 	Window window.Window `json:"window"`
-	// Timezone is "recipient" or an IANA name; it says by which clock Window is read. Packs are always read by the callee's.
+	// Timezone is the time zone of Window: "recipient" or an IANA name. The hours of packs are
+	// always in the recipient's local time.
 	Timezone string `json:"timezone"`
-	// Packs are as written: "us", or "us:service" for another purpose than marketing.
+	// Packs are the names of the packs: "us" for marketing, or "us:service" for another purpose.
 	Packs []string `json:"packs,omitempty"`
-	// Override lets Window stand in the place of the packs' hours; without packs it is kept as given and means nothing.
+	// Override makes Window replace the hours of the packs. It has no effect without packs.
 	Override *Override `json:"override,omitempty"`
 }
 
 const (
-	maxReason = 500 // characters (contract.md §6)
+	maxReason = 500 // characters
 	maxPacks  = 20
 )
 
-// Override is why a workspace calls at other hours than the law as we know it, and who said so.
+// Override is why a workspace calls outside the hours of its packs, and the operator who set it.
 type Override struct {
 	Reason   string `json:"reason"`
 	Operator string `json:"operator,omitempty"`
 }
 
-// Default is the policy of a workspace that set none.
+// Default returns the policy of a workspace that has set none.
 func Default() Policy { return Policy{Window: window.Default(), Timezone: Recipient} }
 
-// By names the operator who answers for a loosened window.
-func (p Policy) By(operator string) Policy {
+// WithOperator returns the policy with the operator's name in its override.
+func (p Policy) WithOperator(operator string) Policy {
 	if p.Override != nil {
 		p.Override = &Override{Reason: p.Override.Reason, Operator: operator}
 	}
 	return p
 }
 
-// Choices are the packs with their purposes.
+// Choices returns the packs with their purposes.
 func (p Policy) Choices() []countryrules.Choice {
 	choices := make([]countryrules.Choice, 0, len(p.Packs))
 	for _, text := range p.Packs {
@@ -63,15 +65,16 @@ func (p Policy) Choices() []countryrules.Choice {
 	return choices
 }
 
-// PackHours says whether the hours of the packs bind.
+// PackHours reports whether the hours of the packs apply.
 func (p Policy) PackHours() bool { return len(p.Packs) > 0 && p.Override == nil }
 
-// AsksForZones says whether the callee's own time zones decide.
-func (p Policy) AsksForZones() bool {
+// NeedsZones reports whether the recipient's time zones are needed.
+func (p Policy) NeedsZones() bool {
 	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
 }
 
-// body is a policy as an operator writes it, everything optional so that faults can be named.
+// body is the JSON form of a policy. Optional fields are pointers, so that the error can name what
+// is missing.
 type body struct {
 	Window *struct {
 		Start *string   `json:"start"`
@@ -83,7 +86,8 @@ type body struct {
 	Override *Override `json:"override"`
 }
 
-// Parse reads a calling_policy; null or nothing is the default. Faults are 422 validation_error naming the field.
+// Parse parses a calling_policy. null or an empty value is the default policy. It returns a
+// validation_error that names the field.
 func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	p := Default()
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
@@ -119,7 +123,8 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	return b.packs(p, packs)
 }
 
-// packs checks the chosen packs, and that a window which reaches beyond their hours says why (contract.md §3).
+// packs validates the packs. A window that is wider than the hours of a pack needs an override with
+// a reason (docs/reference/api/compliance.md#policy-packs).
 func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 	if len(b.Packs) == 0 {
 		return p, nil
@@ -145,11 +150,11 @@ func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
 		return p, nil
 	case b.Override != nil, p.Timezone != Recipient:
-		return p, nil // the hours of another clock cannot be compared; both bind
+		return p, nil // the hours cannot be compared in different time zones; the window and the packs both apply
 	}
 	for _, c := range p.Choices() {
 		for _, r := range packs.Base(c) {
-			if day, looser := beyond(p.Window, r); looser {
+			if day, looser := dayOutside(p.Window, r); looser {
 				return p, apierr.Validation("calling_policy.window",
 					"reaches beyond the hours of pack %s on %s (%s). Narrow it, leave it out to call at the packs' hours, or say why in override.reason.",
 					c.Pack, time.Weekday(day), ranges(r.Week[day]))
@@ -159,8 +164,8 @@ func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 	return p, nil
 }
 
-// beyond finds a weekday on which the window is open and the rule is not.
-func beyond(w window.Window, r countryrules.Rule) (day int, looser bool) {
+// dayOutside returns a weekday on which the window is open and the rule is closed.
+func dayOutside(w window.Window, r countryrules.Rule) (day int, looser bool) {
 	for day := range r.Week {
 		if !w.Days.Has(time.Weekday(day)) {
 			continue

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
-func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
+func TestParse_AcceptsValidPolicies(t *testing.T) {
 	t.Parallel()
 	const everyDay = `["mon","tue","wed","thu","fri","sat","sun"]`
 	tests := []struct{ name, given, want string }{
@@ -53,8 +53,8 @@ func TestParse_Packs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, given string
-		always      bool // the workspace's own window leaves no hour out
-		hours       bool // the packs' hours bind
+		always      bool // the workspace's window is always open
+		hours       bool // the hours of the packs apply
 	}{
 		{"packs alone", `{"packs":["us","fr:service"]}`, true, true},
 		{"a tighter window is free", `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`, false, true},
@@ -76,13 +76,13 @@ func TestParse_Packs(t *testing.T) {
 		if len(p.Choices()) == 0 {
 			t.Fatalf("%s: %+v %v", tt.name, p, err)
 		}
-		if by := p.By("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
+		if by := p.WithOperator("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
 			t.Errorf("%s: overridden by %+v, before %+v", tt.name, by.Override, p.Override)
 		}
 	}
 }
 
-func TestParse_NamesTheFault(t *testing.T) {
+func TestParse_ErrorNamesTheField(t *testing.T) {
 	t.Parallel()
 	for given, field := range map[string]string{
 		`[]`: "calling_policy ", `"x"`: "calling_policy ",
@@ -105,9 +105,9 @@ func TestParse_NamesTheFault(t *testing.T) {
 		`{"packs":["us","us"]}`:                                                               "calling_policy.packs[1]",
 		`{"packs":"us"}`:                                                                      "calling_policy.packs",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"}}`:                           "calling_policy.window",
-		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`:                      "calling_policy.window", // India begins at ten
-		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`:                           "calling_policy.window", // no Sundays
-		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window", // lunch
+		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`:                      "calling_policy.window", // India opens at ten
+		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`:                           "calling_policy.window", // closed on Sundays
+		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window", // closed for lunch
 		`{"packs":["us"],"override":{"reason":"x"}}`:                                          "calling_policy.window",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":" "}}`: "calling_policy.override.reason",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{}}`:             "calling_policy.override.reason",

@@ -15,12 +15,13 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// Unknown says what to do about a number that the workspace has never seen.
-type Unknown int
+// UnknownNumber is what to do with a number that has no contact in the workspace.
+type UnknownNumber int
 
-// An opt-out of a stranger is kept for the day the number is called; the removal of one is not.
+// An opt-out creates the contact, so that it applies to a later call. The removal of an opt-out
+// does not.
 const (
-	CreateUnknown Unknown = iota
+	CreateUnknown UnknownNumber = iota
 	RefuseUnknown
 )
 
@@ -29,27 +30,29 @@ INSERT INTO contacts (id, workspace_id, phone_e164, updated_at)
 VALUES (@id, @workspace_id, @phone_e164, @updated_at)
 ON CONFLICT (workspace_id, phone_e164) DO NOTHING`
 
-const moveStates = `
+const updateStates = `
 UPDATE contacts
 SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @updated_at
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// Record moves one state of a number and writes down why, in one commit: at the end of the workspace's chain (internal/ledger). The
-// contact's row is locked first and the chain's head behind it, so records of one number stand in the order of their effects, and
-// only writers of the same workspace wait for each other. A change that names a call happens once per call.
-// A number never seen is created or pg.ErrNotFound, as unknown says.
-func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown Unknown) (changed contacts.Contact, err error) {
+// Record changes one state of a number and appends the record to the workspace's chain, in one
+// transaction. It locks the contact and then the chain's head. Records of one number are therefore
+// in the order of their effects, and only writers of the same workspace wait for each other.
+//
+// A change with a call id is recorded once per call. If the number has no contact, unknown decides:
+// the contact is created, or pg.ErrNotFound is returned.
+func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact, err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
 
-// record is Record; also queues what is to be done in the same commit, of the contact as it is then.
-func (s *Store) record(ctx context.Context, ch contacts.Change, unknown Unknown, also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
+// record is Record. also adds statements to the same transaction; it receives the changed contact.
+func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber, also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		asked, err := askNumber(ctx, tx, ch, unknown)
+		asked, err := lockNumber(ctx, tx, ch, unknown)
 		if err != nil {
 			return err
 		}
-		if changed = asked.contact; asked.heard {
+		if changed = asked.contact; asked.recorded {
 			return nil
 		}
 		c := s.chainAt(ch.WorkspaceID, asked.head)
@@ -57,37 +60,37 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown Unknown,
 		changed, before, after = changed.Apply(ch.Kind)
 		changed.UpdatedAt = c.now
 		batch := &pgx.Batch{}
-		batch.Queue(moveStates, pg.Args{
+		batch.Queue(updateStates, pg.Args{
 			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent, "updated_at": c.now,
 		})
-		if err := c.queue(batch, rowOf(changed, ch, before, after)); err != nil {
+		if err := c.append(batch, recordRow(changed, ch, before, after)); err != nil {
 			return err
 		}
-		c.close(batch)
+		c.updateHead(batch)
 		if also != nil {
 			if err := also(batch, changed); err != nil {
 				return err
 			}
 		}
-		tx.LaterAll(batch) // goes with COMMIT
+		tx.LaterAll(batch) // sent together with COMMIT
 		return nil
 	})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
-		return changed, fmt.Errorf("write consent record: %w", err)
+		return changed, fmt.Errorf("insert consent record: %w", err)
 	}
 	return changed, err
 }
 
-// asked is what Record must know, all of it locked.
-type asked struct {
+// lockedNumber is the contact and the head of its chain, both locked.
+type lockedNumber struct {
 	contact contacts.Contact
 	head    headRow
-	// heard says that the call's change stands in the ledger already.
-	heard bool
+	// recorded reports whether the change of this call is already recorded.
+	recorded bool
 }
 
-// askNumber locks the contact, then the head, in one round trip.
-func askNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown Unknown) (found asked, err error) {
+// lockNumber locks the contact and then the head, in one round trip.
+func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown UnknownNumber) (found lockedNumber, err error) {
 	batch := &pgx.Batch{}
 	args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "call_id": ch.CallID, "kind": ch.Kind}
 	if unknown == CreateUnknown {
@@ -113,7 +116,7 @@ func askNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown
 		return err
 	})
 	if ch.CallID != uuid.Nil {
-		batch.Queue(callHeard, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.heard) })
+		batch.Queue(callRecorded, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.recorded) })
 	}
 	if err := tx.Ask(ctx, batch); err != nil {
 		return found, fmt.Errorf("lock contact and head: %w", err)
@@ -142,10 +145,11 @@ LIMIT @rows`
 const recordCursor = `
 SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Records reads one page of the consent ledger, newest first: of a number, the imports that it stood in included; an empty number means all of them.
+// Records returns one page of the consent ledger, newest first. For a number it includes the
+// records of imports that contain it. An empty number means all records.
 func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]contacts.Record, error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(number), "rows": p.Rows()}
-	if err := s.knowCursor(ctx, recordCursor, p, args); err != nil {
+	if err := s.checkCursor(ctx, recordCursor, p, args); err != nil {
 		return nil, err
 	}
 	records, err := pg.Many[contacts.Record](ctx, s.pool, listRecords, args)
@@ -160,7 +164,7 @@ SELECT ` + recordColumns + `
 FROM consent_records
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// RecordByID reads one row of the consent ledger, or pg.ErrNotFound.
+// RecordByID returns one record, or pg.ErrNotFound.
 func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contacts.Record, error) {
 	record, err := pg.One[contacts.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {
@@ -169,14 +173,14 @@ func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contac
 	return record, nil
 }
 
-const prunePreChecks = `
+const deletePreChecks = `
 DELETE FROM pre_checks WHERE created_at < now() - make_interval(secs => @seconds)`
 
-// PrunePreChecks forgets answers older than keep and says how many.
-func (s *Store) PrunePreChecks(ctx context.Context, keep time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, prunePreChecks, pgx.NamedArgs{"seconds": keep.Seconds()})
+// DeletePreChecks deletes stored pre-checks that are older than keep and returns their number.
+func (s *Store) DeletePreChecks(ctx context.Context, keep time.Duration) (int64, error) {
+	tag, err := s.pool.Exec(ctx, deletePreChecks, pgx.NamedArgs{"seconds": keep.Seconds()})
 	if err != nil {
-		return 0, fmt.Errorf("prune pre-checks: %w", err)
+		return 0, fmt.Errorf("delete old pre-checks: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }

@@ -13,33 +13,34 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
-// The tables that lie in months (UTC).
+// The tables with monthly partitions.
 const (
-	Records   = "consent_records"
-	Decisions = "decisions"
+	RecordsTable   = "consent_records"
+	DecisionsTable = "decisions"
 )
 
-// Clock is the database's time: replicas whose own clocks differ must not differ about what is old.
-func (a *Archive) Clock(ctx context.Context) (now time.Time, err error) {
-	if err := a.pool.QueryRow(ctx, clock).Scan(&now); err != nil {
-		return now, fmt.Errorf("ask the database for the time: %w", err)
+// Now returns the database's time. Replicas use it so that they agree on which months are old.
+func (a *Archive) Now(ctx context.Context) (now time.Time, err error) {
+	if err := a.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
+		return now, fmt.Errorf("read database time: %w", err)
 	}
 	return now, nil
 }
 
-const clock = `SELECT now()`
+const selectNow = `SELECT now()`
 
 const addMonth = `SELECT add_month(@table, @month::date)`
 
-// AddMonths makes the partitions of both tables for the months from the first to the last (their first days, UTC) that have none. Again,
-// or by several at once, it changes nothing more; added counts the partitions of this call.
+// AddMonths creates the missing partitions of both tables for the months from first to last, given
+// by their first days in UTC. It returns the number of partitions that it created. Concurrent calls
+// are safe.
 func (a *Archive) AddMonths(ctx context.Context, first, last time.Time) (added int, err error) {
-	for _, table := range []string{Records, Decisions} {
+	for _, table := range []string{RecordsTable, DecisionsTable} {
 		for month := first; !month.After(last); month = month.AddDate(0, 1, 0) {
 			var made bool
-			// Each in a transaction of its own: none holds the locks of two tables.
+			// Each table has its own transaction, so that no transaction locks both.
 			if err := a.pool.QueryRow(ctx, addMonth, pgx.NamedArgs{"table": table, "month": month}).Scan(&made); err != nil {
-				return added, fmt.Errorf("add %s to %s: %w", month.Format("2006-01"), table, err)
+				return added, fmt.Errorf("add month %s to %s: %w", month.Format("2006-01"), table, err)
 			}
 			if made {
 				added++
@@ -54,35 +55,39 @@ const (
 	dropMonth   = `SELECT drop_month(@table, @month::date)`
 )
 
-// ErrKept says that a month of consent records is not dropped, for the start that would be signed is not the end of a chain.
-var ErrKept = errors.New("the month is kept")
+// ErrMonthKept is returned if a month of consent records is not dropped, because its rows do not
+// verify.
+var ErrMonthKept = errors.New("the month is not dropped")
 
-// DropMonths drops every month of the table that ended before the given day (UTC). Of consent records, the last row of each chain in it
-// stays behind as the chain's start, in the same transaction. The database refuses to drop what is younger than five years. Nothing that the
-// database says is believed: a start is signed only where every row up to it is as it was written, and was written before that day.
+// DropMonths drops every month of the table that ended before a day (UTC). The database refuses to
+// drop months that ended less than five years ago.
+//
+// For consent records it stores the last dropped row of each chain as the chain's start, in the
+// same transaction. It does not trust the database: it signs a start only if all rows up to it
+// verify and are older than that day.
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time
 		if err := a.pool.QueryRow(ctx, oldestMonth, pgx.NamedArgs{"table": table, "before": before}).Scan(&month); err != nil {
-			return dropped, fmt.Errorf("look for months of %s before %s: %w", table, before.Format(time.DateOnly), err)
+			return dropped, fmt.Errorf("find months of %s before %s: %w", table, before.Format(time.DateOnly), err)
 		}
 		if month == nil {
 			return dropped, nil
 		}
 		if end := month.AddDate(0, 1, 0); end.After(before) {
-			return dropped, fmt.Errorf("drop %s of %s: %w: it ends behind %s", month.Format("2006-01"), table, ErrKept, before.Format(time.DateOnly))
+			return dropped, fmt.Errorf("drop month %s of %s: %w: it ends after %s", month.Format("2006-01"), table, ErrMonthKept, before.Format(time.DateOnly))
 		}
 		var gone bool
 		err := pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
-			if table == Records {
-				if err := a.moveStarts(ctx, tx, month.AddDate(0, 1, 0)); err != nil {
+			if table == RecordsTable {
+				if err := a.advanceStarts(ctx, tx, month.AddDate(0, 1, 0)); err != nil {
 					return err
 				}
 			}
 			return tx.QueryRow(ctx, dropMonth, pgx.NamedArgs{"table": table, "month": *month}).Scan(&gone)
 		})
 		if err != nil {
-			return dropped, fmt.Errorf("drop %s of %s: %w", month.Format("2006-01"), table, err)
+			return dropped, fmt.Errorf("drop month %s of %s: %w", month.Format("2006-01"), table, err)
 		}
 		if gone {
 			dropped++
@@ -103,57 +108,58 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// moveStarts signs the last row before the instant of each chain as its new start. Whoever rules the database could else have any row signed as a
-// start, by a month of their own making, and take away what lies before it.
-func (a *Archive) moveStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
+// advanceStarts signs the last row before until of each chain as its start. It verifies the rows
+// first. Otherwise a person with access to the database could get any row signed as a start and
+// delete the rows before it.
+func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
-		return fmt.Errorf("take time: %w", err)
+		return fmt.Errorf("set transaction options: %w", err)
 	}
-	starts, err := marks(ctx, tx, everyStart)
+	starts, err := readSignedLinks(ctx, tx, allStarts)
 	if err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, rowsBefore, pgx.NamedArgs{"until": until})
 	if err != nil {
-		return fmt.Errorf("read the rows of a month: %w", err)
+		return fmt.Errorf("read rows of a month: %w", err)
 	}
 	defer rows.Close()
 	batch := &pgx.Batch{}
 	var workspace uuid.UUID
-	var chain *consentchain.Chain
+	var chain *consentchain.Verifier
 	move := func() error {
 		if chain == nil {
 			return nil
 		}
-		end, broken := chain.Reached()
+		end, broken := chain.VerifiedTo()
 		if broken != nil {
-			return fmt.Errorf("%w: %s", ErrKept, broken)
+			return fmt.Errorf("%w: %s", ErrMonthKept, broken)
 		}
-		mark := a.keys.Start(workspace, end)
+		mark := a.keys.SignStart(workspace, end)
 		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": mark.Seq, "mac": mark.MAC, "key_id": mark.KeyID, "sum": mark.Sum})
 		return nil
 	}
 	for rows.Next() {
 		row, err := pgx.RowToStructByName[consentchain.Row](rows)
 		if err != nil {
-			return fmt.Errorf("read a row of a month: %w", err)
+			return fmt.Errorf("read row of a month: %w", err)
 		}
 		if chain == nil || row.WorkspaceID != workspace {
 			if err := move(); err != nil {
 				return err
 			}
-			workspace, chain = row.WorkspaceID, consentchain.NewChain(row.WorkspaceID, a.keys, starts[row.WorkspaceID], consentchain.Link{})
+			workspace, chain = row.WorkspaceID, consentchain.NewVerifier(row.WorkspaceID, a.keys, starts[row.WorkspaceID], consentchain.Link{})
 		}
 		if !row.RecordedAt.Before(until) {
-			return fmt.Errorf("%w: the database answered with a younger row", ErrKept)
+			return fmt.Errorf("%w: the database returned a newer row", ErrMonthKept)
 		}
-		chain.Next(row)
+		chain.Add(row)
 	}
 	if err := errors.Join(rows.Err(), move()); err != nil {
 		return err
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("move the starts of chains: %w", err)
+		return fmt.Errorf("store starts of chains: %w", err)
 	}
 	return nil
 }

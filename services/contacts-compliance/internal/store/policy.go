@@ -29,7 +29,7 @@ WHERE workspace_id = @workspace_id
 ORDER BY version DESC
 LIMIT 1`
 
-// Policy is the workspace's policy in force and its version; version 0 is the default that nobody set.
+// Policy returns the policy in force and its version. Version 0 is the default policy.
 func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (policy.Policy, int, error) {
 	return readPolicy(ctx, s.pool, workspace)
 }
@@ -57,18 +57,18 @@ func decodePolicy(raw json.RawMessage) (policy.Policy, error) {
 	return p, nil
 }
 
-// PolicyChange is a calling policy as an operator set it.
+// PolicyChange is a calling policy that an operator set.
 type PolicyChange struct {
 	WorkspaceID uuid.UUID
-	// JSON is the policy that the operator sent. Empty is the default policy.
+	// JSON is the policy that the operator sent. If empty, the default policy applies.
 	JSON     json.RawMessage
 	Operator string
 	// SetInVersion is the version of the workspace that set the policy.
 	SetInVersion int64
 }
 
-// PolicyChangeOf converts the gateway's message. It returns nil if the message carries no policy:
-// the stored policy is then kept.
+// PolicyChangeOf converts the gateway's message. It returns nil if the message has no policy; the
+// stored policy then stays in force.
 func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	id, err := uuid.Parse(ev.GetWorkspaceId())
 	if err != nil {
@@ -86,15 +86,15 @@ func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
 	}, nil
 }
 
-// ApplyPolicy commits a policy for ApplySetting. When it returns nil, the policy of c.SetInVersion or
-// of a newer version is in force, and every gate reads it.
+// ApplyPolicy stores a policy for ApplySetting. When it returns nil, the policy of c.SetInVersion
+// or of a newer version is in force for every check.
 func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs countryrules.Library) error {
-	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepPolicy(ctx, tx, c, packs) })
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.SetPolicy(ctx, tx, c, packs) })
 }
 
-// The row lock of this statement gives concurrent changes of one workspace an order. ON CONFLICT locks
-// the row even if its WHERE is false. A batch of events that ApplySetting has already stored must not
-// lock rows until its commit, so those are excluded by the SELECT.
+// The row lock of this statement orders concurrent changes of one workspace. ON CONFLICT locks the
+// row even if its WHERE is false. A batch of events that ApplySetting has already stored must not
+// lock rows until its commit, so the SELECT excludes them.
 const advanceSource = `
 INSERT INTO policy_sources AS p (workspace_id, set_in_version)
 SELECT @workspace_id::uuid, @set_in_version::bigint
@@ -103,9 +103,9 @@ WHERE NOT EXISTS (
 ON CONFLICT (workspace_id) DO UPDATE SET set_in_version = EXCLUDED.set_in_version
 WHERE p.set_in_version < EXCLUDED.set_in_version`
 
-// KeepPolicy puts a policy in force unless the policy of c.SetInVersion or of a newer version is in
-// force. It returns an *apierr.Error if the policy is not valid.
-func (s *Store) KeepPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs countryrules.Library) error {
+// SetPolicy stores a policy unless the policy of c.SetInVersion or of a newer version is in force.
+// It returns an *apierr.Error if the policy is not valid.
+func (s *Store) SetPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs countryrules.Library) error {
 	args := pgx.NamedArgs{"workspace_id": c.WorkspaceID, "set_in_version": c.SetInVersion}
 	advanced, err := tx.Exec(ctx, advanceSource, args)
 	if err != nil {
@@ -118,17 +118,17 @@ func (s *Store) KeepPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs
 	if err != nil {
 		return fmt.Errorf("policy of workspace %s: %w", c.WorkspaceID, err)
 	}
-	return setPolicy(ctx, tx, c.WorkspaceID, p.By(c.Operator), c.Operator)
+	return recordPolicy(ctx, tx, c.WorkspaceID, p.WithOperator(c.Operator), c.Operator)
 }
 
 const insertPolicy = `
 INSERT INTO policies (workspace_id, version, policy, operator)
 VALUES (@workspace_id, @version, @policy, @operator)`
 
-// setPolicy records a policy under the next policy version, which puts it in force. If it equals the
-// policy in force, nothing is recorded. The caller must prevent concurrent changes of the workspace's
-// policy.
-func setPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.Policy, operator string) error {
+// recordPolicy inserts a policy as the next policy version, which puts it in force. If it equals
+// the policy in force, it inserts nothing. The caller must prevent concurrent changes of the
+// workspace's policy.
+func recordPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.Policy, operator string) error {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode policy: %w", err)
@@ -147,8 +147,8 @@ func setPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.Pol
 	return nil
 }
 
-// Dials of other requests, newest first: when the gate last let each of them through. A request that was let through and found no free line
-// counts as if it had rung.
+// recentDials returns when the last dial-time check allowed each other request to the number,
+// newest first. An allowed request that found no free channel counts as a dial.
 const recentDials = `
 SELECT max(judged_at) AS dialed_at
 FROM decisions
@@ -158,17 +158,18 @@ GROUP BY call_request_id
 ORDER BY dialed_at DESC
 LIMIT @calls`
 
-// Dials are when other requests for the number were let through after since, the newest so many.
-func (s *Store) Dials(ctx context.Context, q Question, since time.Time, calls int) ([]time.Time, error) {
-	return dials(ctx, s.pool, q, since, calls)
+// Dials returns the newest dials of other requests to the number after since, at most calls of
+// them.
+func (s *Store) Dials(ctx context.Context, q Target, since time.Time, calls int) ([]time.Time, error) {
+	return readDials(ctx, s.pool, q, since, calls)
 }
 
-func dials(ctx context.Context, from querier, q Question, since time.Time, calls int) ([]time.Time, error) {
+func readDials(ctx context.Context, from querier, q Target, since time.Time, calls int) ([]time.Time, error) {
 	args := q.args()
 	args["since"], args["calls"] = since, calls
 	found, err := pg.Values[time.Time](ctx, from, recentDials, args)
 	if err != nil {
-		return nil, fmt.Errorf("count dials of request %s: %w", q.CallRequestID, err)
+		return nil, fmt.Errorf("read dials of request %s: %w", q.CallRequestID, err)
 	}
 	for i := range found {
 		found[i] = found[i].UTC()
@@ -179,25 +180,26 @@ func dials(ctx context.Context, from querier, q Question, since time.Time, calls
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// Count is how judge asks for the number's dials.
-type Count func(since time.Time, calls int) ([]time.Time, error)
+// RecentDials returns the newest dials after since, at most calls of them.
+type RecentDials func(since time.Time, calls int) ([]time.Time, error)
 
-// Counted lets judge decide and keeps its decision while nobody else is deciding in this way about the same number of the workspace: what it
-// counts holds every dial that was let through before its own, whichever replica let it through.
-func (s *Store) Counted(ctx context.Context, q Question, judge func(Known, Count) (Decision, error)) (decided Decision, err error) {
+// DecideInOrder calls judge and stores its decision while it holds a lock on the number. Each call
+// therefore sees the dials that earlier calls allowed, on every replica.
+func (s *Store) DecideInOrder(ctx context.Context, q Target, judge func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID, "phone_e164": q.Number})); err != nil {
-			return fmt.Errorf("lock gate of request %s: %w", q.CallRequestID, err)
+			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
 		}
-		// A statement sees what was committed when it began: after the lock, all that its earlier holders kept.
-		k, err := pg.One[Known](ctx, tx, known, q.args())
+		// The statement starts after the lock was granted, so it sees everything that earlier
+		// holders committed.
+		k, err := pg.One[Inputs](ctx, tx, selectInputs, q.args())
 		if err != nil {
-			return fmt.Errorf("read facts of request %s: %w", q.CallRequestID, err)
+			return fmt.Errorf("read inputs of request %s: %w", q.CallRequestID, err)
 		}
 		if k.Policy, err = decodePolicy(k.RawPolicy); err != nil {
 			return err
 		}
-		decided, err = judge(k, func(since time.Time, calls int) ([]time.Time, error) { return dials(ctx, tx, q, since, calls) })
+		decided, err = judge(k, func(since time.Time, calls int) ([]time.Time, error) { return readDials(ctx, tx, q, since, calls) })
 		if err != nil {
 			return err
 		}
@@ -206,7 +208,7 @@ func (s *Store) Counted(ctx context.Context, q Question, judge func(Known, Count
 			return err
 		}
 		if _, err := tx.Exec(ctx, insertDecision, pg.Args(args)); err != nil {
-			return fmt.Errorf("keep decision on request %s: %w", q.CallRequestID, err)
+			return fmt.Errorf("store decision of request %s: %w", q.CallRequestID, err)
 		}
 		return nil
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // A lock on the table blocks the search, so that it exceeds its time limit.
-func TestSearch_IsStoppedAfterItsTime(t *testing.T) {
+func TestSearch_TimeoutIs503(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
 		pg.Migrations{Name: "contacts_compliance", FS: Migrations})
@@ -33,7 +33,7 @@ func TestSearch_IsStoppedAfterItsTime(t *testing.T) {
 	}
 	workspace, st := uuid.New(), New(pool, nil)
 	args := pgx.NamedArgs{"workspace_id": workspace, "name": "ann", "below": page.Request{}.Below(), "rows": 26}
-	args["dnds"], args["consents"] = contacts.Lanes("", "")
+	args["dnds"], args["consents"] = contacts.StatePairs("", "")
 	_, err = st.search(t.Context(), workspace, args)
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {

@@ -18,7 +18,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// seedSearch adds contacts with the given names, the first name for the oldest one. The states rotate.
+// seedSearch adds contacts with the given names, the first name for the oldest contact. The states
+// alternate.
 const seedSearch = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
 	updated_at)
@@ -62,8 +63,8 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	}
 }
 
-// The index of names, the cursor, the states and the limit together return what a filter over all
-// contacts returns.
+// A search with the index, a cursor, states and a limit returns the same as a filter over all
+// contacts.
 func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
@@ -76,7 +77,7 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 		}
 		return strings.Join(picked, " ")
 	}
-	workspace, names := uuid.New(), make([]string, 2500) // more than the newest that are searched first
+	workspace, names := uuid.New(), make([]string, 2500) // more than recentNamed
 	for i := range names {
 		names[i] = phrase(4)
 	}

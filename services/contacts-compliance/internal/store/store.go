@@ -1,5 +1,5 @@
-// Package store owns every SQL statement of contacts-compliance. All reads come from the primary and nothing
-// is kept in memory: an opt-out binds the next question after its commit.
+// Package store contains all SQL of contacts-compliance. It reads from the primary and caches
+// nothing, so that an opt-out applies to every check after its commit.
 package store
 
 import (
@@ -17,19 +17,19 @@ import (
 type Store struct {
 	pool     *pgxpool.Pool
 	keys     *consentchain.Keys
-	searches turns
+	searches workspaceLocks
 }
 
-// New makes a store over a pool that runs as the service's role; keys sign the consent records.
+// New creates a store. The pool must use the service's role. keys sign the consent records.
 func New(pool *pgxpool.Pool, keys *consentchain.Keys) *Store { return &Store{pool: pool, keys: keys} }
 
-// querier is the pool or one of its transactions.
+// querier is a pool or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// orNull keeps an unset filter out of a statement.
+// orNull returns nil for a zero value, which a statement treats as an unset filter.
 func orNull[T comparable](v T) any {
 	var unset T
 	if v == unset {
@@ -38,8 +38,9 @@ func orNull[T comparable](v T) any {
 	return v
 }
 
-// manyPlanned plans the statement for the values at hand: of optional filters, only those that are set then count.
-func manyPlanned[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
+// manyWithoutPlanCache plans the statement for its arguments, so that only the filters that are set
+// determine the plan.
+func manyWithoutPlanCache[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
 	rows, err := q.Query(ctx, sql, pgx.QueryExecModeExec, pg.Args(args))
 	if err != nil {
 		return nil, err

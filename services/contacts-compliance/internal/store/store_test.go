@@ -25,7 +25,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// chains are keys for the consent records.
 func chains(t testing.TB) *consentchain.Keys {
 	t.Helper()
 	keys, err := consentchain.NewKeys(nil, "test")
@@ -43,7 +42,7 @@ func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
 
 const number = phone.Number("+15005550001")
 
-func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
+func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	workspace := uuid.Must(uuid.NewV7())
@@ -79,15 +78,16 @@ func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
 	}
 }
 
-// The role the service runs as can add to what the law asks to keep, and nothing else.
-func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
+// The service's role can insert consent records, decisions and policies. It cannot change or delete
+// them.
+func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	change := contacts.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: "api", Actor: "test"}
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
-	var super string // the one that the server was made with
+	var super string // the bootstrap superuser
 	if err := pool.QueryRow(t.Context(), "SELECT quote_ident(rolname) FROM pg_roles WHERE oid = 10").Scan(&super); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 			t.Errorf(`%s: fault.Code = %q, want "42501"`, sql, fault.Code)
 		}
 	}
-	for _, table := range []string{"consent_records", "decisions"} { // a month of this year, by the function that may
+	for _, table := range []string{"consent_records", "decisions"} { // the function refuses to drop a month of this year
 		if _, err := pool.Exec(t.Context(), "SELECT drop_month('"+table+"', date_trunc('month', now())::date)"); err == nil {
 			t.Errorf("the service dropped this month of %s", table)
 		}
@@ -132,7 +132,7 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	}
 }
 
-func TestRecord_OncePerCall(t *testing.T) {
+func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	change := contacts.Change{
@@ -171,9 +171,9 @@ func TestRecord_OncePerCall(t *testing.T) {
 	}
 }
 
-// Whatever happens to a number in whatever order, its two states are the last word on each axis, and the ledger's
-// before and after chain up on each.
-func TestRecord_TwoAxesNeverMix(t *testing.T) {
+// After any sequence of changes, each state has the value of its last change, and the records of
+// each state form a sequence of before and after.
+func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -258,9 +258,9 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	}
 }
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
-// delay the next change of its workspace.
-func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
+// such an event must not delay the next change of its workspace.
+func TestSetPolicy_StoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	change := store.PolicyChange{WorkspaceID: uuid.Must(uuid.NewV7()), Operator: "bob", SetInVersion: 1}
@@ -272,7 +272,7 @@ func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
 		t.Fatalf("begin batch: %v", err)
 	}
 	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
-	if err := st.KeepPolicy(t.Context(), batch, change, countryrules.Library{}); err != nil {
+	if err := st.SetPolicy(t.Context(), batch, change, countryrules.Library{}); err != nil {
 		t.Fatalf("store the same version in the batch: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -287,7 +287,7 @@ func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
 	}
 }
 
-func TestPrunePreChecks_KeepsTheYoung(t *testing.T) {
+func TestDeletePreChecks_KeepsRecentRows(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	_, err := pool.Exec(t.Context(), `INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
@@ -295,7 +295,7 @@ func TestPrunePreChecks_KeepsTheYoung(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := st.PrunePreChecks(t.Context(), 30*24*time.Hour); err != nil {
+	if gone, err := st.DeletePreChecks(t.Context(), 30*24*time.Hour); err != nil {
 		t.Errorf("PrunePreChecks: %v", err)
 	} else if gone != 2 {
 		t.Errorf("PrunePreChecks: gone = %v, want 2", gone)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Date is one day of a local calendar; its text is "2026-11-26". The zero Date stands before all others.
+// Date is a day of a local calendar. Its text is "2026-11-26". The zero Date is before all others.
 type Date struct {
 	Year  int
 	Month time.Month
 	Day   int
 }
 
-// DateOf is the day that a clock shows.
+// DateOf returns the date of a local time.
 func DateOf(local time.Time) Date {
 	year, month, day := local.Date()
 	return Date{year, month, day}
 }
 
-// ParseDate reads YYYY-MM-DD and nothing else.
+// ParseDate parses YYYY-MM-DD.
 func ParseDate(text string) (Date, error) {
 	day, err := time.Parse(time.DateOnly, text)
 	if err != nil {
@@ -29,13 +29,12 @@ func ParseDate(text string) (Date, error) {
 
 func (d Date) midnight() time.Time { return time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, time.UTC) }
 
-// Weekday is the day of the week.
 func (d Date) Weekday() time.Weekday { return d.midnight().Weekday() }
 
-// AddDays is the day n days later.
+// AddDays returns the day n days later.
 func (d Date) AddDays(n int) Date { return DateOf(d.midnight().AddDate(0, 0, n)) }
 
-// Before says whether d comes before e.
+// Before reports whether d is before e.
 func (d Date) Before(e Date) bool {
 	if d.Year != e.Year {
 		return d.Year < e.Year
@@ -46,15 +45,12 @@ func (d Date) Before(e Date) bool {
 	return d.Day < e.Day
 }
 
-// IsZero says whether d is no day.
 func (d Date) IsZero() bool { return d == Date{} }
 
 func (d Date) String() string { return fmt.Sprintf("%04d-%02d-%02d", d.Year, int(d.Month), d.Day) }
 
-// MarshalText writes YYYY-MM-DD.
 func (d Date) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
 func (d *Date) UnmarshalText(text []byte) error {
 	day, err := ParseDate(string(text))
 	*d = day

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Days is a set of weekdays; in JSON a list of "mon" to "sun".
+// Days is a set of weekdays. Its JSON is a list of "mon" to "sun".
 type Days uint8
 
-// EveryDay is the whole week.
+// EveryDay contains all weekdays.
 const EveryDay Days = 1<<7 - 1
 
-// Has says whether the day is in the set.
+// Has reports whether the day is in the set.
 func (d Days) Has(day time.Weekday) bool { return d&(1<<day) != 0 }
 
 func dayNames() []string { return []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} }
 
-// ParseDays makes a set of at least one day.
+// ParseDays returns the set of the named days. It returns an error if the set is empty.
 func ParseDays(names []string) (Days, error) {
 	var days Days
 	for _, name := range names {
@@ -34,7 +34,7 @@ func ParseDays(names []string) (Days, error) {
 	return days, nil
 }
 
-// MarshalJSON lists the days, Monday first.
+// MarshalJSON returns a list of the days, Monday first.
 func (d Days) MarshalJSON() ([]byte, error) {
 	names := []string{}
 	for i := range 7 {
@@ -45,7 +45,6 @@ func (d Days) MarshalJSON() ([]byte, error) {
 	return json.Marshal(names)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
 func (d *Days) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {

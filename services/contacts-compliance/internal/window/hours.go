@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Range is open from Start up to, not including, End; its text is "09:00-20:00".
+// Range is open from Start up to, but not including, End. Its text is "09:00-20:00".
 type Range struct{ Start, End Minute }
 
 func (r Range) String() string { return r.Start.String() + "-" + r.End.String() }
 
-// MarshalText writes "09:00-20:00".
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads "HH:MM-HH:MM", the first before the second.
+// UnmarshalText parses "HH:MM-HH:MM". The first time must be before the second.
 func (r *Range) UnmarshalText(text []byte) error {
 	start, end, found := strings.Cut(string(text), "-")
 	if !found || r.Start.UnmarshalText([]byte(start)) != nil || r.End.UnmarshalText([]byte(end)) != nil || r.Start >= r.End {
@@ -23,11 +22,11 @@ func (r *Range) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Hours say when one day of a local calendar is open: ranges in order that do not overlap; none: all day closed. A workspace's own
-// window and a rule of a pack are such.
+// Hours returns the open ranges of a local day, in order and without overlaps. An empty list means
+// closed. A Window and a pack's rule implement it.
 type Hours interface{ On(day Date) []Range }
 
-// On is the window's one range, on its days.
+// On returns the window's range if the day is one of its days.
 func (w Window) On(day Date) []Range {
 	if !w.Days.Has(day.Weekday()) {
 		return nil
@@ -35,13 +34,14 @@ func (w Window) On(day Date) []Range {
 	return []Range{{w.Start, w.End}}
 }
 
-// Clock is hours as the wall clocks of some zones read them: open only where every one of them is. Without a zone it is never open.
+// Clock is hours in the local time of some zones. It is open if the hours are open in every zone.
+// Without a zone it is never open.
 type Clock struct {
 	Hours Hours
 	Zones []Zone
 }
 
-// Open says whether the hours are open at one instant in every zone.
+// Open reports whether the hours are open at a time in every zone.
 func (c Clock) Open(at time.Time) bool {
 	for _, z := range c.Zones {
 		if !openIn(c.Hours, z, at) {
@@ -51,8 +51,8 @@ func (c Clock) Open(at time.Time) bool {
 	return len(c.Zones) > 0
 }
 
-// Shut is the first zone in which it is closed; ok is false when there is none.
-func (c Clock) Shut(at time.Time) (z Zone, ok bool) {
+// ClosedIn returns the first zone in which the hours are closed. ok is false if there is none.
+func (c Clock) ClosedIn(at time.Time) (z Zone, ok bool) {
 	for _, z := range c.Zones {
 		if !openIn(c.Hours, z, at) {
 			return z, true
@@ -72,5 +72,5 @@ func openIn(hours Hours, z Zone, at time.Time) bool {
 	return false
 }
 
-// In shows an instant by the zone's clock.
+// In returns a time in the zone.
 func (z Zone) In(at time.Time) time.Time { return at.In(z.loc) }

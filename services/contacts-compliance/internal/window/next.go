@@ -2,17 +2,18 @@ package window
 
 import "time"
 
-// Horizon is how far ahead an opening is looked for (contract.md §2).
+// Horizon is how far ahead an opening is searched
+// (docs/reference/api/call-requests.md#closed-calling-window-at-dial-time).
 const Horizon = 30 * 24 * time.Hour
 
-// Next is the earliest instant from `from` on at which the window is open in every zone: `from` itself when
-// it is open. ok is false when there is none within Horizon, or no zone.
+// Next returns the earliest time from `from` on at which the window is open in every zone. ok is
+// false if there is none within Horizon, or if there is no zone.
 func (w Window) Next(zones []Zone, from time.Time) (at time.Time, ok bool) {
 	return Next([]Clock{{Hours: w, Zones: zones}}, from, from.Add(Horizon))
 }
 
-// Next is the earliest instant from `from` to limit at which every clock is open: `from` itself when all are. ok is false when there
-// is none, or a clock has no zone.
+// Next returns the earliest time from `from` to limit at which every clock is open. ok is false if
+// there is none, or if a clock has no zone.
 func Next(clocks []Clock, from, limit time.Time) (at time.Time, ok bool) {
 	for at = from; ; {
 		latest := at
@@ -33,13 +34,13 @@ func Next(clocks []Clock, from, limit time.Time) (at time.Time, ok bool) {
 		if latest.Equal(at) {
 			return at.UTC(), true
 		}
-		at = latest // nothing before it is open on all clocks; now see whether it is
+		at = latest // at least one clock is closed until this time; check the others again
 	}
 }
 
-// nextIn finds the next opening in one zone. Between two changes of a zone's offset local time is plain
-// arithmetic, so a range of a day is a range of instants there; a gap or an overlap is a border between two such
-// stretches, and each is looked at by itself.
+// nextIn returns the next opening in one zone. Between two changes of the zone's offset, local time
+// is linear, so a range of a day is a range of times. Each period between two changes is searched
+// separately.
 func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 	for !from.After(limit) {
 		local := from.In(z.loc)
@@ -47,7 +48,7 @@ func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 		offset := time.Duration(seconds) * time.Second
 		_, stretchEnd := local.ZoneBounds()
 		if stretchEnd.IsZero() || stretchEnd.After(limit) {
-			stretchEnd = limit.Add(1) // limit itself still counts
+			stretchEnd = limit.Add(1) // limit is included
 		}
 		if opening, ok := nextWithin(hours, DateOf(local), offset, from, stretchEnd); ok {
 			return opening, true
@@ -57,9 +58,10 @@ func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// nextWithin finds the next opening in [from, end), where the zone keeps one offset; day is the local day of from.
+// nextWithin returns the next opening in [from, end), while the zone has one offset. day is the
+// local day of from.
 func nextWithin(hours Hours, day Date, offset time.Duration, from, end time.Time) (time.Time, bool) {
-	// midnight is the instant at which the local day began, or would have begun with this offset
+	// midnight is the start of the local day, as if the offset applied to the whole day.
 	for midnight := day.midnight().Add(-offset); midnight.Before(end); day, midnight = day.AddDays(1), midnight.Add(24*time.Hour) {
 		for _, r := range hours.On(day) {
 			opens, closes := midnight.Add(time.Duration(r.Start)*time.Minute), midnight.Add(time.Duration(r.End)*time.Minute)

@@ -1,6 +1,5 @@
-// Package window owns the hours in which people may be called: half-open ranges of local wall-clock
-// time on the days of a calendar, judged in every time zone a person may be in. It knows neither numbers nor
-// contacts, and has no clock of its own.
+// Package window computes when hours are open: ranges of local wall-clock time on days of a
+// calendar, evaluated in every time zone in which a person may be. It has no clock.
 package window
 
 import (
@@ -9,18 +8,17 @@ import (
 	"time"
 )
 
-// Minute is a wall-clock minute of a day, 0 to 1440; its text is "HH:MM", and 1440 is "24:00".
+// Minute is a minute of a local day, from 0 to 1440. Its text is "HH:MM"; 1440 is "24:00".
 type Minute int
 
-// Midnight ends a day: the only place "24:00" may stand.
+// Midnight is the end of a day. Only the end of a range can be "24:00".
 const Midnight Minute = 24 * 60
 
-// MarshalText writes "HH:MM".
 func (m Minute) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 func (m Minute) String() string { return fmt.Sprintf("%02d:%02d", int(m)/60, int(m)%60) }
 
-// UnmarshalText reads "HH:MM" from 00:00 to 24:00 and nothing else.
+// UnmarshalText parses "HH:MM" from 00:00 to 24:00.
 func (m *Minute) UnmarshalText(text []byte) error {
 	if len(text) != 5 || text[2] != ':' {
 		return errors.New("must be HH:MM")
@@ -38,20 +36,20 @@ func (m *Minute) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Window is open from Start up to, not including, End on each of Days, by the callee's wall clock.
+// Window is open from Start up to, but not including, End on each of Days, in local time.
 type Window struct {
 	Start Minute `json:"start"`
 	End   Minute `json:"end"`
 	Days  Days   `json:"days"`
 }
 
-// Default is 09:00–20:00 on every day (contract.md §3).
+// Default returns the window 09:00–20:00 on every day.
 func Default() Window { return Window{Start: 9 * 60, End: 20 * 60, Days: EveryDay} }
 
-// Always says whether the window never closes, so that nobody's zone needs to be known.
+// Always reports whether the window is always open. The time zone is then not needed.
 func (w Window) Always() bool { return w.Start == 0 && w.End == Midnight && w.Days == EveryDay }
 
-// Open says whether the window is open at one instant in every one of the zones; with no zone it is not.
+// Open reports whether the window is open at a time in every zone. Without a zone it is closed.
 func (w Window) Open(zones []Zone, at time.Time) bool {
 	return Clock{Hours: w, Zones: zones}.Open(at)
 }

@@ -18,7 +18,7 @@ func zone(t interface{ Fatalf(string, ...any) }, name string) window.Zone {
 	return z
 }
 
-// openByTheClock is the slow truth: what the wall clock of each zone shows at that instant.
+// openByTheClock formats the local time of each zone and compares the text with the window.
 func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	for _, loc := range locs {
 		local := at.In(loc)
@@ -31,7 +31,8 @@ func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	return len(locs) > 0
 }
 
-// Days on which clocks change, forth and back, in both hemispheres, at midnight, by half an hour; and plain ones.
+// someDays returns days with clock changes in both directions and hemispheres, at midnight and by
+// half an hour, and days without.
 func someDays() []time.Time {
 	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
 	return []time.Time{
@@ -40,7 +41,7 @@ func someDays() []time.Time {
 		day(2026, 4, 4), day(2026, 4, 5), day(2026, 10, 3), day(2026, 10, 4), // Australia, Lord Howe by 30 minutes
 		day(2026, 9, 5), day(2026, 4, 4), // Santiago, at midnight
 		day(2026, 4, 23), day(2026, 10, 29), // Cairo, at midnight
-		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29), // plain; the year's end; Samoa loses a day
+		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29), // days without a change, the end of a year, and the day that Samoa skipped
 	}
 }
 
@@ -53,14 +54,14 @@ func someZones() []string {
 
 func drawWindow(t *rapid.T) window.Window {
 	days, start := rapid.IntRange(1, int(window.EveryDay)).Draw(t, "days"), rapid.IntRange(0, 1439).Draw(t, "start")
-	if rapid.Bool().Draw(t, "small hours") { // where clocks change
+	if rapid.Bool().Draw(t, "small hours") { // the hours in which clocks change
 		start = rapid.IntRange(0, 240).Draw(t, "start at night")
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
 	return window.Window{Start: window.Minute(start), End: window.Minute(start + length), Days: window.Days(days)} //nolint:gosec // 7 bits
 }
 
-func TestNext_IsWhatAMinuteByMinuteSearchFinds(t *testing.T) {
+func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWindow(t)
@@ -80,7 +81,7 @@ func TestNext_IsWhatAMinuteByMinuteSearchFinds(t *testing.T) {
 		if got, want := w.Open(zones, from), openByTheClock(w, locs, from); got != want {
 			t.Fatalf("Open(%v) = %v, the clock says %v", from, got, want)
 		}
-		// walk three days: first the odd seconds up to the full minute, then minute by minute
+		// search three days: first to the next full minute, then minute by minute
 		for at := from; at.Before(from.Add(72 * time.Hour)); at = at.Truncate(time.Minute).Add(time.Minute) {
 			if !openByTheClock(w, locs, at) {
 				continue
@@ -161,7 +162,7 @@ func TestNext_NoOpeningWithin30Days(t *testing.T) {
 	}
 }
 
-func TestMinute_ReadsOnlyTimesOfADay(t *testing.T) {
+func TestMinute_ParsesOnlyTimesOfADay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"00:00": 0, "09:30": 570, "24:00": 1440, "23:59": 1439} {
 		var m window.Minute
@@ -184,7 +185,7 @@ func TestMinute_ReadsOnlyTimesOfADay(t *testing.T) {
 	}
 }
 
-func TestLoadZone_KnowsIANANamesOnly(t *testing.T) {
+func TestLoadZone_RefusesNamesThatAreNotIANA(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Local", "localtime", "right/UTC", "posix/UTC", "Etc/Unknown", "Mars/Olympus", "../UTC", "+02:00", "Factory"} {
 		if z, err := window.LoadZone(name); err == nil {

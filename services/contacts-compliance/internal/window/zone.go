@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones must not depend on what the machine has installed
+	_ "time/tzdata" // the zones must not depend on the zone files of the machine
 )
 
-// Zone is one IANA time zone; its text is the name.
+// Zone is an IANA time zone. Its text is the name.
 type Zone struct{ loc *time.Location }
 
-// maxZone is more than any IANA name has, and little enough to show.
+// maxZone is longer than any IANA name.
 const maxZone = 64
 
-// LoadZone finds a zone by its IANA name. What Go or a machine's zone directory knows beside those ("",
-// "Local", "right/…") is refused: it would mean something else elsewhere.
+// LoadZone loads a zone by its IANA name. It refuses other names that Go or a zone directory knows
+// ("", "Local", "right/…"), because they mean something else on another machine.
 func LoadZone(name string) (Zone, error) {
 	switch {
 	case len(name) > maxZone:
@@ -31,7 +31,7 @@ func LoadZone(name string) (Zone, error) {
 	return Zone{loc: loc}, nil
 }
 
-// Zones wraps loaded locations.
+// Zones converts loaded locations.
 func Zones(locs []*time.Location) []Zone {
 	zones := make([]Zone, 0, len(locs))
 	for _, loc := range locs {
@@ -42,16 +42,14 @@ func Zones(locs []*time.Location) []Zone {
 
 func (z Zone) String() string { return z.loc.String() }
 
-// Offset is the zone's distance from UTC at an instant, in seconds.
+// Offset returns the zone's offset from UTC at a time, in seconds.
 func (z Zone) Offset(at time.Time) int {
 	_, offset := at.In(z.loc).Zone()
 	return offset
 }
 
-// MarshalText writes the name.
 func (z Zone) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
 
-// UnmarshalText reads a name.
 func (z *Zone) UnmarshalText(text []byte) error {
 	zone, err := LoadZone(string(text))
 	*z = zone

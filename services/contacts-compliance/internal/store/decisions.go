@@ -18,49 +18,52 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
-// Question is whom a decision is about.
-type Question struct {
+// Target is the number and the call request that a decision is about.
+type Target struct {
 	WorkspaceID   uuid.UUID
 	CallRequestID uuid.UUID
 	Number        phone.Number
-	// NamedContact is the contact the request names; uuid.Nil: none.
+	// NamedContact is the contact that the request names, or uuid.Nil.
 	NamedContact uuid.UUID
 }
 
-func (q Question) args() pgx.NamedArgs {
+func (q Target) args() pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"workspace_id": q.WorkspaceID, "call_request_id": q.CallRequestID, "phone_e164": q.Number, "named_id": orNull(q.NamedContact),
 	}
 }
 
-// Known is what is on record about a question at one instant of the database's clock.
-type Known struct {
+// Inputs is the stored data for a decision, read in one snapshot.
+type Inputs struct {
 	Now       time.Time        `db:"now"`
 	ContactID *uuid.UUID       `db:"contact_id"`
 	DND       contacts.DND     `db:"dnd_status"`
 	Consent   contacts.Consent `db:"consent_status"`
 	TimeZone  *string          `db:"time_zone"`
-	// Variables and their revision; the revision is -1 when there is no contact yet.
+	// Revision is the revision of Variables. It is -1 if there is no contact.
 	Variables contacts.Document `db:"variables"`
 	Revision  int64             `db:"variables_revision"`
 	// Erasures is how often the person was erased.
 	Erasures int64 `db:"erasures"`
-	// NamedNumber is the number of the contact that the request names; nil: no such contact.
+	// NamedNumber is the number of the contact that the request names. It is nil if there is no
+	// such contact.
 	NamedNumber   *phone.Number   `db:"named_phone_e164"`
 	PolicyVersion int             `db:"policy_version"`
 	RawPolicy     json.RawMessage `db:"policy"`
-	// Placed* is what this request was answered when it was allowed before; nil: it was not.
-	PlacedContact   *uuid.UUID        `db:"placed_contact_id"`
-	PlacedVariables contacts.Document `db:"placed_variables"`
-	PlacedFor       *time.Time        `db:"placed_for"`
-	PlacedErasures  int64             `db:"placed_erasures"`
+	// Allowed… are the result of an earlier pre-check that allowed this request. AllowedContact is
+	// nil if there is none.
+	AllowedContact   *uuid.UUID        `db:"placed_contact_id"`
+	AllowedVariables contacts.Document `db:"placed_variables"`
+	AllowedFor       *time.Time        `db:"placed_for"`
+	AllowedErasures  int64             `db:"placed_erasures"`
 
 	Policy policy.Policy `db:"-"`
 }
 
-// One row, always; one round trip for everything the gates need. now() is when the transaction began, before its snapshot was taken: whatever was committed
-// by that instant is seen. clock_timestamp() is read behind the snapshot, and a decision could bear a later time than a record it never saw.
-const known = `
+// The query always returns one row. It reads now(), the start of the transaction, because
+// everything that committed before it is visible. clock_timestamp() is later than the snapshot: a
+// decision could then have a later time than a record that it did not see.
+const selectInputs = `
 SELECT now() AS now,
        c.id AS contact_id,
        coalesce(c.dnd_status, 'unknown') AS dnd_status,
@@ -84,21 +87,21 @@ LEFT JOIN LATERAL (
 ) p ON true
 LEFT JOIN pre_checks r ON r.workspace_id = @workspace_id AND r.call_request_id = @call_request_id AND r.phone_e164 = @phone_e164`
 
-// Known reads what is on record.
-func (s *Store) Known(ctx context.Context, q Question) (Known, error) {
-	k, err := pg.One[Known](ctx, s.pool, known, q.args())
+// ReadInputs reads the inputs of a decision in one round trip.
+func (s *Store) ReadInputs(ctx context.Context, q Target) (Inputs, error) {
+	k, err := pg.One[Inputs](ctx, s.pool, selectInputs, q.args())
 	if err != nil {
-		return k, fmt.Errorf("read facts of request %s: %w", q.CallRequestID, err)
+		return k, fmt.Errorf("read inputs of request %s: %w", q.CallRequestID, err)
 	}
 	k.Policy, err = decodePolicy(k.RawPolicy)
 	return k, err
 }
 
-// Decision is one judgement with all it rested on.
+// Decision is a decision with its inputs.
 type Decision struct {
-	Question      Question
+	Target        Target
 	Facts         gate.Facts
-	Verdict       gate.Outcome
+	Outcome       gate.Outcome
 	PolicyVersion int
 	ContactID     *uuid.UUID
 	JudgedAt      time.Time
@@ -113,10 +116,10 @@ func (d Decision) args() (pgx.NamedArgs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode facts: %w", err)
 	}
-	args := d.Question.args()
+	args := d.Target.args()
 	args["decision_id"], args["inputs"], args["kind"], args["policy_version"] = id, inputs, d.Facts.Stage, d.PolicyVersion
-	args["result"], args["rule"], args["code"], args["message"] = d.Verdict.Result, d.Verdict.Rule, d.Verdict.Code, d.Verdict.Message
-	args["call_at"], args["judged_at"], args["contact_id"] = orNull(d.Verdict.At), d.JudgedAt, d.ContactID
+	args["result"], args["rule"], args["code"], args["message"] = d.Outcome.Result, d.Outcome.Rule, d.Outcome.Code, d.Outcome.Message
+	args["call_at"], args["judged_at"], args["contact_id"] = orNull(d.Outcome.At), d.JudgedAt, d.ContactID
 	return args, nil
 }
 
@@ -127,21 +130,20 @@ INSERT INTO decisions (` + decisionColumns + `)
 VALUES (@decision_id, @workspace_id, @call_request_id, @phone_e164, @contact_id, @kind, @inputs, @policy_version,
         @result, @rule, @code, @message, @call_at, @judged_at)`
 
-// Keep stores a decision.
-func (s *Store) Keep(ctx context.Context, d Decision) error {
+func (s *Store) SaveDecision(ctx context.Context, d Decision) error {
 	args, err := d.args()
 	if err != nil {
 		return err
 	}
 	if _, err := s.pool.Exec(ctx, insertDecision, pg.Args(args)); err != nil {
-		return fmt.Errorf("keep decision on request %s: %w", d.Question.CallRequestID, err)
+		return fmt.Errorf("store decision of request %s: %w", d.Target.CallRequestID, err)
 	}
 	return nil
 }
 
-// mergeContact creates the contact or writes its variables, but only over the revision they were merged from;
-// otherwise it yields no row and nothing of the statement happens.
-const mergeContact = `
+// upsertContact creates the contact, or stores the merged variables if their revision is unchanged.
+// Otherwise it returns no row and the whole statement changes nothing.
+const upsertContact = `
 WITH found AS (
     INSERT INTO contacts (id, workspace_id, phone_e164, variables, updated_at)
     VALUES (@new_contact_id, @workspace_id::uuid, @phone_e164::text, @variables::json, now())
@@ -151,16 +153,16 @@ WITH found AS (
     RETURNING id
 )`
 
-// takeContact leaves a contact that is there alone: most calls bring no variables, and its row stays free for others. An erasure that commits in the
-// same instant may not be seen: what is then kept of the variables goes when the erasure is done, or with ForgetErased.
-const takeContact = `
+// findContact does not write to the contact, because most requests have no variables. A concurrent
+// erasure may be missed; ApplyStep or ClearErasedPreChecks then clears the stored variables.
+const findContact = `
 WITH found AS (
     SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures = @erasures
 )`
 
-// place keeps the answer for a repeat, and the decision with it; of two at once with one id the first wins and
-// the other yields no row.
-const place = `, placed AS (
+// insertPreCheck stores the result for a replay, and the decision. If another pre-check of the same
+// request was stored first, it returns no row.
+const insertPreCheck = `, placed AS (
     INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
     SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json, @call_at::timestamptz, @erasures::bigint FROM found
     ON CONFLICT (workspace_id, call_request_id, phone_e164) DO NOTHING
@@ -172,10 +174,11 @@ SELECT @decision_id::uuid, @workspace_id::uuid, @call_request_id::uuid, @phone_e
 FROM placed
 RETURNING contact_id`
 
-// Place commits an allowed pre-check in one statement: the contact found or created, the variables merged, the
-// answer and the decision kept. ErrMoved says that what the decision rested on has changed since it was read, and
-// that nothing was written: read and judge again.
-func (s *Store) Place(ctx context.Context, d Decision, known Known, merged contacts.Document, merge Merge) (uuid.UUID, error) {
+// SavePreCheck stores an allowed pre-check in one statement: it finds or creates the contact,
+// merges the variables, and stores the result and the decision. It returns ErrInputsChanged, and
+// stores nothing, if the inputs have changed since they were read. The caller must then read the
+// inputs again.
+func (s *Store) SavePreCheck(ctx context.Context, d Decision, known Inputs, merged contacts.Document, merge Merge) (uuid.UUID, error) {
 	args, err := d.args()
 	if err != nil {
 		return uuid.Nil, err
@@ -185,24 +188,24 @@ func (s *Store) Place(ctx context.Context, d Decision, known Known, merged conta
 		return uuid.Nil, fmt.Errorf("make contact id: %w", err)
 	}
 	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), known.Revision, known.Erasures
-	sql := takeContact + place
+	sql := findContact + insertPreCheck
 	if merge == MergeVariables || d.ContactID == nil {
-		sql = mergeContact + place
+		sql = upsertContact + insertPreCheck
 	}
 	found, err := pg.Value[uuid.UUID](ctx, s.pool, sql, args)
 	if errors.Is(err, pg.ErrNotFound) {
-		return uuid.Nil, ErrMoved
+		return uuid.Nil, ErrInputsChanged
 	}
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("place request %s: %w", d.Question.CallRequestID, err)
+		return uuid.Nil, fmt.Errorf("store pre-check of request %s: %w", d.Target.CallRequestID, err)
 	}
 	return found, nil
 }
 
-// ErrMoved says that the facts changed between reading and writing.
-var ErrMoved = errors.New("facts changed meanwhile")
+// ErrInputsChanged is returned if the inputs changed between reading and writing.
+var ErrInputsChanged = errors.New("the inputs of the decision changed")
 
-// Merge says whether a request brought variables.
+// Merge is whether the request has variables to merge.
 type Merge int
 
 // A request without variables does not write to its contact.
@@ -211,8 +214,8 @@ const (
 	MergeVariables
 )
 
-// Judged is a decision as it was stored: what it rested on, and what it came to.
-type Judged struct {
+// StoredDecision is a decision as it was stored.
+type StoredDecision struct {
 	ID            uuid.UUID       `db:"id"`
 	CallRequestID uuid.UUID       `db:"call_request_id"`
 	Number        phone.Number    `db:"phone_e164"`
@@ -228,10 +231,10 @@ type Judged struct {
 	JudgedAt      time.Time       `db:"judged_at"`
 }
 
-const judgedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code, message, call_at, judged_at`
+const storedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code, message, call_at, judged_at`
 
 const listDecisions = `
-SELECT ` + judgedColumns + `
+SELECT ` + storedColumns + `
 FROM decisions
 WHERE workspace_id = @workspace_id
   AND (@after::uuid IS NULL OR id < @after)
@@ -243,16 +246,16 @@ LIMIT @rows`
 const decisionCursor = `
 SELECT EXISTS (SELECT 1 FROM decisions WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Decisions reads one page of what was decided, newest first: of a call request, of a number, or of both; zero values do not narrow.
-func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number, p page.Request) ([]Judged, error) {
+// Decisions returns one page of decisions, newest first. Zero filters match every decision.
+func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number, p page.Request) ([]StoredDecision, error) {
 	args := pgx.NamedArgs{
 		"workspace_id": workspace, "after": orNull(p.After), "call_request_id": orNull(request), "phone_e164": orNull(number), "rows": p.Rows(),
 	}
-	if err := s.knowCursor(ctx, decisionCursor, p, args); err != nil {
+	if err := s.checkCursor(ctx, decisionCursor, p, args); err != nil {
 		return nil, err
 	}
-	// Planned for the filters at hand: one plan for all of them would serve none by its index.
-	found, err := manyPlanned[Judged](ctx, s.pool, listDecisions, args)
+	// A cached plan for all combinations of filters would not use the indexes.
+	found, err := manyWithoutPlanCache[StoredDecision](ctx, s.pool, listDecisions, args)
 	if err != nil {
 		return nil, fmt.Errorf("list decisions: %w", err)
 	}
@@ -260,13 +263,13 @@ func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, num
 }
 
 const decisionByID = `
-SELECT ` + judgedColumns + `
+SELECT ` + storedColumns + `
 FROM decisions
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// DecisionByID reads one decision, or pg.ErrNotFound.
-func (s *Store) DecisionByID(ctx context.Context, workspace, id uuid.UUID) (Judged, error) {
-	found, err := pg.One[Judged](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+// DecisionByID returns one decision, or pg.ErrNotFound.
+func (s *Store) DecisionByID(ctx context.Context, workspace, id uuid.UUID) (StoredDecision, error) {
+	found, err := pg.One[StoredDecision](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {
 		return found, fmt.Errorf("read decision: %w", err)
 	}

@@ -10,9 +10,11 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/consentchain"
 )
 
-// strayStates are those of contacts that are not what their last record says, on each axis; an import's record speaks of its list. Whoever an import that runs
-// has opted out has no record yet; where a month was dropped, or older records are in no chain yet, a state may have lost its record or not got it.
-const strayStates = `
+// wrongStates returns the contacts whose DND or consent differs from their last record. The record
+// of an import applies to every number of its list. Numbers that a running import has opted out
+// have no record yet, so they are left out. If months of the workspace were dropped, a state
+// without a record is left out too.
+const wrongStates = `
 WITH said AS (
     SELECT workspace_id, phone_e164, seq, id, kind IN ('opt_out', 'opt_out_removed') AS dnd, after FROM consent_records WHERE phone_e164 IS NOT NULL
     UNION ALL
@@ -37,9 +39,9 @@ WHERE l.after IS DISTINCT FROM h.state
 ORDER BY workspace_id, seq
 LIMIT @most`
 
-// states holds what the gates go by against what the records say.
-func (w *walk) states(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, strayStates, pgx.NamedArgs{"most": mostBreaks})
+// states compares the states that the gates read with the records.
+func (w *verifier) states(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, wrongStates, pgx.NamedArgs{"most": maxBreaks})
 	if err != nil {
 		return fmt.Errorf("compare contacts with their records: %w", err)
 	}
@@ -47,12 +49,12 @@ func (w *walk) states(ctx context.Context, tx pgx.Tx) error {
 	var seq int64
 	var said, state string
 	_, err = pgx.ForEachRow(rows, []any{&workspace, &seq, &id, &said, &state}, func() error {
-		why := fmt.Sprintf("is the last to speak of its contact and says %s, and the contact is %s", said, state)
+		why := fmt.Sprintf("is the last record of its contact with the state %s, and the contact has the state %s", said, state)
 		if said == "" {
-			why = fmt.Sprintf("contact %s is %s, and no record says so", id, state)
+			why = fmt.Sprintf("contact %s has the state %s without a record", id, state)
 			id = uuid.Nil
 		}
-		w.broke(consentchain.Break{WorkspaceID: workspace, Seq: seq, ID: id, Why: why})
+		w.addBreak(consentchain.Break{WorkspaceID: workspace, Seq: seq, ID: id, Why: why})
 		return nil
 	})
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// A log that was moved away or emptied is begun with every chain, not with those alone that grow from then on.
-func TestWrite_ALogThatBeginsKnowsEveryChain(t *testing.T) {
+// After the file was moved or truncated, the next write contains every chain, not only those that
+// grew.
+func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{
 		"moved away": func(log string) error { return os.Rename(log, log+".1") },
@@ -33,8 +34,9 @@ func TestWrite_ALogThatBeginsKnowsEveryChain(t *testing.T) {
 	}
 }
 
-// Whoever rules the database can hide for a while that a chain moved; then its rows are missed in the log.
-func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
+// A person with access to the database can hide that a chain grew. After five minutes, verify
+// reports rows that the log does not have.
+func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.write()
@@ -51,7 +53,7 @@ func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
 		}
 	}
 	r.person(hidden, "+15005550001", "dnd")
-	head := r.keys.Head(hidden, at)
+	head := r.keys.SignHead(hidden, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,8 @@ FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
         END AS called) AS c`
 
-// A rare state, a rare name and a name that many of another state have are found without reading the workspace.
+// A rare state, a rare name, and a name that is common in another state are found without reading
+// all contacts of the workspace.
 func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
@@ -42,8 +43,8 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	tests := []struct {
 		name   string
 		filter store.Filter
-		found  int // in the large workspace, one more than a page at most
-		pages  int // a name costs a look at the newest 2000
+		found  int // contacts in the large workspace, at most one more than a page
+		pages  int // a search by name reads the newest 2000
 	}{
 		{"nothing", store.Filter{}, 26, 150},
 		{"a rare state", store.Filter{DND: contacts.OptedOut}, 3, 150},
@@ -88,13 +89,13 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	}
 }
 
-// The search finds exactly the names that contain the text, letter by letter: signs that mean something to a database are text, and case
-// counts in no script.
-func TestList_NameIsText(t *testing.T) {
+// The search returns exactly the names that contain the text. Special characters of SQL patterns
+// are text, and case is ignored in every script.
+func TestList_SearchTreatsPatternCharactersAsText(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		letters := rapid.SampledFrom([]string{`aA%_\`, `éÉσςΣß王`, `İı'"* .`}).Draw(rt, "letters") // few at a time, so that names and searches meet
+		letters := rapid.SampledFrom([]string{`aA%_\`, `éÉσςΣß王`, `İı'"* .`}).Draw(rt, "letters") // few letters, so that names and searches match often
 		text := func(fewest, most int) *rapid.Generator[string] {
 			return rapid.StringOfN(rapid.SampledFrom([]rune(letters)), fewest, most, -1)
 		}
@@ -124,7 +125,7 @@ func TestList_NameIsText(t *testing.T) {
 	})
 }
 
-func TestList_NoNameIsAsLongAsThat(t *testing.T) {
+func TestList_SearchLongerThanAnyNameFindsNothing(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	found, err := st.List(t.Context(), uuid.New(), store.Filter{Name: strings.Repeat("x", 1<<20)}, page.Request{Limit: 25})

@@ -15,15 +15,16 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// A month that is dropped leaves its chains' last rows as their starts, and nothing younger than five years is dropped.
-func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
+// After a month was dropped, each chain starts after its last dropped row and verifies. Months that
+// ended less than five years ago are not dropped.
+func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	now, err := r.archive.Clock(t.Context())
+	now, err := r.archive.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := uuid.Must(uuid.NewV7()) // rows of seven, six and a half, and four years ago
+	long := uuid.Must(uuid.NewV7()) // it has rows of seven, six and a half, and four years ago
 	at := consentchain.Link{}
 	for _, age := range []int{84, 84, 78, 48} {
 		month := time.Date(now.Year(), now.Month()-time.Month(age), 1, 0, 0, 0, 0, time.UTC)
@@ -41,15 +42,15 @@ func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
 		}
 	}
 	r.person(long, "+15005550001", "dnd")
-	head := r.keys.Head(long, at)
+	head := r.keys.SignHead(long, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}
 	r.write()
 	r.whole()
-	pruner := consentlog.NewPartitionJob(r.store, r.archive, consentlog.PartitionConfig{Records: time.Hour, Decisions: time.Hour}) // the least is five years all the same
+	pruner := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour}) // the minimum of five years applies anyway
 	for range 2 {
-		if err := pruner.TurnMonths(t.Context(), now); err != nil {
+		if err := pruner.RotateMonths(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 		var left int
@@ -72,12 +73,13 @@ func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
 	if _, err := r.super.Exec(t.Context(), `UPDATE consent_starts SET seq = 2 WHERE workspace_id = $1`, long); err != nil {
 		t.Fatal(err)
 	}
-	r.broken("its start behind row 2")
+	r.broken("its start after row 2")
 }
 
-// Who rules the database makes a month of seven years ago with a copy of the newest row in it, or says by oldest_month that this month is old: the
-// pruner signs no start there, and what is then deleted is missed.
-func TestTurnMonths_NoStartIsSignedThatIsNoEnd(t *testing.T) {
+// A person with access to the database can create an old month with copies of recent rows, or
+// replace oldest_month. The job must not sign a start for them, so that deleted rows are still
+// detected.
+func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{
 		"a month made up": {
@@ -101,11 +103,11 @@ func TestTurnMonths_NoStartIsSignedThatIsNoEnd(t *testing.T) {
 			r.write()
 			r.whole()
 			r.do(harm...)
-			now, err := r.archive.Clock(t.Context())
+			now, err := r.archive.Now(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := consentlog.NewPartitionJob(r.store, r.archive, consentlog.PartitionConfig{}).TurnMonths(t.Context(), now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrKept) {
+			if err := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{}).RotateMonths(t.Context(), now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrMonthKept) {
 				t.Errorf("turning the months: %v, want that the month is kept", err)
 			}
 			r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq <= 4`)

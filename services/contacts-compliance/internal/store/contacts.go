@@ -32,8 +32,8 @@ SELECT ` + contactColumns + `
 FROM contacts
 WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
-// Create stores a new contact. A number the workspace knows already stores nothing: the contact that is
-// there comes back with existed set.
+// Create inserts a contact. If the workspace has a contact with the number, it returns that contact
+// and existed is true.
 func (s *Store) Create(ctx context.Context, c contacts.Contact) (stored contacts.Contact, existed bool, err error) {
 	args, err := contactArgs(c)
 	if err != nil {
@@ -69,7 +69,7 @@ func contactArgs(c contacts.Contact) (pgx.NamedArgs, error) {
 	return args, nil
 }
 
-// ByNumber finds the contact of a number, or pg.ErrNotFound.
+// ByNumber returns the contact of a number, or pg.ErrNotFound.
 func (s *Store) ByNumber(ctx context.Context, workspace uuid.UUID, number phone.Number) (contacts.Contact, error) {
 	return s.find(ctx, contactByNumber, pgx.NamedArgs{"workspace_id": workspace, "phone_e164": number})
 }
@@ -79,7 +79,7 @@ SELECT ` + contactColumns + `
 FROM contacts
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// ByID finds a contact, or pg.ErrNotFound.
+// ByID returns a contact, or pg.ErrNotFound.
 func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contacts.Contact, error) {
 	return s.find(ctx, contactByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 }
@@ -98,9 +98,9 @@ SET name = @name, name_folded = @name_folded, metadata = @metadata, time_zone = 
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + contactColumns
 
-// Change lets edit alter name and metadata of a contact while nobody else can; an error of edit changes nothing
-// and comes back as it is. pg.ErrNotFound when there is no such contact.
-func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
+// Update locks a contact, calls edit, and stores the changed name and metadata. An error of edit is
+// returned unchanged and nothing is stored. It returns pg.ErrNotFound if there is no such contact.
+func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID, edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if err != nil {
@@ -119,7 +119,7 @@ func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*
 	return changed, err
 }
 
-func (s *Store) knowCursor(ctx context.Context, sql string, p page.Request, args pgx.NamedArgs) error {
+func (s *Store) checkCursor(ctx context.Context, sql string, p page.Request, args pgx.NamedArgs) error {
 	if p.After == uuid.Nil {
 		return nil
 	}
@@ -133,13 +133,14 @@ func (s *Store) knowCursor(ctx context.Context, sql string, p page.Request, args
 	return nil
 }
 
-const optOutAll = `
+const optOutNumbers = `
 INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at)
 SELECT id, @workspace_id, phone_e164, 'dnd', now() FROM unnest(@ids::uuid[], @numbers::text[]) AS n (id, phone_e164)
 ON CONFLICT (workspace_id, phone_e164) DO UPDATE SET dnd_status = 'dnd', updated_at = now()
     WHERE contacts.dnd_status <> 'dnd'`
 
-// ApplyNumbers opts out the next numbers of an import, in their order, together with how far it is. Their one record comes with the last.
+// ApplyNumbers opts out the next numbers of an import and stores the progress. FinishImport writes
+// the consent record.
 func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) error {
 	ids := make([]uuid.UUID, len(numbers))
 	for n := range ids {
@@ -151,13 +152,13 @@ func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) e
 	next := *i
 	next.Applied, next.AppliedTo = i.Applied+int64(len(numbers)), numbers[len(numbers)-1]
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, unhurried); err != nil {
-			return fmt.Errorf("take time: %w", err)
+		if _, err := tx.Exec(ctx, asyncCommit); err != nil {
+			return fmt.Errorf("set transaction options: %w", err)
 		}
-		if _, err := tx.Exec(ctx, optOutAll, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids, "numbers": numbers}); err != nil {
+		if _, err := tx.Exec(ctx, optOutNumbers, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids, "numbers": numbers}); err != nil {
 			return fmt.Errorf("opt out numbers of import %s: %w", i.ID, err)
 		}
-		return keep(ctx, tx, &next)
+		return saveImport(ctx, tx, &next)
 	})
 	if err == nil {
 		*i = next
@@ -165,7 +166,7 @@ func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) e
 	return err
 }
 
-// Filter narrows a list of contacts; zero fields do not.
+// Filter filters a list of contacts. A zero field matches every contact.
 type Filter struct {
 	Number  phone.Number
 	Name    string
@@ -173,18 +174,18 @@ type Filter struct {
 	Consent contacts.Consent
 }
 
-// newestFirst ends every list. Pages run on the key, but on its bytes: ordered by id itself, a statement could also be served by
-// the primary key, through the rows of every other workspace.
+// newestFirst orders every list by the bytes of id. The primary key cannot serve this order, so the
+// planner cannot choose to read the contacts of other workspaces.
 const (
 	newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 	below       = ` AND uuid_send(id) < uuid_send(@below::uuid)`
-	inLanes     = ` AND dnd_status = ANY (@dnds::text[]) AND consent_status = ANY (@consents::text[])`
-	// position takes % and _ as the text they are.
-	isNamed = ` AND position(@name IN name_folded) > 0`
+	inStates    = ` AND dnd_status = ANY (@dnds::text[]) AND consent_status = ANY (@consents::text[])`
+	// position, unlike LIKE, does not interpret % and _.
+	nameContains = ` AND position(@name IN name_folded) > 0`
 )
 
-// listContacts reads lane by lane, the newest of each pair of states and then the newest of those, so that the three opted-out
-// of a million are found at once.
+// listContacts reads the newest contacts of each pair of states and merges them. It finds a few
+// opted-out contacts among a million without a scan.
 const listContacts = `
 SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) CROSS JOIN LATERAL (
     SELECT ` + contactColumns + ` FROM contacts
@@ -192,25 +193,25 @@ SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS l
 ) AS c` + newestFirst
 
 const (
-	listNumber      = contactByNumber + inLanes + below + newestFirst
-	listNumberNamed = contactByNumber + inLanes + isNamed + below + newestFirst
+	listNumber      = contactByNumber + inStates + below + newestFirst
+	listNumberNamed = contactByNumber + inStates + nameContains + below + newestFirst
 )
 
-// lately is how many of the newest named contacts are looked at before the index of names is asked. A name that many have fills
-// its page among them; of any other there are few enough to sort.
-const lately = 2000
+// recentNamed is the number of the newest named contacts that are searched before the index of
+// names. A common name fills its page from them. For a rare name, the index returns few contacts.
+const recentNamed = 2000
 
-const listLatelyNamed = `
+const listRecentNamed = `
 SELECT ` + contactColumns + ` FROM (
     SELECT ` + contactColumns + `, name_folded FROM contacts
     WHERE workspace_id = @workspace_id AND name_folded IS NOT NULL` + below + ` ORDER BY uuid_send(id) DESC LIMIT @lately
-) AS recent WHERE workspace_id = @workspace_id` + inLanes + isNamed + newestFirst
+) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
-// listNamed finds names through the index of name_grams (migration 0002), which salts each piece of a
-// name with the workspace and the states. The index returns every name that has all pieces, in any
-// order. There can be as many as the workspace has contacts, so they are filtered one by one, and
-// only the ids that the page needs are kept. OFFSET 0 separates the index from the filters: otherwise
-// the planner could choose to read the whole table.
+// listNamed finds names through the index on name_grams, which hashes each piece of a name with the
+// workspace and the states. The index returns every name that has all pieces, in any order. There
+// can be as many as the workspace has contacts, so they are filtered one by one, and only the ids
+// that the page needs are kept. OFFSET 0 separates the index from the filters: otherwise the
+// planner could choose to read the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
@@ -220,21 +221,22 @@ WITH hit AS MATERIALIZED (
                 @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
         WHERE name_folded IS NOT NULL OFFSET 0
     ) AS candidate
-    WHERE workspace_id = @workspace_id` + inLanes + isNamed + below + newestFirst + `
+    WHERE workspace_id = @workspace_id` + inStates + nameContains + below + newestFirst + `
 )
 SELECT ` + contactColumns + ` FROM hit JOIN contacts USING (id)` + newestFirst
 
 const contactCursor = `
 SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id = @after)`
 
-// List reads one page of contacts, newest first; an unknown cursor is page.UnknownCursor.
+// List returns one page of contacts, newest first. It returns page.UnknownCursor if the cursor is
+// not a contact of the workspace.
 func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contacts.Contact, error) {
 	args := pgx.NamedArgs{
-		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "lately": lately,
+		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "lately": recentNamed,
 		"phone_e164": f.Number, "name": contacts.Fold(f.Name),
 	}
-	args["dnds"], args["consents"] = contacts.Lanes(f.DND, f.Consent)
-	if err := s.knowCursor(ctx, contactCursor, p, args); err != nil {
+	args["dnds"], args["consents"] = contacts.StatePairs(f.DND, f.Consent)
+	if err := s.checkCursor(ctx, contactCursor, p, args); err != nil {
 		return nil, err
 	}
 	if utf8.RuneCountInString(f.Name) > contacts.MaxName {
@@ -250,8 +252,8 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	return found, nil
 }
 
-// statement answers a list. For a name alone it reads the newest contacts only: if they do not fill
-// the page, search must follow.
+// statement returns the query for the filter. For a name alone it reads the newest contacts only:
+// if they do not fill the page, search must follow.
 func (f Filter) statement() string {
 	switch {
 	case f.Number != "" && f.Name != "":
@@ -259,31 +261,32 @@ func (f Filter) statement() string {
 	case f.Number != "":
 		return listNumber
 	case f.Name != "":
-		return listLatelyNamed
+		return listRecentNamed
 	default:
 		return listContacts
 	}
 }
 
 const (
-	// maxSearch limits the time of one search by name.
-	maxSearch     = "SET LOCAL statement_timeout = '2s'"
+	// searchTimeout limits the time of one search by name.
+	searchTimeout = "SET LOCAL statement_timeout = '2s'"
 	queryCanceled = "57014"
 )
 
-// search looks through all names of a workspace. Its time grows with the number of names that have all
-// pieces of the text, so it is limited, and a workspace has one search at a time in each process.
+// search searches all names of a workspace. Its time grows with the number of names that have all
+// pieces of the text, so it has a timeout, and a workspace runs one search at a time in each
+// process.
 func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
 	found []contacts.Contact, err error,
 ) {
-	done, err := s.searches.take(ctx, workspace)
+	done, err := s.searches.lock(ctx, workspace)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if _, err = tx.Exec(ctx, maxSearch); err != nil {
-			return fmt.Errorf("limit time: %w", err)
+		if _, err = tx.Exec(ctx, searchTimeout); err != nil {
+			return fmt.Errorf("set search timeout: %w", err)
 		}
 		found, err = pg.Many[contacts.Contact](ctx, tx, listNamed, args)
 		return err

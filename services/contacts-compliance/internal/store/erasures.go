@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// Erasure is an entry of the register: that somebody was erased, and how far it is. It does not say who.
+// Erasure is an entry of the register of erasures. It does not contain the number.
 type Erasure struct {
 	ID          uuid.UUID         `db:"id"`
 	Subject     []byte            `db:"subject"`
@@ -31,7 +31,7 @@ type Erasure struct {
 	Services    []ErasureProgress `db:"-"`
 }
 
-// ErasureProgress is one service's part of an erasure, as far as it is known; Open counts the steps that are not done.
+// ErasureProgress is the progress of one service. Open is the number of steps that are not done.
 type ErasureProgress struct {
 	ErasureID uuid.UUID  `db:"erasure_id"`
 	Service   string     `db:"service"`
@@ -46,7 +46,8 @@ SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables
     metadata = '{}', time_zone = NULL, erasures = @erasures
 WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
-// By way of the decisions that were stored with them: they are found by number.
+// The pre-checks have no index on the number, so they are found through the decisions of the
+// number.
 const erasePreChecks = `
 UPDATE pre_checks p SET variables = '{}'
 FROM contacts c
@@ -54,19 +55,21 @@ JOIN decisions d ON d.workspace_id = c.workspace_id AND d.phone_e164 = c.phone_e
 WHERE p.workspace_id = c.workspace_id AND p.call_request_id = d.call_request_id AND p.phone_e164 = c.phone_e164
   AND p.erasures < c.erasures AND c.erasures > 0`
 
-const ofContact = ` AND c.id = @contact_id`
+const oneContact = ` AND c.id = @contact_id`
 
 const insertErasure = `
 INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, published_at)
 VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
 
-// The two that read contacts.v1 begin; what follows elsewhere they tell.
+// These services read contacts.v1. They report the steps that follow.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
 VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
 
-// Erase forgets what is known of a person but the number, its states and its records, withdraws the consent, enters it into the register and tells all who keep
-// something of them, in one commit. A number never seen is erased too: who called us need not be a contact. Each time is an act of its own.
+// Erase deletes the personal data of a contact and withdraws its consent. It keeps the number, its
+// states and its records. It adds an entry to the register and publishes the event, in one
+// transaction. A number without a contact can be erased too, because other services may have data
+// of inbound calls. Each erasure has its own entry.
 func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.Contact, entry Erasure, err error) {
 	ch.Kind = contacts.ConsentWithdrawn
 	id, err := uuid.NewV7()
@@ -81,21 +84,21 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 			"key_id": subject.KeyID, "subject": subject.Sum, "actor": ch.Actor, "requested_at": c.UpdatedAt,
 		}
 		batch.Queue(eraseContact, args)
-		batch.Queue(erasePreChecks+ofContact, args)
+		batch.Queue(erasePreChecks+oneContact, args)
 		batch.Queue(insertErasure, args)
 		batch.Queue(firstSteps, args)
-		return outbox.Queue(ctx, batch, erasedFact(openErasure{
+		return outbox.Queue(ctx, batch, erasedEvent(openErasure{
 			ID: id, WorkspaceID: ch.WorkspaceID, ContactID: c.ID, Erasures: c.Erasures + 1, Number: ch.Number, Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
-	// As it is with the commit, though others may have begun by now.
+	// The progress at the time of the commit.
 	entry.Services = []ErasureProgress{
 		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt}, {Service: "dialer", Steps: 1, Open: 1},
 	}
 	return erased, entry, err
 }
 
-// openErasure is what others are told.
+// openErasure is the content of the published event.
 type openErasure struct {
 	ID          uuid.UUID    `db:"id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -105,7 +108,7 @@ type openErasure struct {
 	Subject     []byte       `db:"subject"`
 }
 
-func erasedFact(e openErasure, at time.Time) outbox.Event {
+func erasedEvent(e openErasure, at time.Time) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.Contacts, Key: hex.EncodeToString(e.Subject), WorkspaceID: e.WorkspaceID,
 		Message: &eventv1.ContactEvent{
@@ -117,15 +120,15 @@ func erasedFact(e openErasure, at time.Time) outbox.Event {
 	}
 }
 
-// Step is one service's report.
+// Step is a report of one service.
 type Step struct {
 	ErasureID   uuid.UUID
 	WorkspaceID uuid.UUID
 	Service     string
 	Ref         string
-	// Done: this step is done; otherwise more of what follows is told later.
+	// Done is true if this step is done. Otherwise the service will report more steps that follow.
 	Done bool
-	// Services and Refs are the steps that follow, side by side.
+	// Services and Refs are the steps that follow. Both have the same length.
 	Services, Refs []string
 }
 
@@ -142,28 +145,30 @@ ON CONFLICT DO NOTHING`
 
 const stepsLeft = `SELECT EXISTS (SELECT FROM erasure_steps WHERE erasure_id = @id AND done_at IS NULL)`
 
-const keepServices = `
+const insertServices = `
 INSERT INTO erasure_services (erasure_id, service, steps, done_at)
 SELECT @id, v.service, count(s.ref), coalesce(max(s.done_at), now())
 FROM (VALUES ('contacts-compliance'), ('calls'), ('dialer'), ('webhook-dispatcher')) AS v (service)
 LEFT JOIN erasure_steps s ON s.erasure_id = @id AND s.service = v.service
 GROUP BY v.service`
 
-const forgetSteps = `DELETE FROM erasure_steps WHERE erasure_id = @id`
+const deleteSteps = `DELETE FROM erasure_steps WHERE erasure_id = @id`
 
-const forgetLate = erasePreChecks + ` AND c.id = (SELECT e.contact_id FROM erasures e WHERE e.id = @id)`
+const clearLatePreChecks = erasePreChecks + ` AND c.id = (SELECT e.contact_id FROM erasures e WHERE e.id = @id)`
 
 const finishErasure = `UPDATE erasures SET done_at = now(), contact_id = NULL WHERE id = @id`
 
-// ErrNoErasure says that the register has no such erasure; ErrErased that it is carried out.
+// ErrNoErasure is returned if the erasure does not exist. ErrErasureDone is returned if all its
+// steps are done.
 var (
-	ErrNoErasure = errors.New("no such erasure")
-	ErrErased    = errors.New("the erasure is carried out")
+	ErrNoErasure   = errors.New("the erasure does not exist")
+	ErrErasureDone = errors.New("the erasure is already done")
 )
 
-// TakeStep notes what a service reports. With the last step the erasure is carried out: the register keeps how much each service had and when it was done, and
-// nothing that leads to the person. Reports may come twice and in any order: a step may be done before anybody told of it.
-func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
+// ApplyStep stores a report. The last step finishes the erasure: its steps are replaced by a count
+// for each service, which does not identify the person. Reports may arrive twice and in any order.
+// A step may be reported as done before the report that announces it.
+func (s *Store) ApplyStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
 	args := pgx.NamedArgs{
 		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref, "services": step.Services, "refs": step.Refs,
 	}
@@ -175,7 +180,7 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 		return false, fmt.Errorf("lock erasure %s: %w", step.ErasureID, err)
 	}
 	if done {
-		return false, ErrErased
+		return false, ErrErasureDone
 	}
 	deeds := []string{openSteps}
 	if step.Done {
@@ -183,13 +188,13 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 	}
 	for _, deed := range deeds {
 		if _, err := tx.Exec(ctx, deed, args); err != nil {
-			return false, fmt.Errorf("note a step of erasure %s: %w", step.ErasureID, err)
+			return false, fmt.Errorf("store step of erasure %s: %w", step.ErasureID, err)
 		}
 	}
 	if left, err := pg.Value[bool](ctx, tx, stepsLeft, args); err != nil || left {
 		return false, err
 	}
-	for _, deed := range []string{keepServices, forgetSteps, forgetLate, finishErasure} {
+	for _, deed := range []string{insertServices, deleteSteps, clearLatePreChecks, finishErasure} {
 		if _, err := tx.Exec(ctx, deed, args); err != nil {
 			return false, fmt.Errorf("finish erasure %s: %w", step.ErasureID, err)
 		}
@@ -197,7 +202,7 @@ func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bo
 	return true, nil
 }
 
-const claimUntold = `
+const claimOverdue = `
 UPDATE erasures e SET published_at = now()
 FROM contacts c
 WHERE e.id = ANY (ARRAY(
@@ -206,32 +211,33 @@ WHERE e.id = ANY (ARRAY(
   AND c.id = e.contact_id
 RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subject`
 
-// TellAgain tells of every erasure that is not carried out and was last told of longer than after ago, and says how many.
-func (s *Store) TellAgain(ctx context.Context, after time.Duration) (told int, err error) {
+// RepublishErasures publishes the open erasures that were last published longer than after ago, and
+// returns their number.
+func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (told int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		open, err := pg.Many[openErasure](ctx, tx, claimUntold, pgx.NamedArgs{"seconds": after.Seconds()})
+		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": after.Seconds()})
 		if err != nil {
 			return err
 		}
 		facts := make([]outbox.Event, len(open))
 		for i, e := range open {
-			facts[i] = erasedFact(e, time.Now())
+			facts[i] = erasedEvent(e, time.Now())
 		}
 		told = len(open)
 		return outbox.Put(ctx, tx, facts...)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("tell of erasures again: %w", err)
+		return 0, fmt.Errorf("republish erasures: %w", err)
 	}
 	return told, nil
 }
 
-const forgetErased = erasePreChecks + ` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
+const clearErasedPreChecks = erasePreChecks + ` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
 
-// ForgetErased forgets what a pre-check that was under way kept of somebody who was erased in the same instant.
-func (s *Store) ForgetErased(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, forgetErased); err != nil {
-		return fmt.Errorf("forget pre-checks of erased people: %w", err)
+// ClearErasedPreChecks deletes the variables that a pre-check stored while the person was erased.
+func (s *Store) ClearErasedPreChecks(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, clearErasedPreChecks); err != nil {
+		return fmt.Errorf("clear pre-checks of erased contacts: %w", err)
 	}
 	return nil
 }
@@ -247,16 +253,17 @@ LIMIT @rows`
 const erasureCursor = `
 SELECT EXISTS (SELECT 1 FROM erasures WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Erasures reads one page of the register, newest first: of a number, which it knows under the present keys only; an empty one means all.
+// Erasures returns one page of the register, newest first. An empty number means all entries. A
+// number finds the entries under the configured keys.
 func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]Erasure, error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "subjects": nil, "rows": p.Rows()}
 	if number != "" {
 		args["subjects"] = s.keys.Subjects(workspace, string(number))
 	}
-	if err := s.knowCursor(ctx, erasureCursor, p, args); err != nil {
+	if err := s.checkCursor(ctx, erasureCursor, p, args); err != nil {
 		return nil, err
 	}
-	found, err := manyPlanned[Erasure](ctx, s.pool, listErasures, args)
+	found, err := manyWithoutPlanCache[Erasure](ctx, s.pool, listErasures, args)
 	if err != nil {
 		return nil, fmt.Errorf("list erasures: %w", err)
 	}
@@ -266,7 +273,7 @@ func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.
 const erasureByID = `
 SELECT ` + erasureColumns + ` FROM erasures WHERE workspace_id = @workspace_id AND id = @id`
 
-// ErasureByID reads one entry of the register, or pg.ErrNotFound.
+// ErasureByID returns one entry of the register, or pg.ErrNotFound.
 func (s *Store) ErasureByID(ctx context.Context, workspace, id uuid.UUID) (Erasure, error) {
 	found, err := pg.Many[Erasure](ctx, s.pool, erasureByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {

@@ -27,7 +27,8 @@ func percent() int {
 	return 1
 }
 
-// walks are numbers of every pack, of every region with rules, and of the oddest clocks.
+// walks returns facts for every pack, every region with rules, and zones with unusual clock
+// changes.
 func walks(t testing.TB) map[string]gate.Facts {
 	cases := map[string]gate.Facts{}
 	add := func(name string, f gate.Facts, change func(*gate.Facts)) {
@@ -104,9 +105,10 @@ func walks(t testing.TB) map[string]gate.Facts {
 	return cases
 }
 
-// TestJudge_IsWhatAMinuteByMinuteWalkFinds: over two years, for every pack, on the days when clocks change as on any other, a call is open exactly when the
-// slow truth is, and the next opening is the first minute that is open.
-func TestJudge_IsWhatAMinuteByMinuteWalkFinds(t *testing.T) {
+// For every pack and every minute of two years, the gate must return the same as the oracle, and
+// the next opening must be the first open minute. The short form of the test checks all days with
+// clock changes and a share of the others.
+func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
 	if set, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
@@ -131,7 +133,7 @@ func TestJudge_IsWhatAMinuteByMinuteWalkFinds(t *testing.T) {
 	t.Logf("%d minutes judged, %d openings searched in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
 }
 
-// walker goes through the two years of one place.
+// walker walks through the two years of one place.
 type walker struct {
 	t                *testing.T
 	seed             uint64
@@ -148,7 +150,7 @@ func (w *walker) walk() {
 			if w.random.IntN(100) >= percent() {
 				continue
 			}
-			if percent() < 100 { // any five minutes of an ordinary day are much alike
+			if percent() < 100 { // on an ordinary day, checking every fifth minute is enough
 				step = 5
 			}
 		}
@@ -161,7 +163,7 @@ func (w *walker) walk() {
 				continue
 			}
 			w.judge(gate.PreCheck, minute)
-			if edge || w.random.IntN(16) == 0 { // at dial time the next minute counts as well
+			if edge || w.random.IntN(16) == 0 { // at dial time the next minute must be open too
 				w.judge(gate.Dial, minute-w.random.IntN(2))
 			}
 			if w.t.Failed() {
@@ -171,14 +173,14 @@ func (w *walker) walk() {
 	}
 }
 
-// judge holds the verdict on a minute, somewhere in it, against the truth.
+// evaluate compares the outcome for a random second of a minute with the oracle.
 func (w *walker) judge(stage gate.Stage, minute int) {
 	minute = max(0, minute)
 	w.f.Stage, w.f.DeferIfClosed = stage, true
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.judged++
-	v, open, from := gate.Judge(w.f), w.truth.open(minute), w.f.At
-	if open && stage == gate.Dial && !w.truth.open(minute+1) { // about to close: the opening after that counts
+	v, open, from := gate.Evaluate(w.f), w.truth.open(minute), w.f.At
+	if open && stage == gate.Dial && !w.truth.open(minute+1) { // the hours close too soon, so the opening after this one is expected
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}
 	if (v.Result == gate.Open) != open {
@@ -191,7 +193,7 @@ func (w *walker) judge(stage gate.Stage, minute int) {
 	w.searched++
 	limit := from.Add(window.Horizon)
 	opens := w.truth.next(minute)
-	for opens < len(w.truth.seen)*minutesOfDay-2*minutesOfDay && !w.truth.open(opens+1) { // a minute is too short for a dial
+	for opens < len(w.truth.seen)*minutesOfDay-2*minutesOfDay && !w.truth.open(opens+1) { // an opening of one minute is too short for a dial
 		opens = w.truth.next(opens + 1)
 	}
 	next := firstMinute.Add(time.Duration(opens) * time.Minute)
@@ -203,7 +205,7 @@ func (w *walker) judge(stage gate.Stage, minute int) {
 	}
 }
 
-// clocksChange says whether one of the clocks is put forth or back within a day of the minute.
+// clocksChange reports whether one of the clocks changes within a day of the minute.
 func clocksChange(clocks []*wallClock, minute int) bool {
 	start := firstMinute.Add(time.Duration(minute) * time.Minute)
 	for _, c := range clocks {

@@ -21,7 +21,8 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 	return l
 }
 
-// held are facts of a number that is held to packs, its person's consent on record: Monday noon in New York.
+// withPacks returns facts of a number under policy packs, with consent on record, on a Monday at
+// noon in New York.
 func held(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean, Consent: contacts.Consented,
@@ -32,7 +33,7 @@ func held(t interface{ Fatal(...any) }, number phone.Number, packs ...string) ga
 	return f
 }
 
-func TestJudge_Packs(t *testing.T) {
+func TestEvaluate_Packs(t *testing.T) {
 	t.Parallel()
 	utc := func(text string) time.Time {
 		at, err := time.Parse("2006-01-02 15:04", text)
@@ -54,11 +55,11 @@ func TestJudge_Packs(t *testing.T) {
 		change func(*gate.Facts)
 		result gate.Result
 		rule   gate.Rule
-		next   string // when Later or told in the message; "" for none
+		next   string // the deferred time, or the time in the message; "" if there is none
 	}{
 		{"at the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
-		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleNeeded, ""},
-		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleNeeded, ""},
+		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
+		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
 		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Open, "", ""},
 		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Denied, gate.RulePack, "2026-11-23 13:00"},
 		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, gate.Deferred, gate.RulePack, "2026-11-24 13:00"},
@@ -74,7 +75,7 @@ func TestJudge_Packs(t *testing.T) {
 		}, gate.Open, "", ""},
 		{"an override still needs consent", newYork, []string{"us"}, func(f *gate.Facts) {
 			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
-		}, gate.Denied, gate.RuleNeeded, ""},
+		}, gate.Denied, gate.RuleConsentNeeded, ""},
 		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, gate.Deferred, gate.RulePack, "2026-11-23 13:00"},
 		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-12-25 10:00"), true }, gate.Deferred, gate.RuleHoliday, "2026-12-28 09:00"},
 		{"a country that the pack does not know", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Denied, gate.RulePack, "2026-11-24 08:00"},
@@ -96,7 +97,7 @@ func TestJudge_Packs(t *testing.T) {
 			t.Parallel()
 			f := held(t, tt.number, tt.packs...)
 			tt.change(&f)
-			v := gate.Judge(f)
+			v := gate.Evaluate(f)
 			if v.Result != tt.result {
 				t.Fatalf("Judge: v.Result = %v, want %v", v.Result, tt.result)
 			}
@@ -116,8 +117,8 @@ func TestJudge_Packs(t *testing.T) {
 	}
 }
 
-// A rule that asks for consent binds from the hour at which its first day begins anywhere to the one at which its last day has ended everywhere.
-func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
+// A rule that requires consent applies while its days are the local date anywhere on earth.
+func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		at          string
@@ -135,22 +136,23 @@ func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.At, f.Consent, f.Rules[0].From, f.Rules[0].Until = at, contacts.ConsentUnknown, row.from, row.until
-		if v := gate.Judge(f); (v.Rule == gate.RuleNeeded) != row.needed {
+		if v := gate.Evaluate(f); (v.Rule == gate.RuleConsentNeeded) != row.needed {
 			t.Errorf("at %s, a rule from %s until %s: %+v, want consent needed %t", row.at, row.from, row.until, v, row.needed)
 		}
 	}
 }
 
-// contract.md §2: no opening within 30 days is none.
-func TestJudge_LooksThirtyDaysAhead(t *testing.T) {
+// If there is no opening within 30 days, the call is denied
+// (docs/reference/api/call-requests.md#closed-calling-window-at-dial-time).
+func TestEvaluate_SearchesThirtyDaysAhead(t *testing.T) {
 	t.Parallel()
 	for days, want := range map[int]gate.Result{29: gate.Deferred, 30: gate.Deferred, 31: gate.Denied} {
 		f := held(t, "+12125552671", "us")
 		f.At, f.DeferIfClosed, f.NumberZones = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), true, zones(t, "UTC")
-		shut := f.Rules[0] // closed all day, until it holds no more
+		shut := f.Rules[0] // closed all day until the rule ends
 		shut.Week, shut.Until = countryrules.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
 		f.Rules = []countryrules.Rule{shut}
-		v := gate.Judge(f)
+		v := gate.Evaluate(f)
 		if v.Result != want {
 			t.Errorf("an opening %d days ahead: v.Result = %v, want %v", days, v.Result, want)
 		}

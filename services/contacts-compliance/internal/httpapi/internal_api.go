@@ -23,9 +23,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// PreCheck answers question 2.
+// PreCheck runs the pre-check of a new call request. A refusal is a response, not an error.
 func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
-	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
+	q, err := requestTarget(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
 	}
@@ -36,17 +36,17 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreC
 		}
 		q.NamedContact = contactID
 	}
-	ask := checks.PreCheckRequest{Question: q, Variables: r.Msg.GetVariablesJson(), Waits: r.Msg.GetScheduleIfOutsideHours()}
+	ask := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(), DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
 		ask.At = r.Msg.GetScheduledFor().AsTime()
 	}
-	allowed, err := a.gating.PreCheck(ctx, ask)
+	allowed, err := a.checks.PreCheck(ctx, ask)
 	var refusal *apierr.Error
 	if errors.As(err, &refusal) {
 		return refused(refusal.Code, refusal.Message), nil
 	}
 	if err != nil {
-		return nil, answerless(ctx, err)
+		return nil, rpcError(ctx, err)
 	}
 	return connect.NewResponse(&compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Allowed{Allowed: &compliancev1.Allowed{
 		ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(), ScheduledFor: timestamppb.New(allowed.ScheduledFor),
@@ -60,15 +60,15 @@ func refused(code, message string) *connect.Response[compliancev1.PreCheckRespon
 	}})
 }
 
-// Check answers question 5: may it still be called, now?
+// Check runs the dial-time check of a call request.
 func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
-	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
+	q, err := requestTarget(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
 	}
-	checked, err := a.gating.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
+	checked, err := a.checks.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
 	if err != nil {
-		return nil, answerless(ctx, err)
+		return nil, rpcError(ctx, err)
 	}
 	answer := &compliancev1.CheckResponse{}
 	switch checked.Result {
@@ -82,9 +82,9 @@ func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRe
 	return connect.NewResponse(answer), nil
 }
 
-// OptOut answers question 5: this person asked, in a call, not to be called again.
+// RecordOptOut stores an opt-out that a person asked for in a call.
 func (a *API) RecordOptOut(ctx context.Context, r *connect.Request[compliancev1.RecordOptOutRequest]) (*connect.Response[compliancev1.RecordOptOutResponse], error) {
-	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
+	q, err := numberTarget(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +99,14 @@ func (a *API) RecordOptOut(ctx context.Context, r *connect.Request[compliancev1.
 	}
 	evidence, err := json.Marshal(proof)
 	if err != nil {
-		return nil, answerless(ctx, err)
+		return nil, rpcError(ctx, err)
 	}
 	change := contacts.Change{
 		WorkspaceID: q.WorkspaceID, Number: q.Number, Kind: contacts.OptOut, Source: contacts.SourceCall,
 		Actor: "call:" + callID.String(), Evidence: evidence, CallID: callID, OccurredAt: heardAt(r.Msg),
 	}
 	if _, err := a.store.Record(ctx, change, store.CreateUnknown); err != nil {
-		return nil, answerless(ctx, err)
+		return nil, rpcError(ctx, err)
 	}
 	return connect.NewResponse(&compliancev1.RecordOptOutResponse{}), nil
 }
@@ -118,22 +118,22 @@ func heardAt(m *compliancev1.RecordOptOutRequest) time.Time {
 	return m.GetHeardAt().AsTime()
 }
 
-// Recognise answers question 5: who is calling us?
+// LookupCaller returns the contact of an inbound caller.
 func (a *API) LookupCaller(ctx context.Context, r *connect.Request[compliancev1.LookupCallerRequest]) (*connect.Response[compliancev1.LookupCallerResponse], error) {
-	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
+	q, err := numberTarget(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
 	}
-	known, err := a.gating.Recognise(ctx, q)
+	known, err := a.checks.LookupCaller(ctx, q)
 	if err != nil {
-		return nil, answerless(ctx, err)
+		return nil, rpcError(ctx, err)
 	}
 	return connect.NewResponse(&compliancev1.LookupCallerResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}), nil
 }
 
-// question reads what a decision is about and marks the span with it.
-func question(ctx context.Context, workspace, number, requestID string) (store.Question, error) {
-	q, err := about(workspace, number)
+// requestTarget parses the number and the call request and adds the request's id to the span.
+func requestTarget(ctx context.Context, workspace, number, requestID string) (store.Target, error) {
+	q, err := numberTarget(workspace, number)
 	if err != nil {
 		return q, err
 	}
@@ -144,8 +144,8 @@ func question(ctx context.Context, workspace, number, requestID string) (store.Q
 	return q, nil
 }
 
-// about reads whose number it is.
-func about(workspace, number string) (q store.Question, err error) {
+// numberTarget parses the workspace and the number.
+func numberTarget(workspace, number string) (q store.Target, err error) {
 	if q.WorkspaceID, err = uuid.Parse(workspace); err != nil || q.WorkspaceID == uuid.Nil {
 		return q, invalid("workspace_id is no UUID")
 	}
@@ -160,16 +160,16 @@ func invalid(what string) error {
 	return connect.NewError(connect.CodeInvalidArgument, errors.New(what))
 }
 
-// answerless turns a fault into the code by which the asker knows that there is no answer: no answer, no dial.
-func answerless(ctx context.Context, err error) error {
+// rpcError converts an error to a Connect error. The dialer does not dial after an error.
+func rpcError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
-		return connect.NewError(connect.CodeCanceled, errors.New("the asker went away"))
+		return connect.NewError(connect.CodeCanceled, errors.New("the caller canceled the request"))
 	case pg.IsDown(err):
-		slog.WarnContext(ctx, "the database is away", "error", err)
+		slog.WarnContext(ctx, "database unavailable", "error", err)
 		return connect.NewError(connect.CodeUnavailable, errors.New("the database is not available"))
 	default:
-		slog.ErrorContext(ctx, "question ended with a fault", "error", err)
+		slog.ErrorContext(ctx, "internal API request failed", "error", err)
 		return connect.NewError(connect.CodeInternal, errors.New("internal error"))
 	}
 }

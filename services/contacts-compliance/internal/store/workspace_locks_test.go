@@ -11,16 +11,16 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestTurns_OneAtATimeForEachWorkspace(t *testing.T) {
+func TestWorkspaceLocks_OneCallerForEachWorkspace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var searches turns
+		var searches workspaceLocks
 		var all sync.WaitGroup
 		started := time.Now()
 		for _, workspace := range []uuid.UUID{uuid.New(), uuid.New()} {
 			for range 3 {
 				all.Go(func() {
-					done, err := searches.take(t.Context(), workspace)
+					done, err := searches.lock(t.Context(), workspace)
 					if err != nil {
 						t.Errorf("take = %v", err)
 						return
@@ -34,27 +34,27 @@ func TestTurns_OneAtATimeForEachWorkspace(t *testing.T) {
 		if got, want := time.Since(started), 3*time.Second; got != want {
 			t.Errorf("three searches of a second in each of two workspaces took %v, want %v", got, want)
 		}
-		if got := len(searches.queues); got != 0 {
+		if got := len(searches.locks); got != 0 {
 			t.Errorf("queues = %d, want 0", got)
 		}
 	})
 }
 
-func TestTurns_ACallerCanLeaveTheQueue(t *testing.T) {
+func TestWorkspaceLocks_CanceledCallerStopsWaiting(t *testing.T) {
 	t.Parallel()
-	var searches turns
+	var searches workspaceLocks
 	workspace := uuid.New()
-	done, err := searches.take(t.Context(), workspace)
+	done, err := searches.lock(t.Context(), workspace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := searches.take(ctx, workspace); !errors.Is(err, context.Canceled) {
+	if _, err := searches.lock(ctx, workspace); !errors.Is(err, context.Canceled) {
 		t.Errorf("take by a caller that left = %v, want %v", err, context.Canceled)
 	}
 	done()
-	if got := len(searches.queues); got != 0 {
+	if got := len(searches.locks); got != 0 {
 		t.Errorf("queues = %d, want 0", got)
 	}
 }

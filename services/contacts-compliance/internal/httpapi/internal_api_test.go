@@ -25,7 +25,7 @@ func (r *rig) aroundTheClock(t *testing.T) {
 	r.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 }
 
-func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
+func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)
@@ -107,7 +107,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	}
 }
 
-func TestRecognise_NeverCreatesAContact(t *testing.T) {
+func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got, err := r.gate("dialer").LookupCaller(t.Context(), connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
@@ -123,8 +123,8 @@ func TestRecognise_NeverCreatesAContact(t *testing.T) {
 	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
-// TestCheck_SaysWhereThePersonIs: by the contact's own zone, which is all there is for a number that may be anywhere.
-func TestCheck_SaysWhereThePersonIs(t *testing.T) {
+// A number without a known zone has the zone of its contact.
+func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.aroundTheClock(t)
@@ -145,10 +145,11 @@ func TestCheck_SaysWhereThePersonIs(t *testing.T) {
 	}
 }
 
-func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
+func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// Open for two minutes (one is too short for a dial), and that twelve hours away: closed now.
+	// The window opens for two minutes in twelve hours, so it is closed now. One minute is too
+	// short for a dial.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
@@ -172,8 +173,8 @@ func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-// A contact's own zone lets a number without one be called, but only by its clock.
-func TestPreCheck_TheContactsZoneStandsAlone(t *testing.T) {
+// If the number's zone is not known, the contact's zone is enough to evaluate the window.
+func TestPreCheck_UsesTheContactsZoneIfTheNumberHasNone(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	day := time.Now().UTC().AddDate(0, 0, 3).Truncate(24 * time.Hour)
@@ -200,7 +201,7 @@ func TestPreCheck_TheContactsZoneStandsAlone(t *testing.T) {
 	}
 }
 
-func TestQuestions_OnlyTheirAskersMayAsk(t *testing.T) {
+func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	pre := connect.NewRequest(&compliancev1.PreCheckRequest{})
@@ -224,7 +225,7 @@ func TestQuestions_OnlyTheirAskersMayAsk(t *testing.T) {
 	}
 }
 
-func TestQuestions_TheDatabaseAwayIsUnavailable(t *testing.T) {
+func TestInternalAPI_IsUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()

@@ -1,0 +1,121 @@
+package checks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/contacts-compliance/internal/contacts"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+type PreCheckRequest struct {
+	store.Target
+	// Variables is the request's JSON object, or empty.
+	Variables json.RawMessage
+	// At is the wanted time of the call. A zero or past time means now.
+	At time.Time
+	// DeferIfClosed is the request's schedule_if_outside_hours.
+	DeferIfClosed bool
+}
+
+// Allowed is the result of a pre-check that every gate allowed.
+type Allowed struct {
+	ContactID uuid.UUID
+	Variables contacts.Document
+	// ScheduledFor is the wanted time. If the gates deferred the call, it is the next opening.
+	ScheduledFor time.Time
+	// Erasures is the contact's erasure count at the time of the pre-check.
+	Erasures int64
+}
+
+// PreCheck checks the reference to a contact and evaluates every gate. If all allow the call, it
+// finds or creates the contact and merges the variables.
+//
+// It returns an *apierr.Error if a gate refuses; then only the decision is stored. A request that
+// was allowed before gets the stored result and merges nothing. A request that was refused before
+// is evaluated again.
+func (g *Checks) PreCheck(ctx context.Context, ask PreCheckRequest) (Allowed, error) {
+	patch, err := variables(ask.Variables)
+	if err != nil {
+		return Allowed{}, err
+	}
+	for {
+		known, err := g.store.ReadInputs(ctx, ask.Target)
+		if err != nil {
+			return Allowed{}, err
+		}
+		if known.AllowedContact != nil {
+			return Allowed{
+				ContactID: *known.AllowedContact, Variables: known.AllowedVariables, ScheduledFor: *known.AllowedFor, Erasures: known.AllowedErasures,
+			}, nil
+		}
+		allowed, err := g.tryPreCheck(ctx, ask, patch, known)
+		if !errors.Is(err, store.ErrInputsChanged) {
+			return allowed, err
+		}
+		// Another request changed the contact between the read and the write. In each round at
+		// least one request succeeds. The caller's deadline ends the loop.
+		if ctx.Err() != nil {
+			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", ask.CallRequestID, ctx.Err())
+		}
+	}
+}
+
+func variables(raw json.RawMessage) (contacts.Document, error) {
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // no variables is a common request, not a fault
+	}
+	return contacts.ParseDocument("variables", raw)
+}
+
+func (g *Checks) tryPreCheck(ctx context.Context, ask PreCheckRequest, patch contacts.Document, known store.Inputs) (Allowed, error) {
+	merged, err := known.Variables.Merge("variables", patch)
+	if err != nil {
+		return Allowed{}, err
+	}
+	f, err := addDials(g.facts(ask.Target, known, gate.Facts{
+		Stage: gate.PreCheck, At: later(ask.At, known.Now), DeferIfClosed: ask.DeferIfClosed, Named: named(ask.Target, known),
+	}),
+		func(since time.Time, calls int) ([]time.Time, error) {
+			return g.store.Dials(ctx, ask.Target, since, calls)
+		})
+	if err != nil {
+		return Allowed{}, err
+	}
+	d := decide(ask.Target, known, f)
+	if d.Outcome.Result == gate.Denied {
+		if err := g.countStored(d, g.store.SaveDecision(ctx, d)); err != nil {
+			return Allowed{}, err
+		}
+		return Allowed{}, apierr.Unprocessable(d.Outcome.Code, "%s", d.Outcome.Message)
+	}
+	merge := store.KeepVariables
+	if len(patch) > 0 {
+		merge = store.MergeVariables
+	}
+	contactID, err := g.store.SavePreCheck(ctx, d, known, merged, merge)
+	if g.countStored(d, err) != nil {
+		return Allowed{}, err
+	}
+	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: known.Erasures}, nil
+}
+
+// named returns what is wrong with the request's contact_id, or "" if nothing is.
+func named(q store.Target, known store.Inputs) gate.Named {
+	switch {
+	case q.NamedContact == uuid.Nil:
+		return ""
+	case known.NamedNumber == nil:
+		return gate.NamedUnknown
+	case *known.NamedNumber != q.Number:
+		return gate.NamedOther
+	}
+	return ""
+}

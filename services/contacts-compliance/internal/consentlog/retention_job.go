@@ -1,0 +1,102 @@
+package consentlog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// RetentionConfig sets how long records are kept.
+type RetentionConfig struct {
+	Records   time.Duration `env:"CONSENT_KEEP" envDefault:"43872h" help:"how long consent records are kept, at least five years; whole months are dropped"`
+	Decisions time.Duration `env:"DECISION_KEEP" envDefault:"43872h" help:"how long decisions are kept, at least five years; whole months are dropped"`
+}
+
+const (
+	// preCheckRetention is longer than the lifetime of an idempotency key whose request was not
+	// stored.
+	preCheckRetention = 30 * 24 * time.Hour
+	// importIdleTimeout is the longest time between two parts of an import.
+	importIdleTimeout = 7 * 24 * time.Hour
+	retentionInterval = time.Hour
+	retryDelay        = 30 * time.Second
+	// monthsAhead is the number of future partitions, in case the job does not run for a while.
+	monthsAhead = 3
+)
+
+// RetentionJob adds monthly partitions, drops partitions that are older than the retention periods,
+// and deletes old pre-checks and idle imports. It runs once an hour in every replica.
+type RetentionJob struct {
+	store   *store.Store
+	archive *store.Archive
+	cfg     RetentionConfig
+}
+
+func NewRetentionJob(st *store.Store, of *store.Archive, cfg RetentionConfig) *RetentionJob {
+	return &RetentionJob{store: st, archive: of, cfg: cfg}
+}
+
+// Run runs until ctx ends. After an error it tries again after retryDelay.
+func (p *RetentionJob) Run(ctx context.Context) error {
+	for {
+		pause := retentionInterval
+		if err := p.RunOnce(ctx); err != nil && ctx.Err() == nil {
+			pause = retryDelay
+			slog.WarnContext(ctx, "retention job failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// RunOnce does all work once.
+func (p *RetentionJob) RunOnce(ctx context.Context) error {
+	now, err := p.archive.Now(ctx)
+	if err != nil {
+		return err
+	}
+	turned := p.RotateMonths(ctx, now) // an error here does not prevent the rest of the work
+	gone, err := p.store.DeletePreChecks(ctx, preCheckRetention)
+	if err != nil {
+		return errors.Join(turned, err)
+	}
+	if err := p.store.ClearErasedPreChecks(ctx); err != nil {
+		return err
+	}
+	left, err := p.store.DeleteIdleImports(ctx, importIdleTimeout)
+	if gone+left > 0 {
+		slog.InfoContext(ctx, "old rows deleted", "pre_checks", gone, "imports", left)
+	}
+	return errors.Join(turned, err)
+}
+
+// RotateMonths adds the partitions of the current month and the next ones. It drops the months that
+// ended before the retention period.
+func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
+	month := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+	added, err := p.archive.AddMonths(ctx, month, month.AddDate(0, monthsAhead, 0))
+	if err != nil {
+		return err
+	}
+	old := now
+	if here := time.Now(); here.Before(old) {
+		old = here // if the database's clock is ahead, recent months are kept
+	}
+	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, old.Add(-max(p.cfg.Records, minRetention)))
+	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable, old.Add(-max(p.cfg.Decisions, minRetention)))
+	if added+records+decisions > 0 {
+		slog.InfoContext(ctx, "rotated monthly partitions", "added", added,
+			"records_dropped", records, "decisions_dropped", decisions)
+	}
+	return errors.Join(errRecords, errDecisions)
+}
+
+// minRetention is five years including leap days. The database refuses to drop newer partitions
+// (docs/reference/api/operator-api.md#retention-periods).
+const minRetention = 1828 * 24 * time.Hour
