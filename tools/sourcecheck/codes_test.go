@@ -23,9 +23,9 @@ var undescribedCodes = []string{
 // handedOn are the files that refuse with a code another place made: that place is read instead.
 var handedOn = []string{
 	"libs/apierr/apierr.go",
-	"services/calls/internal/callrequests/gates.go",            // contacts-compliance's refusal of the pre-check
-	"services/contacts-compliance/internal/checks/precheck.go", // the gates' verdict
-	"services/gateway/internal/proxy/owner_request.go",         // an owner's answer to the operator
+	"services/calls/internal/callrequests/gates.go",             // contacts-compliance's refusal of the pre-check
+	"services/contacts-compliance/internal/checks/pre_check.go", // the gates' verdict
+	"services/gateway/internal/proxy/owner_request.go",          // an owner's answer to the operator
 }
 
 // TestCodes_AreTheDocumentsExamples fails when a refusal in the code has no example in the API's description, or an example no refusal.
