@@ -30,9 +30,10 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// BenchmarkTalks holds one conversation with a model at RINGFENCE_TALK_MODEL (ws://…) for each phone of RINGFENCE_TALK_PHONES, for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING,
-// and reports the CPU of this process alone. When each phone was answered, in ns since 1970, goes to the file RINGFENCE_TALK_ANSWERS. `make bench ARGS='-only bridge'` runs
-// it; -test.benchtime is 1x.
+// BenchmarkTalks runs one conversation per phone of RINGFENCE_TALK_PHONES with the model at
+// RINGFENCE_TALK_MODEL (ws://…). It lasts for RINGFENCE_TALK_FOR after RINGFENCE_TALK_SETTLING, and
+// reports the CPU time of this process. The file RINGFENCE_TALK_ANSWERS gets the time of each
+// answer in ns since 1970. `make bench ARGS='-only bridge'` runs it with -test.benchtime=1x.
 func BenchmarkTalks(b *testing.B) {
 	phones := strings.FieldsFunc(os.Getenv("RINGFENCE_TALK_PHONES"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_TALK_FOR"))
@@ -51,15 +52,25 @@ func BenchmarkTalks(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	ended := make(chan error)
 	go func() { ended <- streams.Run(ctx) }()
-	model := realtime.New(realtime.Config{URL: os.Getenv("RINGFENCE_TALK_MODEL"), Key: "bench", Model: "echo"}, ssrf.New(nil), nil)
-	talks := conversation.NewSIPCalls(hours(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`), noKeys{}, streams, loopback,
-		map[string]agent.Opener{agent.Realtime: model}, nil)
+	model := realtime.New(
+		realtime.Config{URL: os.Getenv("RINGFENCE_TALK_MODEL"), Key: "bench", Model: "echo"},
+		ssrf.New(nil),
+		nil,
+	)
+	talks := conversation.NewSIPCalls(
+		hours(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`),
+		noKeys{},
+		streams,
+		loopback,
+		map[string]agent.Opener{agent.Realtime: model},
+		nil,
+	)
 	all, answers := make([]sipcarrier.Talk, len(phones)), make([]int64, len(phones))
 	for i, phone := range phones {
 		all[i] = ring(b, talks)
 		answers[i] = time.Now().UnixNano()
 		pickUp(b, all[i], phone)
-		time.Sleep(10 * time.Millisecond) // a hundred calls a second
+		time.Sleep(10 * time.Millisecond) // a hundred calls per second
 	}
 	time.Sleep(settling)
 	before := late(b, metrics)
@@ -71,7 +82,15 @@ func BenchmarkTalks(b *testing.B) {
 	after := late(b, metrics)
 	goroutines := runtime.NumGoroutine()
 	lost := counted(b, metrics, "ringfence_dialer_rtp_lost_packets_total")
-	unsent := counted(b, metrics, "ringfence_dialer_rtp_send_errors_total") + counted(b, metrics, "ringfence_dialer_rtp_skipped_frames_total")
+	unsent := counted(
+		b,
+		metrics,
+		"ringfence_dialer_rtp_send_errors_total",
+	) + counted(
+		b,
+		metrics,
+		"ringfence_dialer_rtp_skipped_frames_total",
+	)
 	var ending sync.WaitGroup
 	for _, one := range all {
 		ending.Go(func() { one.End() })
@@ -101,14 +120,14 @@ func BenchmarkTalks(b *testing.B) {
 	b.ReportMetric(float64(goroutines), "goroutines")
 }
 
-// hours are orders of calls that may take long.
+// hours is a store of calls that may last long.
 type hours string
 
 func (o hours) Order(context.Context, uuid.UUID) (store.Order, error) {
 	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
-// ring begins a talk and waits until its agent was reached.
+// ring begins a talk and waits until its agent's session is open.
 func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
 	b.Helper()
 	talk, err := talks.Begin(b.Context(), uuid.New(), trunks.New(uuid.Nil))
@@ -126,9 +145,18 @@ func ring(b *testing.B, talks *conversation.SIPCalls) sipcarrier.Talk {
 func pickUp(b *testing.B, talk sipcarrier.Talk, phone string) {
 	b.Helper()
 	address := netip.MustParseAddrPort(phone)
-	answer, _, err := sdp.NewSession(7, sdp.Local{Address: address.Addr(), Port: address.Port()}).Answer(talk.Offer(), sdp.Both)
+	answer, _, err := sdp.NewSession(
+		7,
+		sdp.Local{Address: address.Addr(), Port: address.Port()},
+	).Answer(
+		talk.Offer(),
+		sdp.Both,
+	)
 	if err == nil {
-		err = talk.Answer(answer, sipcarrier.Told{Over: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }})
+		err = talk.Answer(
+			answer,
+			sipcarrier.Told{Over: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
+		)
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -160,7 +188,7 @@ func counted(b *testing.B, metrics prometheus.Gatherer, name string) (sum float6
 	return sum
 }
 
-// late are how many packets were sent at most so late, in seconds.
+// late returns the number of packets by their highest lateness in seconds.
 func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	b.Helper()
 	families, err := metrics.Gather()
@@ -178,7 +206,8 @@ func late(b *testing.B, metrics prometheus.Gatherer) map[float64]float64 {
 	return counts
 }
 
-// quantile reads cumulative counts, evenly within a bucket, in ms.
+// quantile computes a quantile of cumulative counts in ms. It interpolates linearly within a
+// bucket.
 func quantile(counts map[float64]float64, q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(counts))
 	if len(bounds) == 0 {

@@ -1,7 +1,7 @@
-// Package conversation runs one conversation: it connects the audio of a call with the session of an agent. It queues the
-// agent's audio and records which part was sent, writes the transcript, limits the duration, handles answering machines
-// and executes the agent's tools. It stores nothing and does not depend on a carrier or on an agent's protocol. The
-// result is returned when the conversation ends.
+// Package conversation runs the conversations of calls. A Conversation connects the audio of a call
+// with the session of an agent. It queues the agent's audio and records which part was sent, writes
+// the transcript, limits the duration, handles answering machines, and executes the agent's tools.
+// SIPCalls creates the media stream and the conversation of a SIP call.
 package conversation
 
 import (
@@ -15,20 +15,20 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Settings of a conversation.
+// Settings are the settings of a conversation.
 type Settings struct {
 	Agent agent.Settings
-	// Longest bounds the conversation. It is at most the longest session of the agent's kind, which
-	// is also the bound if it is zero.
+	// Longest limits the conversation. It is at most the longest session of the agent's kind, which
+	// is also the limit if Longest is zero.
 	Longest time.Duration
-	// Zone is the time zone of the person. If nil, it is UTC.
+	// Zone is the time zone of the person. nil means UTC.
 	Zone *time.Location
-	// Disclosure is the text that the agent was asked to say first: the disclosure and the notice of a
-	// recording. It is empty if there is none.
+	// Disclosure is the text that the agent must speak first: the disclosure and the notice of a
+	// recording. It is empty if there is neither.
 	Disclosure string
-	// Noticed is called once, when the last frame of the recording notice was sent. Objected is
-	// called once, if the person does not want to be recorded, before the agent speaks again. Both
-	// must return soon. If they are nil, the call is not recorded.
+	// Noticed is called once, after the last frame of the recording notice was sent. Objected is
+	// called once if the person does not want to be recorded, before the agent speaks again. Both
+	// must return quickly. If they are nil, the call is not recorded.
 	Noticed, Objected func()
 }
 
@@ -38,18 +38,20 @@ type Leg interface {
 	SpeakSoon()
 	// SendDigits sends DTMF digits.
 	SendDigits(ctx context.Context, digits string) error
-	// Transfer transfers the call to a number. It returns when the transfer has succeeded or failed.
+	// Transfer transfers the call to a number. It returns when the transfer has succeeded or
+	// failed.
 	Transfer(ctx context.Context, to string) error
 }
 
-// Signal is what a detector has found in the person's audio.
+// Signal is what a detector found in the person's audio.
 type Signal int32
 
-// Signals. Several signals of one frame are combined by OR.
+// Signals of one frame are combined by OR.
 //
-//   - Machine: the speech resembles that of an answering machine. It is a hint and no reason to hang up.
-//   - Beep: an answering machine begins to record.
-//   - Fax: a fax answers.
+//   - Machine: the speech resembles that of an answering machine. It is only a hint, and no reason
+//     to hang up.
+//   - Beep: an answering machine starts to record.
+//   - Fax: a fax machine answered.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
@@ -57,41 +59,46 @@ const (
 	Fax     Signal = 4
 )
 
-// Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal once.
+// Detector analyses the person's audio frame by frame, in one goroutine. It returns each signal
+// once.
 type Detector interface {
 	Hear(frame []byte) Signal
 }
 
-// OptedOut is called when the person has asked not to be called again, before the agent speaks again. It must store the
-// opt-out permanently and return soon.
+// OptedOut is called when the person has asked not to be called again, before the agent speaks
+// again. It must store the opt-out permanently and return quickly.
 type OptedOut func(words string, at time.Time)
 
 // Result is the result of a conversation.
 type Result struct {
-	// Cause is the hangup cause. It is empty if the leg had ended before.
+	// Cause is the hangup cause. It is empty if the leg had already ended.
 	Cause callstate.Cause
-	// Outcome and Reached are the outcome and the disposition of the API. An empty Outcome is null.
+	// Outcome and Reached are the outcome and the disposition of the call. An empty Outcome is null
+	// in the API.
 	Outcome, Reached string
-	// UnlistedOutcome is the last outcome that the agent gave and that is not one of its outcomes.
+	// UnlistedOutcome is the last outcome that the agent gave and that is not in its list.
 	UnlistedOutcome string
 	Turns           []agent.Turn
 	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
 	Disclosure *agent.DisclosureRecord
-	// Reworded are the words of the disclosure by the agent's own transcript, if they differ from its text.
+	// Reworded is the agent's transcript of the disclosure, if it differs from the text.
 	Reworded string
-	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call; nil: none.
+	// OptedOut reports whether the person opted out. CallbackAt is the agreed time of another call,
+	// or nil.
 	OptedOut   bool
 	CallbackAt *time.Time
-	// FirstAudio is the time from the beginning to the agent's first frame. It is zero if there was none.
+	// FirstAudio is the time from the start to the agent's first frame. It is zero if there was
+	// none.
 	FirstAudio time.Duration
-	// Unheard counts the frames of the person that the agent did not receive. Unsaid is the audio of the agent for which
-	// the queue had no room. Trimmed counts the silent frames that were dropped to catch up.
+	// Unheard counts the frames of the person that the agent did not receive. Unsaid is the audio
+	// of the agent for which the queue had no room. Trimmed counts the silent frames that were
+	// dropped to catch up.
 	Unheard, Trimmed int64
 	Unsaid           time.Duration
 }
 
-// Conversation is one conversation. The stream calls NextFrame, FrameUnsent, HearFrame and
-// HearDigit. Run is the goroutine of the conversation.
+// Conversation is one conversation. The media stream calls NextFrame, FrameUnsent, HearFrame and
+// HearDigit. One goroutine calls Run.
 type Conversation struct {
 	session  agent.Session
 	settings Settings
@@ -99,19 +106,19 @@ type Conversation struct {
 	detector Detector
 	optedOut OptedOut
 
-	mu      sync.Mutex
-	queue   playout
-	rec     Recorder
-	waiting heard
-	hush    [agent.FrameBytes]byte
+	mu            sync.Mutex
+	queue         playout
+	rec           Recorder
+	recorderQueue frameRing
+	silentFrame   [agent.FrameBytes]byte
 
 	woken    chan struct{}
 	goodbye  chan farewell
 	results  chan result
 	signals  atomic.Int32
-	heardAt  atomic.Int64 // when the person was last loud, in ns
+	heardAt  atomic.Int64 // time at which the person was last loud, in ns
 	spokeAt  atomic.Int64
-	loudness atomic.Int64 // loud frames of the person's
+	loudness atomic.Int64 // number of loud frames of the person
 
 	state
 }
@@ -140,15 +147,15 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 		session: session, settings: settings, leg: leg, detector: detector, optedOut: optedOut,
 		woken: make(chan struct{}, 1), goodbye: make(chan farewell, 1), results: make(chan result, 8),
 	}
-	for i := range c.hush {
-		c.hush[i] = silence
+	for i := range c.silentFrame {
+		c.silentFrame[i] = silence
 	}
 	c.state.transcript, c.state.cuts = newTranscript(), map[string]bool{}
 	return c
 }
 
-// NextFrame fills dst with the next 20 ms of the agent. It returns false if there is nothing to send.
-// It neither blocks nor allocates.
+// NextFrame fills dst with the next 20 ms of the agent. It returns false if there is nothing to
+// send. It neither blocks nor allocates.
 func (c *Conversation) NextFrame(dst []byte) bool {
 	now := time.Now()
 	c.mu.Lock()
@@ -159,9 +166,9 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	c.queue.now = now
 	spoke, moved := c.queue.next(dst)
 	if c.rec != nil {
-		person, said := c.waiting.pop(), c.hush[:]
+		person, said := c.recorderQueue.pop(), c.silentFrame[:]
 		if person == nil {
-			person = c.hush[:]
+			person = c.silentFrame[:]
 		}
 		if spoke {
 			said = dst
@@ -178,8 +185,8 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 	return spoke
 }
 
-// FrameUnsent records that the frame that NextFrame returned last was not sent. The transcript and the record of the
-// disclosure do not count it as played.
+// FrameUnsent records that the frame that NextFrame returned last was not sent. The transcript and
+// the record of the disclosure do not count it.
 func (c *Conversation) FrameUnsent() {
 	c.mu.Lock()
 	c.queue.unsent()
@@ -195,7 +202,7 @@ func (c *Conversation) HearFrame(frame []byte) {
 	}
 	c.mu.Lock()
 	if c.rec != nil {
-		c.waiting.push(frame)
+		c.recorderQueue.push(frame)
 	}
 	c.mu.Unlock()
 	if c.detector == nil {
@@ -213,14 +220,15 @@ func (c *Conversation) HearDigit(digit byte) {
 	c.session.HearDigit(digit)
 }
 
-// Record begins to record both sides. With nil it ends the recording.
+// Record starts to record both sides. nil ends the recording.
 func (c *Conversation) Record(rec Recorder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rec, c.waiting = rec, heard{}
+	c.rec, c.recorderQueue = rec, frameRing{}
 }
 
-// Goodbye makes the agent speak a sentence and then ends the call with the cause. Only the first call has an effect.
+// Goodbye makes the agent speak a sentence and then ends the call with the cause. Only the first
+// call has an effect.
 func (c *Conversation) Goodbye(text string, cause callstate.Cause) {
 	select {
 	case c.goodbye <- farewell{text, cause}:
@@ -235,9 +243,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run holds the conversation until the agent or a rule ends it, or until ctx ends because the leg is
-// gone. From then on no audio of the agent is sent, so that the transcript contains what was sent until
-// then. The caller must hang up the leg afterwards.
+// Run runs the conversation until the agent or a rule ends it, or until ctx ends because the leg is
+// gone. After that no audio of the agent is sent, so the transcript contains exactly what was sent.
+// The caller must hang up the leg afterwards.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -251,37 +259,39 @@ func (c *Conversation) Run(ctx context.Context) Result {
 		select {
 		case <-ctx.Done():
 			c.halt()
-			c.overhear(work, events)
+			c.awaitLastSentence(work, events)
 			c.end("")
 		case e, open := <-events:
 			if !open {
 				e = agent.Event{Kind: agent.Closed}
 				events = nil
 			}
-			c.on(work, e)
+			c.handle(work, e)
 		case <-c.woken:
-			c.look()
+			c.update()
 		case done := <-c.results:
 			c.onResult(done)
 		case last := <-c.goodbye:
-			c.part(last.text, last.cause)
+			c.closeWith(last.text, last.cause)
 		case <-timer.C:
 		}
 		timer.Reset(c.due(time.Now()))
 	}
 	c.halt()
 	c.session.Close()
-	c.lastWords(events)
+	c.drain(events)
 	if !c.quoteLimit.IsZero() {
 		c.reportOptOut("")
 	}
 	return c.result()
 }
 
-// overhear continues the session for a moment if the person hung up while speaking, so that the last words are
-// transcribed and an opt-out in them counts. The agent receives silence, from which it detects the end of the sentence.
-func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) {
-	if c.closing != nil || events == nil || c.loudness.Load() < spoke || time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
+// awaitLastSentence continues the session for a moment if the person hung up while speaking. The
+// last words are then transcribed, and an opt-out in them counts. The agent receives silence, from
+// which it detects the end of the sentence.
+func (c *Conversation) awaitLastSentence(ctx context.Context, events <-chan agent.Event) {
+	if c.closing != nil || events == nil || c.loudness.Load() < minLoudFrames ||
+		time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
 		return
 	}
 	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
@@ -292,7 +302,7 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 		case <-limit.C:
 			return
 		case <-tick.C:
-			c.session.HearAudio(c.hush[:])
+			c.session.HearAudio(c.silentFrame[:])
 		case e, open := <-events:
 			switch {
 			case !open, e.Kind == agent.TurnDone:
@@ -301,7 +311,7 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 				c.unheard += e.Dropped
 				return
 			case e.Kind == agent.ToolCall && (e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
-				c.on(ctx, e)
+				c.handle(ctx, e)
 			default:
 				c.onLate(e)
 			}
@@ -309,9 +319,9 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 	}
 }
 
-// lastWords reads the events that a closed session still has: what was said, and an outcome or an
-// opt-out that the agent gave at the last moment.
-func (c *Conversation) lastWords(events <-chan agent.Event) {
+// drain reads the remaining events of a closed session: words, and an outcome or an opt-out that
+// the agent gave at the last moment.
+func (c *Conversation) drain(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
 	for events != nil {
@@ -323,7 +333,7 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 			c.unheard += e.Dropped
 			c.onLate(e)
 		case <-limit.C:
-			go func() { // the rest must not delay the end of the call
+			go func() { // the remaining events must not delay the end of the call
 				for range events { //nolint:revive // read to the end
 				}
 			}()
@@ -332,8 +342,8 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 	}
 }
 
-// onLate handles an event that arrives after the last frame was sent. It completes the transcript and
-// the outcome. Nothing is said any more.
+// onLate handles an event that arrives after the last frame was sent. It completes the transcript
+// and the outcome.
 func (c *Conversation) onLate(e agent.Event) {
 	switch e.Kind {
 	case agent.Said:

@@ -14,12 +14,12 @@ import (
 const (
 	disclosureWords = "Hello, this is an AI. We record."
 	greetingWords   = "Good day Ms Smith."
-	// firstFrame is when the line takes its first frame.
+	// firstFrame is the time at which the stream takes its first frame.
 	firstFrame = 20 * time.Millisecond
 )
 
-// speakWords has the agent send all audio of a text at once, as models do.
-func (k *bridgeTalk) speakWords(item, text string, disclosure bool) {
+// speakWords makes the agent send all audio of a text immediately, as models do.
+func (k *conversationTest) speakWords(item, text string, disclosure bool) {
 	k.send(
 		agent.Event{
 			Kind: agent.Audio, Item: item, Audio: tone(time.Duration(len(strings.Fields(text))) * time.Second),
@@ -42,15 +42,15 @@ func turnTexts(turns []agent.Turn) (texts []string) {
 	return texts
 }
 
-// TestTranscript_EndsWhereThePersonHungUp ends the call in each sentence. The agent has sent all its
-// audio and text before the first word was played.
+// The call ends in each of the sentences. The agent had sent all audio and text before the first
+// word was played.
 func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		after time.Duration
 		want  []string
-		// started, finished and cut are the times in the record of the disclosure; zero: none.
+		// started, finished and cut are the times in the record of the disclosure. Zero means none.
 		started, finished, cut time.Duration
 	}{
 		{name: "before the first frame"},
@@ -79,7 +79,7 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			converse(t, agent.Settings{}, func(k *conversationTest) {
 				k.settings.Disclosure = disclosureWords
 				begun := time.Now()
 				k.speakWords("1", disclosureWords, true)
@@ -107,14 +107,14 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	}
 }
 
-// TestTranscript_FramesThatWereNotSent covers a network that does not take the agent's packets for a time.
+// The network does not accept the agent's packets for a time.
 func TestTranscript_FramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
-		from, to time.Duration // the time in which no frame is sent
+		from, to time.Duration // period in which no frame is sent
 		want     []string
-		// started and cut are the times in the record of the disclosure; zero: none.
+		// started and cut are the times in the record of the disclosure. Zero means none.
 		started, cut time.Duration
 	}{
 		{name: "none is sent", to: 20 * time.Second},
@@ -134,7 +134,7 @@ func TestTranscript_FramesThatWereNotSent(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			converse(t, agent.Settings{}, func(k *conversationTest) {
 				k.settings.Disclosure = disclosureWords
 				begun := time.Now()
 				k.fails.Store(test.from == 0)
@@ -172,7 +172,7 @@ func after(begun time.Time, d time.Duration) *time.Time {
 
 func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		begun := time.Now()
 		k.speakWords("1", disclosureWords, true)
 		k.speakWords("2", greetingWords, false)
@@ -193,12 +193,12 @@ func TestTranscript_HasTheTimesOfThePlayout(t *testing.T) {
 	})
 }
 
-// TestTranscript_ItemThatIsNotComplete covers a hang-up while the model is still sending the item: the
-// text is complete, most of the audio is missing.
+// The person hangs up while the model is still sending the item. The text is complete, and most of
+// the audio is missing.
 func TestTranscript_ItemThatIsNotComplete(t *testing.T) {
 	t.Parallel()
 	const text = "This sentence is so long that nobody can say it in one second."
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.send(
 			agent.Event{Kind: agent.Audio, Item: "1", Audio: tone(time.Second)},
 			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: text},
@@ -214,7 +214,7 @@ func TestTranscript_ItemThatIsNotComplete(t *testing.T) {
 
 func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "1", Text: "Never spoken."})
 		k.pass(time.Second)
 		k.hangUp()
@@ -225,11 +225,11 @@ func TestTranscript_TextOfAudioThatWasNeverSentIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestDisclosure_AgentOfTheCustomer covers media_ws: the agent's mark says which audio is the disclosure.
+// An agent of kind media_ws marks which audio is the disclosure.
 func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
-		converse(t, agent.Settings{Kind: agent.MediaWS}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{Kind: agent.MediaWS}, func(k *conversationTest) {
 			k.settings.Disclosure = disclosureWords
 			k.speak("0", time.Second)
 			if marks {
@@ -249,7 +249,7 @@ func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
 	}
 }
 
-// TestDisclosure_ComparesTheAgentsTranscript covers an agent that does not speak the text that it was given.
+// The agent does not speak the text that it was given.
 func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, spoken, want string }{
@@ -259,7 +259,7 @@ func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			converse(t, agent.Settings{}, func(k *conversationTest) {
 				k.settings.Disclosure = disclosureWords
 				k.speakWords("1", test.spoken, true)
 				k.speakWords("2", greetingWords, false)
@@ -276,7 +276,7 @@ func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
 
 func TestDisclosure_NoRecordIfTurnedOff(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.speak("1", time.Second)
 		k.pass(2 * time.Second)
 		k.hangUp()

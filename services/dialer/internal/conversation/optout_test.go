@@ -8,10 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// TestEndCall_OutcomeOptedOutIsAnOptOut covers the ways in which an agent can give the outcome
-// opted_out without the tool opt_out. The OptedOut callback must run exactly once, with the
-// person's last words. RefusesFurtherCalls must not match them, because the test would pass without
-// the outcome.
+// An agent can give the outcome opted_out without the tool opt_out, in several ways. The OptedOut
+// callback must run exactly once, with the person's last words. RefusesFurtherCalls must not match
+// the words, because the test would then pass without the outcome.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "No, thank you, that is enough."
@@ -19,66 +18,80 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		t.Fatalf("RefusesFurtherCalls(%q) = true, want words that only the outcome makes an opt-out", words)
 	}
 	said := agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p1", Text: words}
-	endCall := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolEndCall, ID: "e", Args: []byte(`{"outcome":"opted_out"}`)}
+	endCall := agent.Event{
+		Kind: agent.ToolCall,
+		Tool: agent.ToolEndCall,
+		ID:   "e",
+		Args: []byte(`{"outcome":"opted_out"}`),
+	}
 	tests := []struct {
 		name     string
 		settings agent.Settings
-		run      func(*bridgeTalk)
+		run      func(*conversationTest)
 	}{
-		{name: "during the call", run: func(k *bridgeTalk) {
+		{name: "during the call", run: func(k *conversationTest) {
 			k.send(said, endCall)
 			k.hangUp()
 		}},
-		{name: "before the words are transcribed", run: func(k *bridgeTalk) {
+		{name: "before the words are transcribed", run: func(k *conversationTest) {
 			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
 				agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Good day."}, endCall)
 			k.pass(20 * time.Millisecond)
 			k.send(said)
 		}},
-		{name: "before the words are transcribed, after the person hung up", run: func(k *bridgeTalk) {
+		{name: "before the words are transcribed, after the person hung up", run: func(k *conversationTest) {
 			k.send(endCall)
-			k.fake.mu.Lock() // Close must not close the channel before the words are sent
-			defer k.fake.mu.Unlock()
+			k.fakeSession.mu.Lock() // Close must not close the channel before the words are sent
+			defer k.fakeSession.mu.Unlock()
 			k.hangUp()
-			k.fake.events <- said
+			k.fakeSession.events <- said
 		}},
-		{name: "the words were transcribed before the agent answered them", run: func(k *bridgeTalk) {
+		{name: "the words were transcribed before the agent answered them", run: func(k *conversationTest) {
 			k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
 		}},
-		{name: "agent with its own outcomes", settings: agent.Settings{Outcomes: []string{"sold"}}, run: func(k *bridgeTalk) {
-			k.send(said, endCall)
-			k.hangUp()
-		}},
-		{name: "after the tool opt_out", run: func(k *bridgeTalk) {
+		{
+			name:     "agent with its own outcomes",
+			settings: agent.Settings{Outcomes: []string{"sold"}},
+			run: func(k *conversationTest) {
+				k.send(said, endCall)
+				k.hangUp()
+			},
+		},
+		{name: "after the tool opt_out", run: func(k *conversationTest) {
 			k.send(said)
 			k.tool(agent.ToolOptOut, `{"quote":"`+words+`"}`)
 			k.send(endCall)
 			k.hangUp()
 		}},
-		{name: "after the person hung up", run: func(k *bridgeTalk) {
+		{name: "after the person hung up", run: func(k *conversationTest) {
 			k.send(said)
 			k.hear(time.Second)
 			k.hangUp()
 			k.pass(100 * time.Millisecond)
 			k.send(endCall)
 		}},
-		{name: "behind the event that ended the call", run: func(k *bridgeTalk) {
-			ends := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolVoicemail, ID: "v", Args: []byte(`{"kind":"fax"}`)}
+		{name: "behind the event that ended the call", run: func(k *conversationTest) {
+			ends := agent.Event{
+				Kind: agent.ToolCall,
+				Tool: agent.ToolVoicemail,
+				ID:   "v",
+				Args: []byte(`{"kind":"fax"}`),
+			}
 			k.send(said)
-			k.fake.mu.Lock() // Close must not close the channel between the two
-			defer k.fake.mu.Unlock()
-			k.fake.events <- ends
-			k.fake.events <- endCall
+			k.fakeSession.mu.Lock() // Close must not close the channel between the two
+			defer k.fakeSession.mu.Unlock()
+			k.fakeSession.events <- ends
+			k.fakeSession.events <- endCall
 		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, test.settings, func(k *bridgeTalk) {
+			converse(t, test.settings, func(k *conversationTest) {
 				test.run(k)
 				<-k.over
 				if want := []string{words}; !slices.Equal(k.opted, want) {
-					t.Errorf("opt-outs on record = %q, want %q", k.opted, want)
+					t.Errorf("stored opt-outs = %q, want %q", k.opted, want)
 				}
 				if k.result.Outcome != agent.OutcomeOptedOut {
 					t.Errorf("outcome = %q, want %q", k.result.Outcome, agent.OutcomeOptedOut)
@@ -91,8 +104,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	}
 }
 
-// TestSaid_RefusalOfFurtherCallsIsAnOptOut covers a model that ignores the refusal. The words are the
-// evidence, also if they are transcribed after the person hung up.
+// The model ignores the refusal. The words are the evidence, even if they are transcribed after the
+// person hung up.
 func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Rufen Sie mich bitte nie wieder an."
@@ -109,7 +122,7 @@ func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, agent.Settings{}, func(k *bridgeTalk) {
+			converse(t, agent.Settings{}, func(k *conversationTest) {
 				said := agent.Event{Kind: agent.Said, Role: test.role, Text: words}
 				k.hear(time.Second)
 				if test.late {
@@ -120,7 +133,7 @@ func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
 				k.hangUp()
 				<-k.over
 				if !slices.Equal(k.opted, test.want) {
-					t.Errorf("opt-outs on record = %q, want %q", k.opted, test.want)
+					t.Errorf("stored opt-outs = %q, want %q", k.opted, test.want)
 				}
 				if got, want := k.result.OptedOut, len(test.want) > 0; got != want {
 					t.Errorf("Result.OptedOut = %v, want %v", got, want)

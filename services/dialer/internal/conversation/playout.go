@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// maxQueued limits the queue to five minutes of audio. Audio beyond is dropped and counted.
+	// maxQueued limits the queue to five minutes of audio. Further audio is dropped and counted.
 	maxQueued = 5 * 60 * agent.BytesPerSecond
-	// patience is the number of ticks that the first part of a frame waits for the rest. Then silence fills the frame.
-	patience = 2
+	// partialFrameTicks is the number of ticks that the first part of a frame waits for the rest.
+	// After that, silence fills the frame.
+	partialFrameTicks = 2
 	// silence is the silent sample in mu-law.
 	silence = 0xff
 )
@@ -19,19 +20,21 @@ const (
 type piece struct {
 	id     string
 	chunks [][]byte
-	// chunk and offset are the position that is played next. played and total count bytes; recorded are
-	// the played bytes that the transcript has counted.
+	// chunk and offset are the position that is played next. played and total count bytes. recorded
+	// counts the played bytes that the transcript already has.
 	chunk, offset           int
 	played, total, recorded int
 	unsent                  int // bytes of played whose frames were not sent
 	keep, done              bool
-	// began and last are the times of the first and of the last frame; zero: nothing was played yet.
+	// began and last are the times of the first and the last frame. They are zero if nothing was
+	// played.
 	began, last time.Time
 }
 
 func (p *piece) left() int { return p.total - p.played }
 
-// share is the part of a frame that came from one piece, and the times of the piece before that frame.
+// share is the part of a frame that came from one piece, and the times of the piece before that
+// frame.
 type share struct {
 	piece       *piece
 	bytes       int
@@ -61,27 +64,28 @@ func (p *piece) take(dst []byte) (n int) {
 	return n
 }
 
-// playout is the queue of the agent's audio. Audio of any size is added, and frames of 20 ms are taken. It is not safe
-// for concurrent use.
+// playout is the queue of the agent's audio. Audio of any size is added, and frames of 20 ms are
+// taken. It is not safe for concurrent use.
 type playout struct {
 	pieces []*piece
-	// head is the index of the first piece that was not played to its end. The pieces before it wait for collect.
+	// head is the index of the first piece that was not completely played. The pieces before it
+	// wait for collect.
 	head   int
-	depth  int // bytes
+	depth  int // in bytes
 	halted bool
 	waited int // ticks that the first part of a frame has waited
 	// now is the time of the frame that is taken.
 	now time.Time
-	// frame are the shares of the frame that was taken last, and lost those of frames that were not sent and that
-	// the transcript still counts.
+	// frame has the shares of the last frame. lost has the shares of frames that were not sent and
+	// that the transcript still counts.
 	frame, lost []share
 	ratchet     ratchet
-	// dropped counts the bytes for which the queue had no room. trimmed counts the silent frames that were dropped because
-	// the agent was late.
+	// dropped counts the bytes for which the queue had no room. trimmed counts the silent frames
+	// that were dropped because the agent was late.
 	dropped, trimmed int64
 }
 
-// add appends audio to an item, or begins a new piece.
+// add appends audio to an item, or starts a new piece.
 func (q *playout) add(id string, audio []byte, keep bool) {
 	if q.halted {
 		return
@@ -101,7 +105,8 @@ func (q *playout) add(id string, audio []byte, keep bool) {
 	q.ratchet.arrived += len(audio)
 }
 
-// finish marks an item as complete. An item without audio gets an empty piece, which keeps its place in the order.
+// finish marks an item as complete. An item without audio gets an empty piece, to keep its position
+// in the order.
 func (q *playout) finish(id string) {
 	p := q.find(id)
 	if p == nil {
@@ -111,8 +116,8 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
-// mark appends an item without audio. A barge-in does not remove it. When playback reaches the
-// item, everything queued before it was played or cut.
+// mark appends an item without audio. A barge-in does not remove it. When playback reaches it,
+// everything before it was played or cut.
 func (q *playout) mark(id string) {
 	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
 }
@@ -136,7 +141,7 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 	if q.depth == 0 {
 		return false, q.settle() || moved
 	}
-	if q.depth < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waited < patience {
+	if q.depth < len(dst) && !q.pieces[len(q.pieces)-1].done && q.waited < partialFrameTicks {
 		q.waited++
 		return false, moved
 	}
@@ -165,7 +170,7 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 	return n > 0, q.settle() || moved || q.depth == 0
 }
 
-// unsent takes the frame that was taken last back from the times of its pieces. It keeps its place in the audio.
+// unsent reverts the times of the pieces of the last frame. The audio itself is not played again.
 func (q *playout) unsent() {
 	for _, of := range q.frame {
 		of.piece.began, of.piece.last = of.began, of.last
@@ -174,7 +179,7 @@ func (q *playout) unsent() {
 	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
-// settle moves head behind the complete pieces that were played to their end.
+// settle moves head behind the complete pieces that were played.
 func (q *playout) settle() (moved bool) {
 	for q.head < len(q.pieces) && q.pieces[q.head].done && q.pieces[q.head].left() == 0 {
 		q.head++
@@ -183,7 +188,7 @@ func (q *playout) settle() (moved bool) {
 	return moved
 }
 
-// skipSilence drops the next frame if it is silent and lies within one chunk.
+// skipSilence drops the next frame if it is silent and inside one chunk.
 func (q *playout) skipSilence(size int) bool {
 	if q.head >= len(q.pieces) {
 		return false
@@ -206,20 +211,22 @@ func (q *playout) skipSilence(size int) bool {
 	return true
 }
 
-// cut is an item whose rest was discarded.
+// cut is an item whose remaining audio was discarded.
 type cut struct {
 	id            string
 	played, total time.Duration
 }
 
-// halt discards everything and returns the pieces that were in the queue. Nothing is sent afterwards.
+// halt discards everything and returns the pieces that were in the queue. Nothing is sent
+// afterwards.
 func (q *playout) halt() []*piece {
 	pieces := q.pieces
 	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
 	return pieces
 }
 
-// flush discards all pieces except those to be kept. It returns how much of each discarded piece was played.
+// flush discards all pieces except those with keep. It returns how much of each discarded piece was
+// played.
 func (q *playout) flush() (cuts []cut) {
 	kept := q.pieces[:q.head]
 	for _, p := range q.pieces[q.head:] {
@@ -239,7 +246,7 @@ func (q *playout) flush() (cuts []cut) {
 	return cuts
 }
 
-// collect removes the items that were played to their end, and returns them.
+// collect removes the items that were completely played, and returns them.
 func (q *playout) collect() (played []string) {
 	for _, p := range q.pieces[:q.head] {
 		played = append(played, p.id)
@@ -249,9 +256,10 @@ func (q *playout) collect() (played []string) {
 	return played
 }
 
-// ratchet detects an agent that sends audio in real time and is behind, for example a gateway after a stall: its queue
-// never becomes empty again. It observes four slots of half a second. An agent that sends ahead of time, as models do,
-// sends more audio in a slot than the slot lasts, and is not trimmed.
+// ratchet detects an agent that sends audio in real time and is behind, for example a gateway after
+// a stall. The queue of such an agent never becomes empty again. It observes four slots of half a
+// second. A model sends audio faster than real time, so it sends more audio in a slot than the slot
+// lasts, and is not trimmed.
 type ratchet struct {
 	arrived int // bytes in this slot
 	slots   [slots]int
@@ -271,7 +279,8 @@ const (
 	surplus = 2 * agent.FrameBytes
 )
 
-// tick is called every 20 ms with the depth of the queue. It returns whether silence may be trimmed.
+// tick is called every 20 ms with the depth of the queue. It returns whether silence may be
+// trimmed.
 func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
 		r.lowest = depth

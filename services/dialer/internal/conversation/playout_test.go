@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// TestPlayout_PiecesOfAnySizeBecomeFrames adds audio of any size. The same bytes must be taken in
-// order, with silence only after an item that has ended.
+// Audio of any size is added. The same bytes must be taken in order, with silence only after the
+// end of an item.
 func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,10 +33,10 @@ func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
 			got = appendFrame(&q, got)
 		}
 		if !bytes.Equal(bytes.ReplaceAll(got, []byte{silence}, nil), want) {
-			t.Fatalf("%d bytes in, others out", len(want))
+			t.Fatalf("the %d bytes taken differ from the bytes added", len(want))
 		}
 		if q.depth != 0 {
-			t.Fatalf("%d bytes stay", q.depth)
+			t.Fatalf("depth at the end = %d, want 0", q.depth)
 		}
 	})
 }
@@ -49,45 +49,45 @@ func appendFrame(q *playout, got []byte) []byte {
 	return got
 }
 
-func TestPlayout_APartOfAFrameWaitsForItsRest(t *testing.T) {
+func TestPlayout_PartialFrameWaitsForTheRest(t *testing.T) {
 	t.Parallel()
 	var q playout
 	frame := make([]byte, 160)
 	q.add("a", tone(10*time.Millisecond), false)
-	for tick := range patience {
+	for tick := range partialFrameTicks {
 		if spoke, _ := q.next(frame); spoke {
-			t.Fatalf("half a frame went out at tick %d", tick)
+			t.Fatalf("a partial frame was sent at tick %d", tick)
 		}
 	}
 	if spoke, _ := q.next(frame); !spoke {
-		t.Error("half a frame never went out: spoke = false, want true")
+		t.Error("partial frame after the wait: spoke = false, want true")
 	} else if frame[80] != silence {
-		t.Errorf("half a frame never went out: frame[80] = %v, want %v", frame[80], silence)
+		t.Errorf("partial frame after the wait: frame[80] = %v, want %v", frame[80], silence)
 	}
 }
 
-func TestPlayout_IsBounded(t *testing.T) {
+func TestPlayout_DropsAudioBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	var q playout
 	for range 400 {
 		q.add("a", make([]byte, agent.BytesPerSecond), false)
 	}
 	if q.depth != maxQueued {
-		t.Errorf("q.depth = %v, want %v", q.depth, maxQueued)
+		t.Errorf("queue depth = %v, want %v", q.depth, maxQueued)
 	} else if q.dropped != 100*agent.BytesPerSecond {
-		t.Errorf("q.dropped = %v, want %v", q.dropped, 100*agent.BytesPerSecond)
+		t.Errorf("dropped bytes = %v, want %v", q.dropped, 100*agent.BytesPerSecond)
 	}
 }
 
 func TestNextFrame_AllocatesNothing(t *testing.T) {
-	c := New(&fake{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
+	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	c.Record(discard{})
 	for range 100 {
 		c.queue.add("a", tone(time.Second), false)
 	}
 	frame, heard := make([]byte, 160), tone(20*time.Millisecond)
 	if n := testing.AllocsPerRun(2000, func() { c.NextFrame(frame); c.HearFrame(heard) }); n != 0 {
-		t.Errorf("%v allocations a frame", n)
+		t.Errorf("allocations per frame = %v, want 0", n)
 	}
 }
 
@@ -95,8 +95,14 @@ type discard struct{}
 
 func (discard) Tick(_, _ []byte) {}
 
-// late plays a queue that is behind for some seconds, with the audio of chunk, and returns the final depth.
-func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) []byte) (q playout, depth time.Duration) {
+// late plays a queue that is behind for some seconds, with the audio of chunk. It returns the final
+// depth.
+func late(
+	t *testing.T,
+	behind time.Duration,
+	seconds int,
+	chunk func(tick int) []byte,
+) (q playout, depth time.Duration) {
 	t.Helper()
 	q.add("a", hush(behind), false)
 	frame := make([]byte, 160)
@@ -109,13 +115,13 @@ func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) 
 	return q, agent.Duration(q.depth)
 }
 
-func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
+func TestRatchet_PermanentlyLateAgentCatchesUp(t *testing.T) {
 	t.Parallel()
 	q, depth := late(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
 	if depth > 20*time.Millisecond {
 		t.Errorf("depth = %v, want at most %v", depth, 20*time.Millisecond)
 	} else if q.trimmed == 0 {
-		t.Error("q.trimmed = 0, want more")
+		t.Error("trimmed frames = 0, want more")
 	}
 	// Audio that arrives in pairs of frames is not trimmed after the agent has caught up.
 	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
@@ -128,14 +134,15 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 		return nil
 	})
 	if q.trimmed == 0 {
-		t.Error("q.trimmed = 0, want more")
+		t.Error("trimmed frames = 0, want more")
 	} else if q.trimmed > 30 {
-		t.Errorf("q.trimmed = %v, want at most 30", q.trimmed)
+		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
-	// One that was late and then bursts ahead is left alone within half a second.
+	// An agent that was late and then sends faster than real time is not trimmed after half a
+	// second.
 	q, _ = late(t, time.Second, 10, func(tick int) []byte {
 		switch {
-		case tick < 140: // its beginning apart, two seconds are steady after 2.5
+		case tick < 140: // without the first frames, two seconds are steady after 2.5 s
 			return hush(20 * time.Millisecond)
 		case tick == 140:
 			return hush(20 * time.Second)
@@ -143,17 +150,17 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 		return nil
 	})
 	if q.trimmed == 0 {
-		t.Error("q.trimmed = 0, want more")
+		t.Error("trimmed frames = 0, want more")
 	} else if q.trimmed > 30 {
-		t.Errorf("q.trimmed = %v, want at most 30", q.trimmed)
+		t.Errorf("trimmed frames = %v, want at most 30", q.trimmed)
 	}
 }
 
-func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
+func TestRatchet_TrimsOnlySilence(t *testing.T) {
 	t.Parallel()
 	if q, depth := late(t, 500*time.Millisecond, 1,
 		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
-		t.Errorf("late: q.trimmed = %v, want 0", q.trimmed)
+		t.Errorf("late: trimmed frames = %v, want 0", q.trimmed)
 	} else if depth != 500*time.Millisecond {
 		t.Errorf("late: depth = %v, want %v", depth, 500*time.Millisecond)
 	}
@@ -165,11 +172,11 @@ func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
 		return talking(tick)
 	})
 	if q.trimmed != 0 {
-		t.Errorf("speech was trimmed: q.trimmed = %v, want 0", q.trimmed)
+		t.Errorf("speech was trimmed: trimmed frames = %v, want 0", q.trimmed)
 	} else if depth < 480*time.Millisecond {
 		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
-	// One word in four frames: what is trimmed is between the words.
+	// One frame of four is loud. Only the frames between are trimmed.
 	word := func(tick int) []byte {
 		if tick%4 == 0 {
 			return tone(20 * time.Millisecond)
@@ -179,12 +186,13 @@ func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
 	if q, depth := late(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
 		t.Errorf("late: depth = %v, want at most %v", depth, 100*time.Millisecond)
 	} else if q.trimmed == 0 {
-		t.Error("late: q.trimmed = 0, want more")
+		t.Error("late: trimmed frames = 0, want more")
 	}
 }
 
-// A model sends a sentence in a moment and then nothing while it is played: its pauses are its own.
-func TestRatchet_AnAgentThatBurstsAheadIsLeftAlone(t *testing.T) {
+// A model sends a sentence immediately and then nothing while it is played. Its pauses are not
+// trimmed.
+func TestRatchet_DoesNotTrimAnAgentFasterThanRealTime(t *testing.T) {
 	t.Parallel()
 	order := rand.New(rand.NewPCG(1, 2))
 	for name, chunk := range map[string]func(int) []byte{
@@ -209,21 +217,21 @@ func TestRatchet_AnAgentThatBurstsAheadIsLeftAlone(t *testing.T) {
 		"at random, faster than it is played": func(int) []byte { return hush(time.Duration(order.IntN(80)) * time.Millisecond) },
 	} {
 		if q, _ := late(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
-			t.Errorf("%s: %d frames were trimmed", name, q.trimmed)
+			t.Errorf("%s: trimmed frames = %d, want 0", name, q.trimmed)
 		}
 	}
 }
 
-// recording keeps both sides.
+// recording stores both sides.
 type recording struct{ person, agent []byte }
 
 func (r *recording) Tick(person, said []byte) {
 	r.person, r.agent = append(r.person, person...), append(r.agent, said...)
 }
 
-func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
+func TestRecorder_SynchronizesBothSides(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		rec := &recording{}
 		k.Record(rec)
 		k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(time.Second)})
@@ -235,7 +243,7 @@ func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
 		k.pass(time.Second)
 		switch {
 		case len(rec.person) != len(rec.agent):
-			t.Fatalf("length of rec.person = %v, want %v", len(rec.person), len(rec.agent))
+			t.Fatalf("recorded bytes of the person = %v, want %v", len(rec.person), len(rec.agent))
 		case agent.Duration(len(rec.agent)) < 980*time.Millisecond:
 			t.Fatalf("recorded audio = %v, want at least %v", agent.Duration(len(rec.agent)), 980*time.Millisecond)
 		case agent.Duration(len(rec.agent)) > 1020*time.Millisecond:
@@ -253,12 +261,12 @@ func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
 	})
 }
 
-func TestRecorder_ItsSkewIsBounded(t *testing.T) {
+func TestRecorder_LimitsTheSkew(t *testing.T) {
 	t.Parallel()
-	c := New(&fake{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
+	c := New(&fakeSession{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
 	rec := &recording{}
 	c.Record(rec)
-	for i := range 14 { // a burst of the network's
+	for i := range 14 { // a burst of the network
 		c.HearFrame(bytes.Repeat([]byte{byte(i + 1)}, 160))
 	}
 	frame := make([]byte, 160)
@@ -270,38 +278,42 @@ func TestRecorder_ItsSkewIsBounded(t *testing.T) {
 		order = append(order, rec.person[i])
 	}
 	if want := []byte{8, 9, 10, 11, 12, 13, 14, silence}; !bytes.Equal(order, want) {
-		t.Errorf("frames %v, want the latest %v", order, want)
+		t.Errorf("recorded frames = %v, want the latest %v", order, want)
 	}
 }
 
 // The leg is notified when audio is added to an empty queue, and not while earlier audio is played.
 func TestConversation_NotifiesTheLegOfNewAudio(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		soon := func() int {
 			k.phone.mu.Lock()
 			defer k.phone.mu.Unlock()
 			return k.phone.soon
 		}
 		for want := 1; want <= 3; want++ {
-			k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)}, agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)})
+			k.send(
+				agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)},
+				agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)},
+			)
 			if got := soon(); got != want {
-				t.Errorf("told %d times, want %d", got, want)
+				t.Errorf("notifications = %d, want %d", got, want)
 			}
 			k.pass(time.Second)
 		}
 	})
 }
 
-// An agent in real time that is a frame behind, because the line stumbled once, catches up with it in the next pause; what stumbles again and again needs that frame.
-func TestRatchet_OneFrameBehindIsCaughtUpWith(t *testing.T) {
+// An agent in real time is one frame behind because of one delay. It catches up in the next pause.
+// If delays repeat, the frame is needed.
+func TestRatchet_CatchesUpWithOneLateFrame(t *testing.T) {
 	t.Parallel()
 	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
 		t.Errorf("late: depth = %v, want 0", depth)
 	} else if q.trimmed != 1 {
-		t.Errorf("late: q.trimmed = %v, want 1", q.trimmed)
+		t.Errorf("late: trimmed frames = %v, want 1", q.trimmed)
 	}
-	stumbles := func(tick int) []byte { // each second a frame comes 20 ms late
+	delays := func(tick int) []byte { // each second a frame arrives 20 ms late
 		switch tick % 50 {
 		case 20:
 			return nil
@@ -310,7 +322,7 @@ func TestRatchet_OneFrameBehindIsCaughtUpWith(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, _ := late(t, 20*time.Millisecond, 10, stumbles); q.trimmed != 0 {
-		t.Errorf("%d frames were trimmed that the next stumble needs", q.trimmed)
+	if q, _ := late(t, 20*time.Millisecond, 10, delays); q.trimmed != 0 {
+		t.Errorf("trimmed frames = %d, want 0", q.trimmed)
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// noticeMark is the beginning of the id of a mark; the id of the notice's item follows it. The mark
-// is queued behind that item. When playback reaches the mark, the notice was sent to its end.
+// noticeMark is the prefix of the id of a mark. The id of the notice's item follows it. The mark is
+// queued behind that item. When playback reaches it, the whole notice was sent.
 const noticeMark = "\x00noticed"
 
 // notice is the state of the notice of a recording.
 type notice struct {
-	item     string // the last of the notice
+	item     string // last item of the notice
 	heard    bool
 	objected bool
 }
 
-// noticed queues the mark behind the notice. If the notice was cut, no recording begins.
+// noticed queues the mark behind the notice. If the notice was cut, the call is not recorded.
 func (c *Conversation) noticed(item string) {
 	if c.settings.Noticed == nil || c.notice.heard || c.cuts[item] {
 		return
@@ -26,13 +26,13 @@ func (c *Conversation) noticed(item string) {
 	c.mu.Lock()
 	c.queue.mark(noticeMark + item)
 	c.mu.Unlock()
-	c.look()
+	c.update()
 }
 
 // unnotice handles a notice that was cut before its end.
 func (c *Conversation) unnotice(one cut) {
 	if one.id == c.notice.item && one.played < one.total {
-		c.notice.item = noticeMark // no item's
+		c.notice.item = noticeMark // the id of no item
 	}
 }
 
@@ -45,7 +45,7 @@ func (c *Conversation) recordable(item string) {
 	c.settings.Noticed()
 }
 
-// object handles the wish of the person not to be recorded.
+// object handles the person's wish not to be recorded.
 func (c *Conversation) object() {
 	if c.notice.objected || c.settings.Objected == nil {
 		return
@@ -55,8 +55,8 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// said adds words to the transcript. Plain words of the person end the recording or opt the person out,
-// even if the agent calls no tool.
+// said adds words to the transcript. Plain words of the person end the recording or opt the person
+// out, even if the agent calls no tool.
 func (c *Conversation) said(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
 	if e.Role != agent.RolePerson {

@@ -1,6 +1,3 @@
-// Package talking gives calls over SIP trunks their audio and their conversation: it agrees with the far end on a stream, gets the agent ready while the phone rings,
-// and lets the two talk. What it does not know are dialogs, and what becomes of the call.
-
 package conversation
 
 import (
@@ -26,64 +23,72 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Store tells what a call's conversation is to be.
+// Store returns the data of a call that its conversation needs.
 type Store interface {
 	Order(ctx context.Context, callID uuid.UUID) (store.Order, error)
 }
 
-// Keys are what workspaces' own agents and models are reached with.
+// Keys returns the keys of workspaces' own models and agents.
 type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
-// CallRecorder makes tapes of calls.
+// CallRecorder starts the recording of a call.
 type CallRecorder interface {
 	Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*recordings.Tape, error)
 }
 
-// SIPCalls makes talks.
+// SIPCalls creates the media and the conversations of SIP calls.
 type SIPCalls struct {
 	store   Store
 	keys    Keys
 	streams *media.Streams
-	// address is what far ends are told to send audio to.
+	// address is the address to which far ends send audio.
 	address netip.Addr
 	agents  map[string]agent.Opener
-	// recorder is nil where there is nowhere to keep recordings.
+	// recorder is nil if recordings cannot be stored.
 	recorder CallRecorder
 }
 
-// NewSIPCalls makes talks whose audio far ends send to the address, with agents by their kind; recorder may be nil.
-func NewSIPCalls(st Store, keys Keys, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener, recorder CallRecorder) *SIPCalls {
+// NewSIPCalls returns SIPCalls with agents by kind. Far ends send audio to address. recorder may be
+// nil.
+func NewSIPCalls(
+	st Store,
+	keys Keys,
+	streams *media.Streams,
+	address netip.Addr,
+	agents map[string]agent.Opener,
+	recorder CallRecorder,
+) *SIPCalls {
 	return &SIPCalls{store: st, keys: keys, streams: streams, address: address, agents: agents, recorder: recorder}
 }
 
-// Begin binds a port and describes it. Nothing is known of the conversation yet.
-func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, over trunks.Trunk) (sipcarrier.Talk, error) {
-	made := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
-	made.life, made.stop = context.WithCancel(context.Background())
+// Begin opens a media stream and its SDP offer. The conversation starts later.
+func (t *SIPCalls) Begin(_ context.Context, callID uuid.UUID, trunk trunks.Trunk) (sipcarrier.Talk, error) {
+	opened := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
+	opened.callCtx, opened.stop = context.WithCancel(context.Background())
 	timeout := media.NoTimeout
-	if over.MediaTimeoutSeconds > 0 {
-		timeout = time.Duration(over.MediaTimeoutSeconds) * time.Second
+	if trunk.MediaTimeoutSeconds > 0 {
+		timeout = time.Duration(trunk.MediaTimeoutSeconds) * time.Second
 	}
-	stream, err := t.streams.Open(media.Leg{Source: made, Sink: made, TimedOut: made.timedOut, Timeout: timeout})
+	stream, err := t.streams.Open(media.Leg{Source: opened, Sink: opened, TimedOut: opened.timedOut, Timeout: timeout})
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
-	made.stream = stream
-	if made.session, err = t.describe(stream.Port(), over); err == nil {
-		made.offer, err = made.session.Offer(sdp.Both)
+	opened.stream = stream
+	if opened.session, err = t.describe(stream.Port(), trunk); err == nil {
+		opened.offer, err = opened.session.Offer(sdp.Both)
 	}
 	if err != nil {
 		stream.Close()
 		return nil, fmt.Errorf("describe a stream: %w", err)
 	}
-	return made, nil
+	return opened, nil
 }
 
-func (t *SIPCalls) describe(port uint16, over trunks.Trunk) (*sdp.Session, error) {
-	local := sdp.Local{Address: t.address, Port: port, Secrecy: sdp.Secrecy(over.SRTP)}
-	for _, name := range over.Codecs {
+func (t *SIPCalls) describe(port uint16, trunk trunks.Trunk) (*sdp.Session, error) {
+	local := sdp.Local{Address: t.address, Port: port, Secrecy: sdp.Secrecy(trunk.SRTP)}
+	for _, name := range trunk.Codecs {
 		switch name {
 		case trunks.PCMU:
 			local.Codecs = append(local.Codecs, sdp.PCMU)
@@ -103,22 +108,23 @@ func (t *SIPCalls) describe(port uint16, over trunks.Trunk) (*sdp.Session, error
 
 var errNoKind = errors.New("this build has no agent of this kind")
 
-// reached is an agent that could talk, how, and onto what; tape is nil for a call that is not recorded.
-type reached struct {
-	session agent.Session
-	how     Settings
-	tape    *taped
+// openedAgent is an open session and the settings of its conversation. recording is nil for a call
+// that is not recorded.
+type openedAgent struct {
+	session   agent.Session
+	settings  Settings
+	recording *callRecording
 }
 
-// open gets the agent of a call ready.
-func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (made reached, err error) {
+// open opens the session of a call's agent.
+func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (opened openedAgent, err error) {
 	order, err := t.store.Order(ctx, callID)
 	if err != nil {
-		return made, err
+		return opened, err
 	}
 	settings, err := agent.ReadSettings(order.Settings)
 	if err != nil {
-		return made, err
+		return opened, err
 	}
 	kind := settings.Kind
 	if kind == "" {
@@ -126,28 +132,28 @@ func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (made reached, er
 	}
 	opener := t.agents[kind]
 	if opener == nil {
-		return made, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
+		return opened, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
 	}
 	key, err := t.keys.Key(ctx, order.WorkspaceID, order.AgentID)
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
-		return made, err
+		return opened, err
 	}
 	zone := callstate.Zone(order.TimeZone, phone.Number(order.Person))
 	spec := agent.Spec{
 		CallID: callID, AgentID: order.AgentID, WorkspaceID: order.WorkspaceID, Settings: settings,
 		Variables: order.Variables, Key: key, Zone: zone, Now: time.Now(),
 	}
-	made.how = Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
+	opened.settings = Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
 	if order.Recorded && t.recorder != nil {
 		spec.Notice, spec.NoticeKnown = settings.NoticeText()
 	}
-	made.how.Disclosure, _ = agent.FirstWords(spec)
+	opened.settings.Disclosure, _ = agent.FirstWords(spec)
 	if spec.Notice != "" {
-		made.tape = &taped{recorder: t.recorder, workspaceID: order.WorkspaceID, callID: callID}
-		made.how.Noticed, made.how.Objected = made.tape.begin, made.tape.discard
+		opened.recording = &callRecording{recorder: t.recorder, workspaceID: order.WorkspaceID, callID: callID}
+		opened.settings.Noticed, opened.settings.Objected = opened.recording.begin, opened.recording.discard
 	}
-	if made.session, err = opener.Open(ctx, spec); err != nil {
-		return made, fmt.Errorf("open agent of kind %s: %w", kind, err)
+	if opened.session, err = opener.Open(ctx, spec); err != nil {
+		return opened, fmt.Errorf("open agent of kind %s: %w", kind, err)
 	}
-	return made, nil
+	return opened, nil
 }

@@ -27,11 +27,17 @@ const patience = testkit.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// orders are the settings of every call.
+// orders has the agent settings of every call.
 type orders string
 
 func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
-	return store.Order{Settings: []byte(o), Person: "+14155550101", TimeZone: "Asia/Tokyo", MaxCallSeconds: 60, Recorded: true}, nil
+	return store.Order{
+		Settings:       []byte(o),
+		Person:         "+14155550101",
+		TimeZone:       "Asia/Tokyo",
+		MaxCallSeconds: 60,
+		Recorded:       true,
+	}, nil
 }
 
 type noKeys struct{}
@@ -40,7 +46,7 @@ func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 	return "", pg.ErrNotFound
 }
 
-// person is the far end: what it hears, and the stream that it hears with.
+// person is the far end of a call: its stream, and the audio that it received.
 type person struct {
 	mu     sync.Mutex
 	loud   int
@@ -61,7 +67,7 @@ func (p *person) HearFrame(frame []byte) {
 
 func (p *person) HearDigit(byte) {}
 
-// time is how much it has heard, silence too.
+// time returns the length of the received audio, with silence.
 func (p *person) time() time.Duration {
 	_, frames := p.heard()
 	return time.Duration(frames) * 20 * time.Millisecond
@@ -73,8 +79,8 @@ func (p *person) heard() (loud, frames int) {
 	return p.loud, p.frames
 }
 
-// rig is one call between a talk and a person.
-type rig struct {
+// callTest is one call between a talk and a person.
+type callTest struct {
 	t       *testing.T
 	streams *media.Streams
 	talk    sipcarrier.Talk
@@ -85,14 +91,25 @@ type rig struct {
 	answer  []byte
 }
 
-func newRig(t *testing.T, settings string, agents map[string]agent.Opener, change ...func(*trunks.Trunk)) *rig {
+func newCallTest(
+	t *testing.T,
+	settings string,
+	agents map[string]agent.Opener,
+	change ...func(*trunks.Trunk),
+) *callTest {
 	t.Helper()
 	t.Parallel()
-	return newRecordedRig(t, settings, nil, agents, change...)
+	return newRecordedCallTest(t, settings, nil, agents, change...)
 }
 
-// newRecordedRig is a rig whose calls are recorded, unless the recorder is nil.
-func newRecordedRig(t *testing.T, settings string, recorder conversation.CallRecorder, agents map[string]agent.Opener, change ...func(*trunks.Trunk)) *rig {
+// newRecordedCallTest returns a call that is recorded, unless the recorder is nil.
+func newRecordedCallTest(
+	t *testing.T,
+	settings string,
+	recorder conversation.CallRecorder,
+	agents map[string]agent.Opener,
+	change ...func(*trunks.Trunk),
+) *callTest {
 	t.Helper()
 	streams, err := media.New(media.Settings{Bind: loopback}, nil)
 	if err != nil {
@@ -102,15 +119,30 @@ func newRecordedRig(t *testing.T, settings string, recorder conversation.CallRec
 	var running sync.WaitGroup
 	running.Go(func() { _ = streams.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
-	r := &rig{t: t, streams: streams, over: make(chan callstate.Cause, 8), person: &person{}}
+	r := &callTest{t: t, streams: streams, over: make(chan callstate.Cause, 8), person: &person{}}
 	if agents == nil {
-		agents = map[string]agent.Opener{agent.Scripted: agent.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop })}
+		agents = map[string]agent.Opener{
+			agent.Scripted: agent.New(
+				func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop },
+			),
+		}
 	}
 	over := trunks.New(uuid.Nil)
 	for _, one := range change {
 		one(&over)
 	}
-	r.talk, err = conversation.NewSIPCalls(orders(settings), noKeys{}, streams, loopback, agents, recorder).Begin(t.Context(), uuid.New(), over)
+	r.talk, err = conversation.NewSIPCalls(
+		orders(settings),
+		noKeys{},
+		streams,
+		loopback,
+		agents,
+		recorder,
+	).Begin(
+		t.Context(),
+		uuid.New(),
+		over,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,27 +162,27 @@ func newRecordedRig(t *testing.T, settings string, recorder conversation.CallRec
 	return r
 }
 
-func (r *rig) pickUp() {
+func (r *callTest) pickUp() {
 	r.t.Helper()
 	if err := r.talk.Answer(r.answer, sipcarrier.Told{Over: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
 		r.t.Fatalf("answer: %v", err)
 	}
 }
 
-func (r *rig) waitOver() callstate.Cause {
+func (r *callTest) waitOver() callstate.Cause {
 	r.t.Helper()
 	select {
 	case cause := <-r.over:
 		return cause
 	case <-time.After(patience):
-		r.t.Fatal("the talk does not end")
+		r.t.Fatal("the talk did not end")
 		return ""
 	}
 }
 
 const aTone = `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":600}}`
 
-func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
+func TestTalk_AgentSpeaksAndEndsTheCall(t *testing.T) {
 	for name, change := range map[string]func(*trunks.Trunk){
 		"plain":  func(*trunks.Trunk) {},
 		"a-law":  func(over *trunks.Trunk) { over.Codecs = []string{trunks.PCMA} },
@@ -158,18 +190,22 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRecordedRig(t, aTone, nil, nil, change)
+			r := newRecordedCallTest(t, aTone, nil, nil, change)
 			if secret := strings.Contains(string(r.talk.Offer()), "RTP/SAVP"); secret != (name == "secret") {
-				t.Errorf("the offer is %s", r.talk.Offer())
+				t.Errorf("offer = %s", r.talk.Offer())
 			}
 			if err := r.talk.Ready(t.Context()); err != nil {
 				t.Error(err)
 			}
 			r.pickUp()
 			if cause := r.waitOver(); cause != callstate.NormalClearing {
-				t.Errorf("over with %q", cause)
+				t.Errorf("hangup cause = %q", cause)
 			}
-			testkit.Until(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+			testkit.Until(
+				t,
+				"the person receives the tone",
+				func() bool { loud, _ := r.person.heard(); return loud > 0 },
+			)
 			if got := r.talk.End(); got.Reached == "" {
 				t.Error("result: got.Reached is empty, want a value")
 			} else if got.Reached == agent.ReachedError {
@@ -179,8 +215,8 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 	}
 }
 
-func TestTalk_ThePersonHangsUp(t *testing.T) {
-	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
+func TestTalk_PersonHangsUp(t *testing.T) {
+	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	testkit.Until(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
 	if got := r.talk.End(); got.Reached == "" {
@@ -188,16 +224,16 @@ func TestTalk_ThePersonHangsUp(t *testing.T) {
 	}
 	select {
 	case cause := <-r.over:
-		t.Errorf("over with %q, though the person hung up", cause)
+		t.Errorf("hangup by the agent with %q after the person hung up", cause)
 	default:
 	}
 	if again := r.talk.End(); again.Reached == "" {
-		t.Errorf("ended again: %+v", again)
+		t.Errorf("result of the second End = %+v", again)
 	}
 }
 
-func TestTalk_AHoldAndItsEnd(t *testing.T) {
-	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
+func TestTalk_HoldAndResume(t *testing.T) {
+	r := newCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
 	offer := func(d sdp.Direction) {
 		t.Helper()
@@ -237,25 +273,25 @@ func TestTalk_AHoldAndItsEnd(t *testing.T) {
 		t.Error("an offer of ours: length of body = 0, want more")
 	}
 	if _, err := r.talk.Offered([]byte("v=0")); err == nil {
-		t.Error("nonsense was agreed to")
+		t.Error("Offered accepted an invalid offer")
 	}
 }
 
-// opener is an agent that is reached as the test wants.
+// opener opens sessions with a function of the test.
 type opener func(ctx context.Context) (agent.Session, error)
 
 func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }
 
-func TestTalk_WithoutAnAgentNobodyListensToNothing(t *testing.T) {
+func TestTalk_EndsWithoutAnAgentInTime(t *testing.T) {
 	for name, open := range map[string]opener{
 		"cannot be reached": func(context.Context) (agent.Session, error) { return nil, errors.New("no model") },
 		"comes too late":    func(ctx context.Context) (agent.Session, error) { <-ctx.Done(); return nil, ctx.Err() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: open})
+			r := newCallTest(t, `{}`, map[string]agent.Opener{agent.Scripted: open})
 			r.pickUp()
 			if cause := r.waitOver(); cause != callstate.AgentError {
-				t.Errorf("over with %q", cause)
+				t.Errorf("hangup cause = %q", cause)
 			}
 			if got := r.talk.End(); got.Reached != agent.ReachedError {
 				t.Errorf("result = %+v", got)
@@ -263,22 +299,26 @@ func TestTalk_WithoutAnAgentNobodyListensToNothing(t *testing.T) {
 		})
 	}
 	t.Run("unknown kind", func(t *testing.T) {
-		r := newRig(t, `{"kind":"openai_realtime"}`, nil)
+		r := newCallTest(t, `{"kind":"openai_realtime"}`, nil)
 		r.pickUp()
 		if cause := r.waitOver(); cause != callstate.AgentError {
-			t.Errorf("over with %q", cause)
+			t.Errorf("hangup cause = %q", cause)
 		}
 	})
 }
 
-func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
+func TestTalk_ClosesTheSessionOfAnUnansweredCall(t *testing.T) {
 	begun, canceled := make(chan struct{}), make(chan struct{})
-	r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: opener(func(ctx context.Context) (agent.Session, error) {
-		close(begun)
-		<-ctx.Done()
-		close(canceled)
-		return nil, ctx.Err()
-	})})
+	r := newCallTest(
+		t,
+		`{}`,
+		map[string]agent.Opener{agent.Scripted: opener(func(ctx context.Context) (agent.Session, error) {
+			close(begun)
+			<-ctx.Done()
+			close(canceled)
+			return nil, ctx.Err()
+		})},
+	)
 	ready := make(chan error, 1)
 	go func() { ready <- r.talk.Ready(t.Context()) }()
 	<-begun
@@ -290,36 +330,36 @@ func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
 	select {
 	case <-canceled:
 	case <-time.After(patience):
-		t.Error("the agent is still being reached")
+		t.Error("the session is still being opened")
 	}
 	if err := <-ready; !errors.Is(err, context.Canceled) {
-		t.Errorf("ready: %v", err)
+		t.Errorf("Ready = %v", err)
 	}
 }
 
-// asked is an agent that remembers what it was opened with.
-type asked chan agent.Spec
+// specOpener records the spec with which a session was opened.
+type specOpener chan agent.Spec
 
-func (a asked) Open(_ context.Context, spec agent.Spec) (agent.Session, error) {
+func (a specOpener) Open(_ context.Context, spec agent.Spec) (agent.Session, error) {
 	a <- spec
 	return nil, errors.New("no model")
 }
 
-func TestTalk_ThePersonIsSpokenToInTheirOwnZone(t *testing.T) {
-	opened := make(asked, 1)
-	r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: opened})
+func TestTalk_UsesThePersonsTimeZone(t *testing.T) {
+	opened := make(specOpener, 1)
+	r := newCallTest(t, `{}`, map[string]agent.Opener{agent.Scripted: opened})
 	r.pickUp()
 	if spec := <-opened; spec.Zone.String() != "Asia/Tokyo" {
-		t.Errorf("the agent thinks the person is in %s", spec.Zone)
+		t.Errorf("zone of the spec = %s", spec.Zone)
 	}
 	r.waitOver()
 }
 
-func TestTalk_AnAnswerThatSaysNothingIsNone(t *testing.T) {
-	r := newRig(t, `{}`, nil)
+func TestTalk_RefusesAnAnswerWithoutMedia(t *testing.T) {
+	r := newCallTest(t, `{}`, nil)
 	for _, answer := range []string{"", "v=0\r\n", strings.Replace(string(r.answer), "RTP/AVP", "RTP/SAVP", 1), strings.Replace(string(r.answer), "m=audio "+port(r.answer), "m=audio 0", 1)} {
 		if err := r.talk.Answer([]byte(answer), sipcarrier.Told{}); err == nil {
-			t.Errorf("answered with %q", answer)
+			t.Errorf("Answer accepted %q", answer)
 		}
 	}
 }

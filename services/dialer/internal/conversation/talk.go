@@ -20,60 +20,60 @@ import (
 )
 
 const (
-	// ready is how long a person who picked up may hear nothing while the agent is still being reached.
-	ready = 3 * time.Second
-	// reaching bounds the reaching itself: it begins with the ringing.
-	reaching = 30 * time.Second
-	// parting is how long a conversation whose call is over may take to end.
-	parting = 5 * time.Second
+	// agentTimeout is how long a person who answered waits for the agent's session.
+	agentTimeout = 3 * time.Second
+	// openTimeout limits the opening of the session. It starts when the phone rings.
+	openTimeout = 30 * time.Second
+	// endTimeout limits the end of a conversation whose call has ended.
+	endTimeout = 5 * time.Second
 )
 
-// talk is one call's.
+// talk is the media and the conversation of one call. It implements sipcarrier.Talk.
 type talk struct {
 	talking *SIPCalls
 	callID  uuid.UUID
 	stream  *media.Stream
 	session *sdp.Session
 	offer   []byte
-	life    context.Context // ends with the call
+	callCtx context.Context // ends with the call
 	stop    context.CancelFunc
 
 	open   sync.Once
-	opened chan struct{} // closed when the agent was reached, or could not be
-	agent  reached
+	opened chan struct{} // closed when the session is open, or could not be opened
+	agent  openedAgent
 	fault  error
 
 	conversation atomic.Pointer[Conversation]
-	told         atomic.Pointer[sipcarrier.Told]
+	callbacks    atomic.Pointer[sipcarrier.Told]
 	begun        atomic.Bool
-	talked       chan struct{} // closed when the conversation is over
+	talked       chan struct{} // closed when the conversation has ended
 	result       sipcarrier.Result
 }
 
-// Offer describes our audio.
+// Offer returns the SDP offer of the stream.
 func (t *talk) Offer() []byte { return t.offer }
 
-// FrameUnsent is media.Source's.
+// FrameUnsent implements media.Source.
 func (t *talk) FrameUnsent() {
 	if c := t.conversation.Load(); c != nil {
 		c.FrameUnsent()
 	}
 }
 
-// NextFrame is what the agent says.
+// NextFrame returns the agent's next frame.
 func (t *talk) NextFrame(dst []byte) bool {
 	c := t.conversation.Load()
 	return c != nil && c.NextFrame(dst)
 }
 
-// HearFrame is what the person says. Before the answer nobody listens.
+// HearFrame receives the person's audio. It has no effect before the answer.
 func (t *talk) HearFrame(frame []byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearFrame(frame)
 	}
 }
 
-// HearDigit is a key that the person pressed.
+// HearDigit receives a key that the person pressed.
 func (t *talk) HearDigit(digit byte) {
 	if c := t.conversation.Load(); c != nil {
 		c.HearDigit(digit)
@@ -81,25 +81,25 @@ func (t *talk) HearDigit(digit byte) {
 }
 
 func (t *talk) timedOut() {
-	if told := t.told.Load(); told != nil {
-		told.Over(callstate.MediaTimeout)
+	if callbacks := t.callbacks.Load(); callbacks != nil {
+		callbacks.Over(callstate.MediaTimeout)
 	}
 }
 
-// reach begins to reach the agent, once.
+// reach starts to open the agent's session, once.
 func (t *talk) reach() {
 	t.open.Do(func() {
 		go func() {
 			defer close(t.opened)
-			ctx, cancel := context.WithTimeout(t.life, reaching)
+			ctx, cancel := context.WithTimeout(t.callCtx, openTimeout)
 			defer cancel()
 			t.agent, t.fault = t.talking.open(ctx, t.callID)
 		}()
 	})
 }
 
-// Answer connects the stream and begins the conversation.
-func (t *talk) Answer(answer []byte, told sipcarrier.Told) error {
+// Answer connects the stream with the far end and starts the conversation.
+func (t *talk) Answer(answer []byte, callbacks sipcarrier.Told) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
@@ -107,33 +107,33 @@ func (t *talk) Answer(answer []byte, told sipcarrier.Told) error {
 	if err := t.stream.Connect(agreed); err != nil {
 		return fmt.Errorf("connect the stream: %w", err)
 	}
-	t.Begin(told)
+	t.Begin(callbacks)
 	return nil
 }
 
-// Begin begins the conversation.
-func (t *talk) Begin(told sipcarrier.Told) {
-	t.told.Store(&told)
-	t.reach() // whoever answers without ringing
+// Begin starts the conversation.
+func (t *talk) Begin(callbacks sipcarrier.Told) {
+	t.callbacks.Store(&callbacks)
+	t.reach() // an answer can arrive without ringing
 	if t.begun.CompareAndSwap(false, true) {
-		go t.converse(told)
+		go t.converse(callbacks)
 	}
 }
 
-// Ready reaches the agent.
+// Ready waits until the agent's session is open.
 func (t *talk) Ready(ctx context.Context) error {
 	t.reach()
 	select {
 	case <-t.opened:
 		return t.fault
 	case <-ctx.Done():
-		return fmt.Errorf("reach the agent: %w", ctx.Err())
-	case <-t.life.Done():
-		return fmt.Errorf("reach the agent: %w", t.life.Err())
+		return fmt.Errorf("open agent session: %w", ctx.Err())
+	case <-t.callCtx.Done():
+		return fmt.Errorf("open agent session: %w", t.callCtx.Err())
 	}
 }
 
-// Accept answers a caller's offer; an empty one wants ours.
+// Accept answers a caller's SDP offer. For an empty offer it returns its own.
 func (t *talk) Accept(offer []byte) ([]byte, error) {
 	if len(offer) == 0 {
 		return t.offer, nil
@@ -141,38 +141,44 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 	return t.Offered(offer)
 }
 
-// converse holds the conversation. An agent that is not there in time ends the call, rather than let a person listen to nothing.
-func (t *talk) converse(told sipcarrier.Told) {
+// converse runs the conversation. If the agent is not ready in time, it ends the call.
+func (t *talk) converse(callbacks sipcarrier.Told) {
 	defer close(t.talked)
-	limit := time.NewTimer(ready)
+	limit := time.NewTimer(agentTimeout)
 	defer limit.Stop()
 	fault := errLate
 	select {
 	case <-t.opened:
 		fault = t.fault
 	case <-limit.C:
-	case <-t.life.Done():
-		fault = t.life.Err()
+	case <-t.callCtx.Done():
+		fault = t.callCtx.Err()
 	}
 	if fault != nil {
 		go t.dismiss()
 	}
-	if t.life.Err() != nil {
+	if t.callCtx.Err() != nil {
 		return
 	}
 	if fault != nil {
-		slog.Warn("a call was answered and its agent is not there", "call_id", t.callID, "error", fault)
+		slog.Warn("agent not ready at the answer", "call_id", t.callID, "error", fault)
 		t.result = sipcarrier.Result{Reached: agent.ReachedError}
-		told.Over(callstate.AgentError)
+		callbacks.Over(callstate.AgentError)
 		return
 	}
-	conversation := New(t.agent.session, t.agent.how, phoneLeg{t.stream, told.Transfer}, &ears{}, told.OptedOut)
-	if t.agent.tape != nil {
-		t.agent.tape.join(conversation)
-		defer t.agent.tape.close()
+	conversation := New(
+		t.agent.session,
+		t.agent.settings,
+		phoneLeg{t.stream, callbacks.Transfer},
+		&amdDetector{},
+		callbacks.OptedOut,
+	)
+	if t.agent.recording != nil {
+		t.agent.recording.join(conversation)
+		defer t.agent.recording.close()
 	}
 	t.conversation.Store(conversation)
-	r := conversation.Run(t.life)
+	r := conversation.Run(t.callCtx)
 	if r.Reworded != "" {
 		slog.Warn("agent spoke other words than the disclosure", "call_id", t.callID, "spoken", r.Reworded)
 	}
@@ -185,13 +191,13 @@ func (t *talk) converse(told sipcarrier.Told) {
 		Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt, Disclosure: r.Disclosure,
 	}
 	if r.Cause != "" {
-		told.Over(r.Cause)
+		callbacks.Over(r.Cause)
 	}
 }
 
-var errLate = errors.New("the agent was not ready when the person was")
+var errLate = errors.New("the agent was not ready in time")
 
-// Offered answers a hold, a resume, a refresh or a change of address.
+// Offered answers an SDP offer within the call: a hold, a resume, a refresh or a change of address.
 func (t *talk) Offered(offer []byte) ([]byte, error) {
 	if offer == nil {
 		return t.session.Offer(sdp.Both)
@@ -206,25 +212,25 @@ func (t *talk) Offered(offer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// Agreed takes the answer to an offer that was asked of us.
+// Agreed applies the answer to an offer that the far end requested.
 func (t *talk) Agreed(answer []byte) {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err == nil {
 		err = t.stream.Connect(agreed)
 	}
 	if err != nil {
-		slog.Warn("an answer within a call says nothing that could be used", "call_id", t.callID, "error", err)
+		slog.Warn("SDP answer not usable", "call_id", t.callID, "error", err)
 	}
 }
 
-// End ends the conversation and the stream.
+// End ends the conversation and the stream, and returns the result.
 func (t *talk) End() sipcarrier.Result {
 	t.stop()
 	if t.begun.Load() {
 		select {
 		case <-t.talked:
-		case <-time.After(parting):
-			slog.Warn("a conversation does not end", "call_id", t.callID)
+		case <-time.After(endTimeout):
+			slog.Warn("end of conversation timed out", "call_id", t.callID)
 			t.stream.Close()
 			return sipcarrier.Result{Reached: agent.ReachedError}
 		}
@@ -236,7 +242,7 @@ func (t *talk) End() sipcarrier.Result {
 	return t.result
 }
 
-// dismiss sends an agent away that nobody talked to.
+// dismiss closes a session that had no conversation.
 func (t *talk) dismiss() {
 	<-t.opened
 	if t.agent.session != nil {
@@ -244,7 +250,7 @@ func (t *talk) dismiss() {
 	}
 }
 
-// phoneLeg is what a conversation can ask of the telephone.
+// phoneLeg is the Leg of a SIP call.
 type phoneLeg struct {
 	stream   *media.Stream
 	transfer func(ctx context.Context, to string) error
@@ -258,16 +264,16 @@ func (l phoneLeg) SendDigits(_ context.Context, digits string) error {
 
 func (l phoneLeg) Transfer(ctx context.Context, to string) error {
 	if l.transfer == nil {
-		return errors.New("this line cannot hand calls on")
+		return errors.New("this call cannot be transferred")
 	}
 	return l.transfer(ctx, to)
 }
 
-// ears hear who answered.
-type ears struct{ amd.Detector }
+// amdDetector adapts amd.Detector.
+type amdDetector struct{ amd.Detector }
 
-// Hear takes the person's next frame.
-func (e *ears) Hear(frame []byte) (heard Signal) {
+// Hear analyses the person's next frame.
+func (e *amdDetector) Hear(frame []byte) (heard Signal) {
 	signal := e.Detector.Hear(frame)
 	if signal&amd.Machine != 0 {
 		heard |= Machine

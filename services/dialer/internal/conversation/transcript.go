@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn, and maxTurns the
-	// number of turns. Text beyond a limit is dropped (contract.md section 5.11 cuts between turns).
+	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn, and maxTurns
+	// the number of turns. Text beyond a limit is dropped. agent.Transcript cuts between turns.
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
-	// mostItems limits how many items have their playout recorded.
-	mostItems = 2048
-	// fastSpeech is a high rate of speech, in characters per second. The audio of a text is at least as
-	// long as this rate gives.
+	// maxItems limits how many items have their playout recorded.
+	maxItems = 2048
+	// fastSpeech is a high rate of speech, in characters per second. The audio of a text is at
+	// least as long as this rate gives.
 	fastSpeech = 20
 )
 
-// transcript records who said what and when. An agent's turn contains only the part that was sent to
-// the person. Text can arrive before or after the audio of its item.
+// transcript records who spoke which words and when. An agent's turn contains only the part that
+// was sent to the person. Text can arrive before or after the audio of its item.
 type transcript struct {
 	said  []words
 	items map[string]*item
@@ -34,33 +34,33 @@ type words struct {
 	item string
 }
 
-// item is the playout of one item of the agent, or the beginning of one item of the person.
+// item is the playout of one item of the agent, or the start of one item of the person.
 type item struct {
-	// began and ended are the times of the first and of the last frame that was sent.
+	// began and ended are the times of the first and the last frame that was sent.
 	began, ended time.Time
 	// played and arrived count bytes of audio.
 	played, arrived int
-	// complete is true once the agent has sent all audio of the item. disclosure marks the audio of the
-	// disclosure.
+	// complete is true once the agent has sent all audio of the item. disclosure marks the audio of
+	// the disclosure.
 	complete, disclosure bool
 }
 
 func newTranscript() transcript { return transcript{items: map[string]*item{}} }
 
-// item returns the record of an item. It returns a record that is not kept if the id is empty or the
-// limit is reached.
+// item returns the record of an item. If the id is empty or the limit is reached, it returns a new
+// record that is not stored.
 func (tr *transcript) item(id string) *item {
 	it := tr.items[id]
 	if it == nil {
 		it = &item{}
-		if id != "" && len(tr.items) < mostItems {
+		if id != "" && len(tr.items) < maxItems {
 			tr.items[id] = it
 		}
 	}
 	return it
 }
 
-// begin records when an item was first heard. Only the first call counts.
+// begin records when an item was first heard. Only the first call has an effect.
 func (tr *transcript) begin(id string, at time.Time) {
 	if it := tr.item(id); it.began.IsZero() {
 		it.began = at
@@ -80,7 +80,7 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// unplay takes back a share of a frame that was not sent. The transcript must have played its piece before.
+// unplay reverts a share of a frame that was not sent. play must have counted it before.
 func (tr *transcript) unplay(of share) {
 	it := tr.item(of.piece.id)
 	it.played -= of.bytes
@@ -99,7 +99,8 @@ func (tr *transcript) say(role, item, text string, now time.Time) {
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	// The turn that crosses the limit is kept, so that agent.Transcript marks the transcript as cut.
+	// The turn that crosses the limit is stored, so that agent.Transcript marks the transcript as
+	// cut.
 	tr.full = tr.size > maxWords || len(tr.said) == maxTurns
 	tr.said = append(tr.said, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
@@ -114,12 +115,12 @@ func (tr *transcript) heard() (turns int) {
 	return turns
 }
 
-// endsWithPerson reports whether the last words so far are the person's.
+// endsWithPerson reports whether the last turn is the person's.
 func (tr *transcript) endsWithPerson() bool {
 	return len(tr.said) > 0 && tr.said[len(tr.said)-1].turn.Role == agent.RolePerson
 }
 
-// lastHeard returns the last words of the person, or "" if the person said nothing.
+// lastHeard returns the last words of the person, or "" if there are none.
 func (tr *transcript) lastHeard() string {
 	for _, w := range slices.Backward(tr.said) {
 		if w.turn.Role == agent.RolePerson {
@@ -130,8 +131,8 @@ func (tr *transcript) lastHeard() string {
 }
 
 // turns returns the conversation in order of time. If only a part of an item was sent, its text is
-// shortened in proportion: no agent reports where a word is in the audio. Text whose audio was never
-// sent is left out. Text without an item is kept, because it is not known which audio belongs to it.
+// shortened in proportion, because agents do not report where a word is in the audio. Text whose
+// audio was never sent is left out. Text without an item is kept, because its audio is not known.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.said))
 	for _, w := range tr.said {
@@ -139,7 +140,7 @@ func (tr *transcript) turns() []agent.Turn {
 		if known && !it.began.IsZero() {
 			w.turn.At = it.began
 		}
-		if w.turn.Role == agent.RoleAgent && w.item != "" && (known || len(tr.items) < mostItems) {
+		if w.turn.Role == agent.RoleAgent && w.item != "" && (known || len(tr.items) < maxItems) {
 			w.turn.EndedAt = tr.item(w.item).ended
 			w.turn.Text = shortened(w.turn.Text, tr.item(w.item).part(w.turn.Text))
 		}
@@ -151,8 +152,8 @@ func (tr *transcript) turns() []agent.Turn {
 	return turns
 }
 
-// part returns which part of the item's text was sent, from 0 to 1. While audio is missing, the length
-// of the whole item is estimated from the text.
+// part returns which part of the item's text was sent, from 0 to 1. While audio is missing, the
+// length of the whole item is estimated from the text.
 func (it *item) part(text string) float64 {
 	whole := it.arrived
 	if !it.complete {

@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TestVoicemail_NothingIsSaidAfterTheMessage covers a model that answers the greeting of the machine:
-// its answer arrives before or after the message. Only the message may reach the mailbox.
-func TestVoicemail_NothingIsSaidAfterTheMessage(t *testing.T) {
+// The model answers the greeting of the machine before or after the message. Only the message may
+// be sent.
+func TestVoicemail_SendsOnlyTheMessage(t *testing.T) {
 	t.Parallel()
 	message := []agent.Event{
 		{Kind: agent.Audio, Item: "message", Audio: tone(2 * time.Second), Keep: true, Asked: true},
@@ -40,8 +40,8 @@ func TestVoicemail_NothingIsSaidAfterTheMessage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			settings := agent.Settings{OnVoicemail: agent.VoicemailMessage, Message: "Please call back."}
-			converse(t, settings, func(k *bridgeTalk) {
-				k.ear.next = Beep
+			converse(t, settings, func(k *conversationTest) {
+				k.fakeDetector.next = Beep
 				k.hear(20 * time.Millisecond)
 				for _, events := range test.events {
 					if k.isOver() {

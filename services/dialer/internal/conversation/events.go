@@ -10,24 +10,27 @@ import (
 )
 
 const (
-	// lingering is how long the queue may be empty before a closing call ends, if the agent has not sent TurnDone.
-	// beginning is the same time while the agent was asked for a sentence, because it needs longer to begin.
-	lingering, beginning = 1500 * time.Millisecond, 5 * time.Second
-	// closingMost limits the time from the close to the end, even if audio is still queued.
-	closingMost = time.Minute
-	// pause is the silence after which a message is left at a machine that does not beep. pauseMost limits the wait for
-	// that silence.
-	pause, pauseMost = 2 * time.Second, 30 * time.Second
-	// A beep counts as that of an answering machine only within beepWithin, and before beepTurns turns of the person.
-	beepWithin, beepTurns = 45 * time.Second, 3
-	// lastSentence limits the wait for the transcription of the sentence in which the person hung up. The wait is only
-	// necessary if the person was loud within justNow.
+	// closeDelay is how long the queue may be empty before a closing call ends, if the agent has
+	// not sent TurnDone. sentenceDelay is the same time while the agent was asked for a sentence,
+	// because it needs longer to start.
+	closeDelay, sentenceDelay = 1500 * time.Millisecond, 5 * time.Second
+	// closeTimeout limits the time from the close to the end, even if audio is still queued.
+	closeTimeout = time.Minute
+	// messageSilence is the silence after which a message is left at a machine that does not beep.
+	// messageTimeout limits the wait for that silence.
+	messageSilence, messageTimeout = 2 * time.Second, 30 * time.Second
+	// A beep counts as that of an answering machine only within beepPeriod, and before beepTurns
+	// turns of the person.
+	beepPeriod, beepTurns = 45 * time.Second, 3
+	// lastSentence limits the wait for the transcript of the sentence in which the person hung up.
+	// The wait is only necessary if the person was loud within justNow.
 	lastSentence, justNow = 2 * time.Second, 3 * time.Second
-	// spoke is how many loud frames of 20 ms (together 300 ms) show that a person is present.
-	spoke = 15
+	// minLoudFrames is the number of loud frames (together 300 ms) that show that a person is
+	// present.
+	minLoudFrames = 15
 )
 
-// state is used by the goroutine of Run only.
+// state is used only by the goroutine of Run.
 type state struct {
 	transcript transcript
 	cuts       map[string]bool // items whose further audio is dropped
@@ -39,40 +42,41 @@ type state struct {
 	unheard    int64
 
 	outcome, reached string
-	unlisted         string // the last outcome that is not one of the agent's outcomes
+	unlisted         string // last outcome that is not in the agent's list
 	opted            bool
-	quoteLimit       time.Time // when an opt-out without a quote is reported; zero if none waits
+	quoteLimit       time.Time // time at which an opt-out without a quote is reported; zero if none waits
 	transferred      bool
 	callback         *time.Time
 
 	notice
-	// disclosed is the item that ends the disclosure; empty while the agent has not completed it.
+	// disclosed is the item that ends the disclosure. It is empty until the agent has completed it.
 	disclosed string
 
 	closing *closing
-	// leaving is when the message for an answering machine began to wait for a beep or for silence; zero: none waits.
+	// leaving is the time at which the message for an answering machine began to wait for a beep or
+	// for silence. It is zero if no message waits.
 	leaving time.Time
 	hint    bool
 }
 
-// closing is the state of a call that ends when everything was said.
+// closing is the state of a call that ends after all queued audio was played.
 type closing struct {
 	cause callstate.Cause
 	limit time.Time
-	// asked: a new sentence or another end_call was requested and has not arrived yet.
+	// asked means that a new sentence or another end_call was requested and has not arrived yet.
 	asked bool
-	// correcting: asked is true because an end_call with an unlisted outcome was refused.
+	// correcting means that asked is true because an end_call with an unlisted outcome was refused.
 	correcting bool
-	// last: only the requested sentence is played.
+	// last means that only the requested sentence is played.
 	last bool
-	// said: the agent has sent everything.
+	// said means that the agent has sent everything.
 	said bool
 	// dry is the time at which the queue became empty. It is zero if the queue is not empty.
 	dry time.Time
 }
 
-// on handles one event of the agent.
-func (c *Conversation) on(ctx context.Context, e agent.Event) {
+// handle handles one event of the agent.
+func (c *Conversation) handle(ctx context.Context, e agent.Event) {
 	now := time.Now()
 	switch e.Kind {
 	case agent.Audio:
@@ -84,7 +88,7 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 			c.queue.finish(e.Item)
 		}
 		c.mu.Unlock()
-		c.look()
+		c.update()
 	case agent.SpeechStarted:
 		c.transcript.begin(e.Item, now)
 		c.heardAt.Store(now.UnixNano())
@@ -103,7 +107,7 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 		if c.closing != nil && !c.closing.asked {
 			c.closing.said = true
 		}
-		c.look()
+		c.update()
 	case agent.Failed:
 		c.unheard += e.Dropped
 		if c.closing == nil {
@@ -112,12 +116,12 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 			return
 		}
 		c.closing.said, c.closing.asked = true, false
-		c.look()
+		c.update()
 	case agent.Closed:
 		c.unheard += e.Dropped
 		c.close(callstate.NormalClearing)
 		c.closing.said, c.closing.asked = true, false
-		c.look()
+		c.update()
 	}
 }
 
@@ -161,22 +165,22 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 }
 
-// overdue reports whether audio must not be sent any more: behind a voicemail message or a farewell the
-// model adds nothing. An agent of kind media_ws does not mark what it was asked to say.
+// overdue reports whether audio must not be sent any more. The model adds nothing after a voicemail
+// message or a farewell. An agent of kind media_ws does not mark what it was asked to say.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
 // drop discards all further audio of an item.
 func (c *Conversation) drop(item string) {
-	if len(c.cuts) >= mostItems {
+	if len(c.cuts) >= maxItems {
 		clear(c.cuts)
 	}
 	c.cuts[item] = true
 }
 
-// flush handles a barge-in: it discards the queued audio except what must be heard. The last sentence of a call is not
-// interrupted.
+// flush handles a barge-in: it discards the queued audio except what must be heard. The last
+// sentence of a call is not interrupted.
 func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
@@ -192,9 +196,9 @@ func (c *Conversation) flush() {
 	}
 }
 
-// look handles what the stream has done since the last call: it records what was played, handles detected signals and
-// ends a closing call when the queue is empty.
-func (c *Conversation) look() {
+// update handles what the stream has done since the last call. It records what was played, handles
+// detected signals, and ends a closing call when the queue is empty.
+func (c *Conversation) update() {
 	now := time.Now()
 	c.recordPlayout()
 	c.mu.Lock()
@@ -229,7 +233,7 @@ func (c *Conversation) look() {
 	}
 }
 
-// recordPlayout writes into the transcript what has been sent of the queued items.
+// recordPlayout adds to the transcript what was sent of the queued items.
 func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,15 +260,15 @@ func (c *Conversation) halt() {
 	c.recordPieces(c.queue.halt())
 }
 
-// close ends the call when everything was said.
+// close ends the call after all queued audio was played.
 func (c *Conversation) close(cause callstate.Cause) {
 	if c.closing == nil {
-		c.closing = &closing{cause: cause, limit: time.Now().Add(closingMost)}
+		c.closing = &closing{cause: cause, limit: time.Now().Add(closeTimeout)}
 	}
 }
 
-// part makes the agent speak a last sentence, and closes the call.
-func (c *Conversation) part(text string, cause callstate.Cause) {
+// closeWith makes the agent speak a last sentence, and closes the call.
+func (c *Conversation) closeWith(text string, cause callstate.Cause) {
 	if c.closing != nil {
 		return
 	}
@@ -278,7 +282,7 @@ func (c *Conversation) part(text string, cause callstate.Cause) {
 		c.closing.asked = true
 		c.session.Say(text)
 	}
-	c.look()
+	c.update()
 }
 
 func (c *Conversation) end(cause callstate.Cause) {
@@ -310,9 +314,9 @@ func (c *Conversation) due(now time.Time) time.Duration {
 	case c.closing != nil:
 		quiet = c.closing.limit
 		if !c.closing.dry.IsZero() {
-			linger := lingering
+			linger := closeDelay
 			if c.closing.asked {
-				linger = beginning
+				linger = sentenceDelay
 			}
 			quiet = earlier(quiet, c.closing.dry.Add(linger))
 		}
@@ -322,12 +326,12 @@ func (c *Conversation) due(now time.Time) time.Duration {
 		}
 	case !c.leaving.IsZero():
 		since := c.leaving
-		if heard := time.Unix(0, c.heardAt.Load()); heard.After(since) {
-			since = heard
+		if lastHeardAt := time.Unix(0, c.heardAt.Load()); lastHeardAt.After(since) {
+			since = lastHeardAt
 		}
-		quiet = earlier(since.Add(pause), c.leaving.Add(pauseMost))
+		quiet = earlier(since.Add(messageSilence), c.leaving.Add(messageTimeout))
 		if !now.Before(quiet) {
-			c.leave()
+			c.leaveMessage()
 			return c.due(now)
 		}
 	case !now.Before(quiet):

@@ -13,8 +13,8 @@ import (
 
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
-// quoteTimeout limits how long the outcome opted_out waits for the transcription of the person's last
-// words before the opt-out is reported.
+// quoteTimeout limits how long the outcome opted_out waits for the transcript of the person's last
+// words. After it the opt-out is reported without them.
 const quoteTimeout = 2 * time.Second
 
 // arguments are the arguments of all tools.
@@ -51,7 +51,13 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 		c.transfer(ctx, e.ID, args.To)
 	case agent.ToolStopRecording:
 		c.object()
-		c.answer(e.ID, map[string]any{"state": "done", "next": "Say that nothing is recorded any more and that what was recorded is deleted; then go on."})
+		c.answer(
+			e.ID,
+			map[string]any{
+				"state": "done",
+				"next":  "Say that nothing is recorded any more and that what was recorded is deleted; then go on.",
+			},
+		)
 	case agent.ToolDigits:
 		c.press(ctx, e.ID, args.Digits)
 	default:
@@ -59,8 +65,8 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	}
 }
 
-// onLateTool handles a tool call that arrives when the conversation is already over. Only the
-// outcome and the opt-out still count; the agent gets no result.
+// onLateTool handles a tool call that arrives after the end. Only the outcome and the opt-out still
+// count, and the agent gets no result.
 func (c *Conversation) onLateTool(e agent.Event) {
 	switch args := argumentsOf(e); e.Tool {
 	case agent.ToolEndCall:
@@ -70,9 +76,9 @@ func (c *Conversation) onLateTool(e agent.Event) {
 	}
 }
 
-// endCall ends the call when everything was said. The first outcome that is not one of the agent's outcomes
-// is refused with the list: the call then waits for the agent to call end_call again, as long as for a last
-// sentence.
+// endCall ends the call after all queued audio was played. The first outcome that is not in the
+// agent's list is refused with the list. The call then waits for another end_call, as long as for a
+// last sentence.
 func (c *Conversation) endCall(id, outcome string) {
 	first := c.closing == nil
 	c.settleOutcome(outcome)
@@ -89,13 +95,13 @@ func (c *Conversation) endCall(id, outcome string) {
 		c.closing.asked, c.closing.correcting = false, false
 	}
 	c.answer(id, map[string]any{"state": "ending"})
-	c.look()
+	c.update()
 }
 
-// settleOutcome stores the outcome that the agent gave, if it is one of the agent's outcomes. The
-// outcome opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
-// person's last words. Models transcribe speech while they already respond to it, so the words can
-// arrive after the outcome.
+// settleOutcome stores the outcome that the agent gave, if it is in the agent's list. The outcome
+// opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
+// person's last words. They can arrive after the outcome, because models respond to speech before
+// they transcribe it.
 func (c *Conversation) settleOutcome(outcome string) {
 	if outcome == "" {
 		return
@@ -116,8 +122,8 @@ func (c *Conversation) settleOutcome(outcome string) {
 	}
 }
 
-// optOut calls the OptedOut callback, once per conversation, before the agent says another word. If
-// the quote is empty, the person's last words are the evidence.
+// optOut calls the OptedOut callback, once per conversation, before the agent speaks again. If the
+// quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted && c.quoteLimit.IsZero() {
 		return
@@ -126,7 +132,7 @@ func (c *Conversation) optOut(quote string) {
 	c.reportOptOut(quote)
 }
 
-// reportOptOut calls the OptedOut callback. No opt-out waits for its quote afterwards.
+// reportOptOut calls the OptedOut callback. It ends the wait for a quote.
 func (c *Conversation) reportOptOut(quote string) {
 	c.quoteLimit = time.Time{}
 	if quote == "" {
@@ -150,8 +156,17 @@ func (c *Conversation) callBack(id, text string) {
 	case err != nil:
 		c.answer(id, map[string]any{"state": "refused", "reason": "at is no RFC 3339 date and time"})
 	case !at.After(now):
-		c.answer(id, map[string]any{"state": "refused", "reason": "that time is past", "now": now.In(c.settings.Zone).Format(time.RFC3339)})
-	case at.After(now.AddDate(1, 0, 1)): // spec: a call is scheduled 366 days ahead at most
+		c.answer(
+			id,
+			map[string]any{
+				"state":  "refused",
+				"reason": "that time is past",
+				"now":    now.In(c.settings.Zone).Format(time.RFC3339),
+			},
+		)
+	// a call can be scheduled at most 366 days ahead
+	// (docs/reference/api/call-requests.md#scheduled_for)
+	case at.After(now.AddDate(1, 0, 1)):
 		c.answer(id, map[string]any{"state": "refused", "reason": "that is more than a year ahead"})
 	default:
 		at = at.In(c.settings.Zone)
@@ -160,7 +175,8 @@ func (c *Conversation) callBack(id, text string) {
 	}
 }
 
-// transfer transfers the call to a target of the agent's settings. The model cannot choose a number itself.
+// transfer transfers the call to a target of the agent's settings. The model cannot choose a number
+// itself.
 func (c *Conversation) transfer(ctx context.Context, id, name string) {
 	to, listed := c.settings.Agent.Transfers[name]
 	if !listed || c.leg == nil {
@@ -197,8 +213,8 @@ func (c *Conversation) onResult(r result) {
 	}
 }
 
-// onMachine handles the tool voicemail_detected. The agent continues with a menu or a screening service. A fax ends the
-// call.
+// onMachine handles the tool voicemail_detected. The agent continues with a menu or a screening
+// service. A fax ends the call.
 func (c *Conversation) onMachine(id, kind string) {
 	switch kind {
 	case agent.ReachedIVR, agent.ReachedScreening:
@@ -215,7 +231,8 @@ func (c *Conversation) onMachine(id, kind string) {
 	}
 }
 
-// voicemail applies the agent's policy for answering machines. It returns false if the conversation continues.
+// voicemail applies the agent's policy for answering machines. It returns false if the conversation
+// continues.
 func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	c.reached = agent.ReachedVoicemail
 	switch policy := c.settings.Agent.OnVoicemail; {
@@ -232,8 +249,8 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 	return false
 }
 
-// onBeep handles a beep. It starts a message that waits for it. Early in the call, a beep alone shows an answering
-// machine. It has no effect if the policy is to continue.
+// onBeep handles a beep. It starts a message that waits for it. Early in the call, a beep alone
+// identifies an answering machine. A beep has no effect if the policy is to continue.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	machine := !c.leaving.IsZero() || c.hint || c.early(now)
@@ -241,16 +258,18 @@ func (c *Conversation) onBeep(now time.Time) {
 		return
 	}
 	if c.voicemail(now); !c.over {
-		c.leave()
+		c.leaveMessage()
 	}
 }
 
-// early reports whether the call is too young, and the person has said too little, to be sure of a person.
+// early reports whether it is not yet certain that a person answered: the call is young, and the
+// person has hardly spoken.
 func (c *Conversation) early(now time.Time) bool {
-	return now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
+	return now.Sub(c.begun) <= beepPeriod && c.transcript.heard() < beepTurns
 }
 
-// onFax ends the call if the tone of a fax is heard at its beginning, unless the policy is to continue.
+// onFax ends the call if the tone of a fax machine is heard early in the call, unless the policy is
+// to continue.
 func (c *Conversation) onFax(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
 	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
@@ -260,10 +279,13 @@ func (c *Conversation) onFax(now time.Time) {
 	c.end(callstate.NormalClearing)
 }
 
-// leave makes the agent speak the message, and then ends the call.
-func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), callstate.NormalClearing) }
+// leaveMessage makes the agent speak the message, and then ends the call.
+func (c *Conversation) leaveMessage() {
+	c.closeWith(c.settings.Agent.VoicemailText(), callstate.NormalClearing)
+}
 
-// result returns the result with disposition and outcome (contract.md section 2.10).
+// result returns the result, with disposition and outcome
+// (docs/reference/api/calls.md#disposition-and-outcome).
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
@@ -273,7 +295,7 @@ func (c *Conversation) result() Result {
 		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
 	}
 	c.mu.Unlock()
-	someone := c.transcript.heard() > 0 || c.loudness.Load() >= spoke
+	personHeard := c.transcript.heard() > 0 || c.loudness.Load() >= minLoudFrames
 	switch {
 	case c.broken:
 		r.Reached = agent.ReachedError
@@ -283,7 +305,7 @@ func (c *Conversation) result() Result {
 		return r // otherwise the outcome is null
 	case c.reached != "":
 		r.Reached = c.reached
-	case someone:
+	case personHeard:
 		r.Reached = agent.ReachedHuman
 	default:
 		r.Reached = agent.ReachedAbandoned
@@ -297,7 +319,7 @@ func (c *Conversation) result() Result {
 		r.Outcome = agent.OutcomeCallbackRequested
 	case c.outcome != "":
 		r.Outcome = c.outcome
-	case !someone || r.Reached == agent.ReachedVoicemail || r.Reached == agent.ReachedFax:
+	case !personHeard || r.Reached == agent.ReachedVoicemail || r.Reached == agent.ReachedFax:
 		r.Outcome = agent.OutcomeNoConversation
 	default:
 		r.Outcome = agent.OutcomeUnknown

@@ -24,45 +24,61 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// studio is a recorder whose every call is in the database, and is recorded if its agent can say so.
-type studio struct {
+// fakeRecorder creates recordings in a real database. Its calls are recorded if the agent can
+// announce it.
+type fakeRecorder struct {
 	*recordings.Recorder
 	pool  *pgxpool.Pool
 	spool string
-	// hears is how long the person has been there; asked and begun are that when the tape was asked for, and was there.
-	hears        func() time.Duration
-	asked, begun atomic.Int64
-	// slow is how long the person is there before there is a tape that was asked for.
+	// hears returns how long the person has been connected. requested and started are that time
+	// when the recording was requested and when it existed.
+	hears              func() time.Duration
+	requested, started atomic.Int64
+	// slow is how long the person is connected before a requested recording exists.
 	slow time.Duration
 }
 
-func newStudio(t *testing.T) *studio {
+func newFakeRecorder(t *testing.T) *fakeRecorder {
 	t.Helper()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	dir, err := recordings.NewDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &studio{pool: pool, spool: t.TempDir(), hears: func() time.Duration { return 0 }}
+	s := &fakeRecorder{pool: pool, spool: t.TempDir(), hears: func() time.Duration { return 0 }}
 	spool, err := recordings.OpenSpool(s.spool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Recorder = recordings.New(spool, store.NewRecordings(pool, spool.Name()), store.New(pool, uuid.New(), store.Timing{}), dir, time.Hour, func() {}, prometheus.NewRegistry())
+	s.Recorder = recordings.New(
+		spool,
+		store.NewRecordings(pool, spool.Name()),
+		store.New(pool, uuid.New(), store.Timing{}),
+		dir,
+		time.Hour,
+		func() {},
+		prometheus.NewRegistry(),
+	)
 	return s
 }
 
-// Begin makes the call, which the rig does not, and its tape.
-func (s *studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
-	s.asked.Store(int64(s.hears()))
-	for s.hears() < time.Duration(s.asked.Load())+s.slow {
+// Begin stores the call, which the fixture does not, and its recording.
+func (s *fakeRecorder) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recordings.Tape, err error) {
+	s.requested.Store(int64(s.hears()))
+	for s.hears() < time.Duration(s.requested.Load())+s.slow {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(time.Millisecond):
 		}
 	}
-	defer func() { s.begun.Store(int64(s.hears())) }()
+	defer func() { s.started.Store(int64(s.hears())) }()
 	if _, err = s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '+14155550111', '+14155550100', $1, 'in_progress', 600, now())`, callID, workspaceID); err != nil {
 		return nil, err
@@ -70,8 +86,8 @@ func (s *studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape
 	return s.Recorder.Begin(ctx, workspaceID, callID)
 }
 
-// sound is how much was recorded, over all files; -1: there is none.
-func (s *studio) sound(t *testing.T) time.Duration {
+// sound returns the length of all recordings, or -1 if there is no file.
+func (s *fakeRecorder) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
 	if err != nil || len(files) == 0 {
@@ -86,12 +102,12 @@ func (s *studio) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objecting is a scripted agent that calls a tool in time.
+// objecting is a scripted agent that calls the tool stop_recording after a time.
 type objecting struct {
 	*agent.ScriptedOpener
 	tool  string
 	when  <-chan struct{}
-	found func() // what there is when the tool is answered
+	found func() // found is called when the tool has a result
 }
 
 type objector struct {
@@ -127,7 +143,7 @@ func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
 func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 	t.Parallel()
-	s := newStudio(t)
+	s := newFakeRecorder(t)
 	recorded, heard := recordCall(t, s)
 	if recorded < heard/2 {
 		t.Errorf("recorded = %v, want at least half of the %v of audio received since the start", recorded, heard)
@@ -137,7 +153,7 @@ func TestRecording_ContainsTheCallFromItsStart(t *testing.T) {
 // Audio is kept in memory while the database creates the recording.
 func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	t.Parallel()
-	s := newStudio(t)
+	s := newFakeRecorder(t)
 	s.slow = time.Second
 	recorded, heard := recordCall(t, s)
 	if want := heard + s.slow/2; recorded < want {
@@ -146,62 +162,69 @@ func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	}
 }
 
-// recordCall records a call for at least half a second. It returns the length of the recording and
+// recordCall records a call for at least half a second. It returns the length of the recording, and
 // the length of the audio that the person received after the recording was created.
-func recordCall(t *testing.T, s *studio) (recorded, heard time.Duration) {
+func recordCall(t *testing.T, s *fakeRecorder) (recorded, heard time.Duration) {
 	t.Helper()
-	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)
+	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)
 	s.hears = r.person.time
 	r.pickUp()
 	testkit.Until(t, "half a second is recorded", func() bool {
-		heard = s.hears() - time.Duration(s.begun.Load())
-		return s.begun.Load() > 0 && heard > 500*time.Millisecond
+		heard = s.hears() - time.Duration(s.started.Load())
+		return s.started.Load() > 0 && heard > 500*time.Millisecond
 	})
 	r.talk.End()
 	return s.sound(t), heard
 }
 
-func TestRecording_NotWhereNobodySaysIt(t *testing.T) {
+func TestRecording_NotWithoutANotice(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string]string{
 		"an agent that cannot":            `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":900}}`,
 		"an agent that is never recorded": `{"recording":{"off":true},"script":{"tone_millis":300,"end_after_millis":900,"speaks":true}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStudio(t)
-			r := newRecordedRig(t, settings, s, nil)
+			s := newFakeRecorder(t)
+			r := newRecordedCallTest(t, settings, s, nil)
 			r.pickUp()
 			r.waitOver()
 			r.talk.End()
 			if got := s.sound(t); got >= 0 {
-				t.Errorf("%s were recorded", got)
+				t.Errorf("recorded audio = %s, want none", got)
 			}
 		})
 	}
 }
 
-func TestRecording_NothingIsLeftWhenThePersonObjects(t *testing.T) {
+func TestRecording_IsDeletedAfterAnObjection(t *testing.T) {
 	t.Parallel()
-	s := newStudio(t)
+	s := newFakeRecorder(t)
 	recorded, answered := make(chan struct{}), make(chan time.Duration, 1)
-	agents := map[string]agent.Opener{agent.Scripted: objecting{agent.New(afterwards), agent.ToolStopRecording, recorded, func() { answered <- s.sound(t) }}}
-	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
+	agents := map[string]agent.Opener{
+		agent.Scripted: objecting{
+			agent.New(afterwards),
+			agent.ToolStopRecording,
+			recorded,
+			func() { answered <- s.sound(t) },
+		},
+	}
+	r := newRecordedCallTest(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
 	s.hears = r.person.time
 	r.pickUp()
 	testkit.Until(t, "it is recorded", func() bool {
-		return s.begun.Load() > 0 && s.hears() > time.Duration(s.begun.Load())+300*time.Millisecond
+		return s.started.Load() > 0 && s.hears() > time.Duration(s.started.Load())+300*time.Millisecond
 	})
 	if s.sound(t) < 0 {
-		t.Error("there is no file")
+		t.Error("no file before the objection")
 	}
 	close(recorded)
 	if left := <-answered; left >= 0 {
-		t.Errorf("%s are on the disk when the agent says that nothing is", left)
+		t.Errorf("recorded audio after the tool result = %s, want none", left)
 	}
 	r.talk.End()
 	if s.sound(t) >= 0 {
-		t.Error("it was recorded again")
+		t.Error("the call was recorded after the objection")
 	}
 }
 
-var _ conversation.CallRecorder = (*studio)(nil)
+var _ conversation.CallRecorder = (*fakeRecorder)(nil)

@@ -12,29 +12,37 @@ import (
 
 func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.speak("done", 100*time.Millisecond)
 		k.speak("cut", 2*time.Second)
 		k.speak("never", time.Second)
-		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "cut", Text: "one two three four five six seven eight"},
-			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "never", Text: "This was never said."})
+		k.send(
+			agent.Event{
+				Kind: agent.Said,
+				Role: agent.RoleAgent,
+				Item: "cut",
+				Text: "one two three four five six seven eight",
+			},
+			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "never", Text: "This was never said."},
+		)
 		k.pass(600 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
-		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)}) // it was on its way
+		// sent before the agent received the interruption
+		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)})
 		k.pass(3 * time.Second)
 		if heard := k.heardAudio(); heard != 600*time.Millisecond {
-			t.Errorf("the person heard %s, want 600ms", heard)
+			t.Errorf("loud audio sent = %s, want 600ms", heard)
 		}
 		switch {
-		case len(k.fake.now().cuts) != 2:
-			t.Errorf("length of k.fake.now().cuts = %v, want 2", len(k.fake.now().cuts))
-		case k.fake.now().cuts["cut"] != 500*time.Millisecond:
-			t.Errorf(`k.fake.now().cuts["cut"] = %v, want %v`, k.fake.now().cuts["cut"], 500*time.Millisecond)
-		case k.fake.now().cuts["never"] != 0:
-			t.Errorf(`k.fake.now().cuts["never"] = %v, want 0`, k.fake.now().cuts["never"])
+		case len(k.fakeSession.now().cuts) != 2:
+			t.Errorf("length of cuts = %v, want 2", len(k.fakeSession.now().cuts))
+		case k.fakeSession.now().cuts["cut"] != 500*time.Millisecond:
+			t.Errorf(`cuts["cut"] = %v, want %v`, k.fakeSession.now().cuts["cut"], 500*time.Millisecond)
+		case k.fakeSession.now().cuts["never"] != 0:
+			t.Errorf(`cuts["never"] = %v, want 0`, k.fakeSession.now().cuts["never"])
 		}
-		if !slices.Equal(k.fake.now().played, []string{"done"}) {
-			t.Errorf("played to the end: %v", k.fake.now().played)
+		if !slices.Equal(k.fakeSession.now().played, []string{"done"}) {
+			t.Errorf("items reported as played = %v", k.fakeSession.now().played)
 		}
 		k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "person", Text: "Wait."})
 		k.hangUp()
@@ -50,28 +58,31 @@ func TestBargeIn_ReportsWhatWasPlayed(t *testing.T) {
 	})
 }
 
-func TestBargeIn_TheDisclosureIsHeardToItsEnd(t *testing.T) {
+func TestBargeIn_DoesNotInterruptTheDisclosure(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
-		k.send(agent.Event{Kind: agent.Audio, Item: "disclosure", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "disclosure"})
+	converse(t, agent.Settings{}, func(k *conversationTest) {
+		k.send(
+			agent.Event{Kind: agent.Audio, Item: "disclosure", Audio: tone(time.Second), Keep: true},
+			agent.Event{Kind: agent.ItemDone, Item: "disclosure"},
+		)
 		k.speak("greeting", time.Second)
 		k.pass(200 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(3 * time.Second)
 		if heard := k.heardAudio(); heard != time.Second {
-			t.Errorf("the person heard %s, want the disclosure whole and nothing else", heard)
+			t.Errorf("loud audio sent = %s, want only the whole disclosure", heard)
 		}
-		if _, told := k.fake.now().cuts["disclosure"]; told {
+		if _, told := k.fakeSession.now().cuts["disclosure"]; told {
 			t.Error("cut: found = true, want false")
-		} else if got := len(k.fake.now().cuts); got != 1 {
-			t.Errorf("cut: length of k.fake.now().cuts = %d, want 1", got)
+		} else if got := len(k.fakeSession.now().cuts); got != 1 {
+			t.Errorf("cut: length of cuts = %d, want 1", got)
 		}
 	})
 }
 
-func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
+func TestTranscript_IsInTheOrderOfTheAudio(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		begun := time.Now()
 		said := func(role, item, text string) {
 			k.send(agent.Event{Kind: agent.Said, Role: role, Item: item, Text: text})
@@ -86,7 +97,7 @@ func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
 		k.speak("a3", time.Second)
 		said(agent.RoleAgent, "a3", "Fourth.")
 		k.pass(time.Second)
-		said(agent.RolePerson, "p1", "Third.") // words come late
+		said(agent.RolePerson, "p1", "Third.") // the words arrive late
 		k.hangUp()
 		<-k.over
 		var texts []string
@@ -94,7 +105,7 @@ func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
 			texts = append(texts, turn.Text)
 		}
 		if got := strings.Join(texts, " "); got != "First. Second. Third. Fourth." {
-			t.Errorf("said %s", got)
+			t.Errorf("turns = %s", got)
 		}
 		for i, want := range []time.Duration{20 * time.Millisecond, 1020 * time.Millisecond, 5 * time.Second, 7020 * time.Millisecond} {
 			if at := k.result.Turns[i].At.Sub(begun); at < want-20*time.Millisecond {
@@ -109,7 +120,7 @@ func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
 	})
 }
 
-func TestTranscript_IsBounded(t *testing.T) {
+func TestTranscript_LimitsTurnsAndBytes(t *testing.T) {
 	t.Parallel()
 	tr := newTranscript()
 	for i := range 5_000 {
@@ -122,8 +133,8 @@ func TestTranscript_IsBounded(t *testing.T) {
 		t.Errorf("length of turns = %v, want 9", len(turns))
 	case len(turns[0].Text) != maxTurn:
 		t.Errorf("length of turns[0].Text = %v, want %v", len(turns[0].Text), maxTurn)
-	case len(tr.items) > mostItems:
-		t.Errorf("length of tr.items = %v, want at most %v", len(tr.items), mostItems)
+	case len(tr.items) > maxItems:
+		t.Errorf("length of tr.items = %v, want at most %v", len(tr.items), maxItems)
 	}
 	text, err := agent.Transcript(turns)
 	switch {
@@ -136,7 +147,7 @@ func TestTranscript_IsBounded(t *testing.T) {
 	}
 }
 
-func TestShortened(t *testing.T) {
+func TestShortened_CutsBetweenWords(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		text string
@@ -154,17 +165,17 @@ func TestShortened(t *testing.T) {
 
 func TestSilence_EndsTheCall(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *conversationTest) {
 		k.speak("a", 5*time.Second)
 		k.pass(9 * time.Second) // 4 s after the agent's last word
 		k.hear(time.Second)
 		k.pass(9 * time.Second)
 		if k.isOver() {
-			t.Fatalf("it ended after %s", k.ended)
+			t.Fatalf("the call ended after %s", k.ended)
 		}
 		k.HearDigit('5')
 		for range 9 * 50 {
-			k.HearFrame(hush(20 * time.Millisecond)) // a quiet line is silence
+			k.HearFrame(hush(20 * time.Millisecond)) // a quiet frame counts as silence
 			k.pass(20 * time.Millisecond)
 		}
 		k.wantEnd(callstate.SilenceTimeout, 28*time.Second, 30*time.Second)
@@ -173,48 +184,48 @@ func TestSilence_EndsTheCall(t *testing.T) {
 
 func TestLongest_EndsTheCall(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{SilenceSeconds: 3600}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{SilenceSeconds: 3600}, func(k *conversationTest) {
 		k.pass(11 * time.Minute)
 		k.wantEnd(callstate.MaxDuration, 10*time.Minute, 10*time.Minute)
 	})
-	if c := New(&fake{}, Settings{Longest: 2 * time.Hour}, nil, nil, nil); c.settings.Longest != agent.Longest {
-		t.Errorf("a call may last %s", c.settings.Longest)
+	if c := New(&fakeSession{}, Settings{Longest: 2 * time.Hour}, nil, nil, nil); c.settings.Longest != agent.Longest {
+		t.Errorf("longest call = %s", c.settings.Longest)
 	}
 }
 
-func TestEndCall_WaitsForWhatIsQueued(t *testing.T) {
+func TestEndCall_WaitsForTheQueuedAudio(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{Outcomes: []string{"sold"}}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{Outcomes: []string{"sold"}}, func(k *conversationTest) {
 		k.speak("farewell", 1800*time.Millisecond)
 		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.pass(500 * time.Millisecond)
-		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // "bye": the farewell is said to its end
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // "bye": the farewell is not interrupted
 		k.wantEnd(callstate.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
 		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
-			t.Errorf("the person heard %s of the farewell", heard)
+			t.Errorf("loud audio of the farewell = %s", heard)
 		}
 		if k.result.Outcome != "sold" {
-			t.Errorf(`k.result.Outcome = %q, want "sold"`, k.result.Outcome)
+			t.Errorf(`outcome = %q, want "sold"`, k.result.Outcome)
 		} else if k.result.Unheard != 7 {
-			t.Errorf("k.result.Unheard = %v, want 7", k.result.Unheard)
+			t.Errorf("unheard frames = %v, want 7", k.result.Unheard)
 		}
 	})
 }
 
-func TestEndCall_DoesNotWaitForEver(t *testing.T) {
+func TestEndCall_LimitsTheWait(t *testing.T) {
 	t.Parallel()
-	t.Run("for an agent that never says that its turn is done", func(t *testing.T) {
+	t.Run("without TurnDone", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("farewell", time.Second)
 			k.tool(agent.ToolEndCall, `{}`)
 			k.wantEnd(callstate.NormalClearing, 2500*time.Millisecond, 2600*time.Millisecond)
 		})
 	})
-	t.Run("for one that goes on talking", func(t *testing.T) {
+	t.Run("with an agent that continues to talk", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", 4*time.Minute)
 			k.tool(agent.ToolEndCall, `{}`)
 			k.wantEnd(callstate.NormalClearing, time.Minute, time.Minute)
@@ -222,81 +233,86 @@ func TestEndCall_DoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-func TestAgentLost(t *testing.T) {
+func TestFailed_EndsTheCallAfterTheFarewell(t *testing.T) {
 	t.Parallel()
 	t.Run("ends the call", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.hear(time.Second)
 			k.speak("a", time.Minute)
 			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
 			k.wantEnd(callstate.AgentError, time.Second, time.Second)
 			if k.result.Outcome != "" {
-				t.Errorf("k.result.Outcome = %q, want it empty", k.result.Outcome)
+				t.Errorf("outcome = %q, want it empty", k.result.Outcome)
 			} else if k.result.Reached != agent.ReachedError {
-				t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, agent.ReachedError)
+				t.Errorf("disposition = %v, want %v", k.result.Reached, agent.ReachedError)
 			}
 		})
 	})
-	t.Run("in its farewell lets that be heard", func(t *testing.T) {
+	t.Run("during the farewell, which is played to its end", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Second)
 			k.tool(agent.ToolEndCall, `{}`)
 			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
 			k.wantEnd(callstate.NormalClearing, time.Second, 1100*time.Millisecond)
 		})
 	})
-	t.Run("of its own will, after the queue", func(t *testing.T) {
+	t.Run("Closed, after the queued audio", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Second)
-			k.fake.Close()
+			k.fakeSession.Close()
 			k.wantEnd(callstate.NormalClearing, time.Second, 1100*time.Millisecond)
 		})
 	})
 }
 
-func TestGoodbye(t *testing.T) {
+func TestGoodbye_IsSpokenBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	t.Run("is said and then the call ends", func(t *testing.T) {
+	t.Run("the sentence is spoken", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.speak("a", time.Minute)
 			k.pass(time.Second)
 			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
 			k.Goodbye("Again.", callstate.Unspecified)
 			k.pass(time.Second)
-			k.send(agent.Event{Kind: agent.TurnDone}) // what it was saying
-			k.send(agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true}, agent.Event{Kind: agent.ItemDone, Item: "bye"}, agent.Event{Kind: agent.TurnDone})
+			k.send(agent.Event{Kind: agent.TurnDone}) // the sentence before the farewell
+			k.send(
+				agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true},
+				agent.Event{Kind: agent.ItemDone, Item: "bye"},
+				agent.Event{Kind: agent.TurnDone},
+			)
 			k.wantEnd(callstate.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
-			if !slices.Equal(k.fake.now().said, []string{"We have to stop."}) || k.heardAudio() != 2*time.Second {
-				t.Errorf("said %v, heard %s", k.fake.now().said, k.heardAudio())
+			if !slices.Equal(k.fakeSession.now().said, []string{"We have to stop."}) ||
+				k.heardAudio() != 2*time.Second {
+				t.Errorf("requested sentences = %v, loud audio = %s", k.fakeSession.now().said, k.heardAudio())
 			}
 		})
 	})
-	t.Run("does not wait for an agent that says nothing", func(t *testing.T) {
+	t.Run("the agent stays silent", func(t *testing.T) {
 		t.Parallel()
-		converse(t, agent.Settings{}, func(k *bridgeTalk) {
+		converse(t, agent.Settings{}, func(k *conversationTest) {
 			k.Goodbye("We have to stop.", callstate.NormalTemporaryFailure)
 			k.wantEnd(callstate.NormalTemporaryFailure, 5*time.Second, 5100*time.Millisecond)
 		})
 	})
 }
 
-func TestHangUp_EndsEverything(t *testing.T) {
+func TestRun_HangupEndsTheSession(t *testing.T) {
 	t.Parallel()
-	converse(t, agent.Settings{}, func(k *bridgeTalk) {
+	converse(t, agent.Settings{}, func(k *conversationTest) {
 		k.HearDigit('#')
 		k.hangUp()
 		k.wantEnd("", 0, 0)
 		switch {
-		case !k.fake.now().ended:
-			t.Error("k.fake.now().ended = false, want true")
-		case k.fake.now().digits != "#":
-			t.Errorf(`k.fake.now().digits = %v, want "#"`, k.fake.now().digits)
-		case k.fake.now().told[0] != "begin":
-			t.Errorf(`first call of the agent = %v, want "begin"`, k.fake.now().told[0])
+		case !k.fakeSession.now().ended:
+			t.Error("session closed = false, want true")
+		case k.fakeSession.now().digits != "#":
+			t.Errorf(`digits received by the agent = %v, want "#"`, k.fakeSession.now().digits)
+		case k.fakeSession.now().told[0] != "begin":
+			t.Errorf(`first call of the agent = %v, want "begin"`, k.fakeSession.now().told[0])
 		}
 	})
 }

@@ -1,0 +1,129 @@
+package conversation
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/recordings"
+)
+
+// startTimeout limits the start of a recording. Audio is kept in memory until then, and is added to
+// the recording.
+const startTimeout = 5 * time.Second
+
+// callRecording is the recording of one call. It starts after the notice, and is discarded if the
+// person objects.
+type callRecording struct {
+	recorder            CallRecorder
+	workspaceID, callID uuid.UUID
+
+	mu           sync.Mutex
+	conversation *Conversation
+	recording    *recordings.Tape
+	ended        bool
+}
+
+// join sets the recorded conversation.
+func (t *callRecording) join(c *Conversation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.conversation = c
+}
+
+// begin starts the recording. It does not delay the conversation.
+func (t *callRecording) begin() {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		pre := newPreRecording()
+		if !t.record(pre) {
+			return
+		}
+		recording, err := t.recorder.Begin(ctx, t.workspaceID, t.callID)
+		if err != nil {
+			slog.Warn("start of recording failed", "call_id", t.callID, "error", err)
+			t.record(nil)
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.ended { // the person objected or hung up meanwhile
+			recording.Discard()
+			return
+		}
+		t.recording = recording
+		pre.attach(recording)
+	}()
+}
+
+// record makes the conversation send its audio to a preRecording; nil ends that. It returns false
+// if the recording has ended.
+func (t *callRecording) record(to *preRecording) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended:
+		return false
+	case to == nil:
+		t.conversation.Record(nil)
+	default:
+		t.conversation.Record(to)
+	}
+	return true
+}
+
+// preRecording keeps the audio in memory until the recording exists. It then passes everything on
+// to it.
+type preRecording struct {
+	mu            sync.Mutex
+	recording     *recordings.Tape
+	person, agent []byte
+}
+
+func newPreRecording() *preRecording {
+	const maxBytes = int(startTimeout/time.Second) * recordings.BytesPerSecond / 2 // bytes per side
+	return &preRecording{person: make([]byte, 0, maxBytes), agent: make([]byte, 0, maxBytes)}
+}
+
+// Tick receives 20 ms of both sides. It does not allocate: audio that does not fit is dropped.
+func (l *preRecording) Tick(person, agent []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recording != nil {
+		l.recording.Tick(person, agent)
+	} else if len(l.person)+len(person) <= cap(l.person) && len(l.agent)+len(agent) <= cap(l.agent) {
+		l.person, l.agent = append(l.person, person...), append(l.agent, agent...)
+	}
+}
+
+func (l *preRecording) attach(recording *recordings.Tape) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	recording.Tick(l.person, l.agent)
+	l.recording, l.person, l.agent = recording, nil, nil
+}
+
+// discard ends and deletes the recording.
+func (t *callRecording) discard() { t.end((*recordings.Tape).Discard) }
+
+// close ends the recording and keeps it.
+func (t *callRecording) close() { t.end((*recordings.Tape).Close) }
+
+func (t *callRecording) end(how func(*recordings.Tape)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.ended = true
+	if t.conversation != nil {
+		t.conversation.Record(nil)
+	}
+	if t.recording != nil {
+		how(t.recording)
+	}
+}

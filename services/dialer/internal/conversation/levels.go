@@ -1,0 +1,66 @@
+package conversation
+
+const (
+	// quietSample is the largest sample of a silent frame. loudSample is the smallest mean of a
+	// loud frame. Samples are at most 32,124.
+	quietSample = 256
+	loudSample  = 400
+)
+
+// magnitude returns the absolute value of a mu-law sample (ITU-T G.711), 0 to 32,124.
+func magnitude(sample byte) int {
+	sample = ^sample & 0x7f
+	return (int(sample&0x0f)<<3+0x84)<<(sample>>4) - 0x84
+}
+
+// loud reports whether a frame contains speech or another sound.
+func loud(frame []byte) bool {
+	sum := 0
+	for _, sample := range frame {
+		sum += magnitude(sample)
+	}
+	return sum > loudSample*len(frame)
+}
+
+// Recorder receives both sides of a conversation. Tick is called every 20 ms from the sending loop,
+// with 160 bytes of mu-law of each side as received and sent. It must not block, and must not keep
+// the frames.
+type Recorder interface {
+	Tick(person, agent []byte)
+}
+
+const (
+	// If maxSkew received frames wait for the recorder, all but skewTarget are dropped, so that
+	// both sides stay synchronous.
+	maxSkew, skewTarget = 10, 3
+)
+
+// frameRing is a ring of the person's frames that wait for the recorder.
+type frameRing struct {
+	frames  [maxSkew + 1][160]byte
+	first   int
+	n       int
+	dropped int64
+}
+
+func (h *frameRing) push(frame []byte) {
+	if h.n == maxSkew {
+		h.dropped += maxSkew - skewTarget
+		h.first, h.n = (h.first+maxSkew-skewTarget)%len(h.frames), skewTarget
+	}
+	at := &h.frames[(h.first+h.n)%len(h.frames)]
+	for i := copy(at[:], frame); i < len(at); i++ {
+		at[i] = silence
+	}
+	h.n++
+}
+
+// pop returns the oldest frame, or nil.
+func (h *frameRing) pop() []byte {
+	if h.n == 0 {
+		return nil
+	}
+	frame := h.frames[h.first][:]
+	h.first, h.n = (h.first+1)%len(h.frames), h.n-1
+	return frame
+}
