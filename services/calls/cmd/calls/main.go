@@ -1,4 +1,5 @@
-// Command calls keeps call requests and calls, and publishes what customers see of them.
+// Command calls is the service that stores call requests and calls and publishes their public
+// events.
 package main
 
 import (
@@ -59,7 +60,6 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 	return consumer.New(store.New(rt.Pool), cfg.waits(), rt.Relay.Wake, rt.Telemetry.Metrics).Handlers(), nil
 }
 
-// waits are how long call.completed waits for each part of it.
 func (c Config) waits() callstate.Waits {
 	return callstate.Waits{Charge: c.ChargeWait, Analysis: c.AnalysisWait}
 }

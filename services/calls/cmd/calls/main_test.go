@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/peers"
 )
 
-// TestServe_StartsAnswersAndDrains wires the whole service and ends it.
+// TestServe_StartsAnswersAndDrains starts the whole service and shuts it down.
 func TestServe_StartsAnswersAndDrains(t *testing.T) {
 	pool := pgtest.New(t, spec().Schema(), spec().Tracks()...)
 	cfg := Config{
@@ -42,7 +42,7 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 	await(t, "http://"+cfg.Telemetry.PrivateAddr+"/readyz", http.StatusOK)
-	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized) // nobody signed for it
+	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized) // the request has no caller token
 	stop()
 	select {
 	case err := <-ended:
@@ -66,7 +66,7 @@ func await(t *testing.T, url string, status int) {
 	})
 }
 
-// freeAddr is an address that nobody else takes until the service does.
+// freeAddr returns a loopback address with a port that is free now.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()

@@ -1,5 +1,5 @@
-// Package agents knows what an AI agent is to calls: a name, a caller id, a longest call, and settings that it keeps
-// without understanding them. Conversations are the dialer's.
+// Package agents validates the settings of AI agents. It keeps settings that it does not know
+// unchanged; the dialer holds the conversations.
 package agents
 
 import (
@@ -19,20 +19,20 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// The bounds of contract.md §4 and §6, in seconds and characters.
+// Limits of agents: seconds, characters and bytes. See docs/reference/api/README.md#field-sizes.
 const (
 	DefaultMaxCallSeconds = 600
 	maxMaxCallSeconds     = 14400
-	// maxSessionSeconds is the longest conversation of an agent that is reached over a session: the
-	// dialer ends such a call after 55 minutes, because a session with a model ends after an hour.
+	// maxSessionSeconds limits max_call_seconds of agents that use a model session. The dialer ends
+	// such a call after 55 minutes, because a session with a model ends after an hour.
 	maxSessionSeconds = 3300
-	// maxLiveSessionSeconds is that of openai_live: its session ends after two hours.
+	// maxLiveSessionSeconds is the limit for openai_live, whose session ends after two hours.
 	maxLiveSessionSeconds = 6900
 	maxName               = 200
-	maxSettings           = 256 << 10 // bytes after merging: the whole agent rides in one fact
+	maxSettings           = 256 << 10 // bytes after merging; one Kafka record carries the whole agent
 )
 
-// Agent is one agent as the operator set it up.
+// Agent is one AI agent of a workspace.
 type Agent struct {
 	ID             uuid.UUID `db:"id"`
 	WorkspaceID    uuid.UUID `db:"workspace_id"`
@@ -40,13 +40,13 @@ type Agent struct {
 	Name           string    `db:"name"`
 	From           *string   `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
-	// Settings is a JSON object of everything else.
+	// Settings is a JSON object with all other settings.
 	Settings  []byte     `db:"settings"`
 	UpdatedAt time.Time  `db:"updated_at"`
 	DeletedAt *time.Time `db:"deleted_at"`
 }
 
-// New makes an agent of the operator's body; name is required.
+// New returns an agent with the settings of body. The field name is required.
 func New(id, workspaceID uuid.UUID, body map[string]json.RawMessage) (Agent, error) {
 	a := Agent{ID: id, WorkspaceID: workspaceID, Version: 1, MaxCallSeconds: DefaultMaxCallSeconds, Settings: []byte("{}")}
 	if _, given := body["name"]; !given {
@@ -55,7 +55,8 @@ func New(id, workspaceID uuid.UUID, body map[string]json.RawMessage) (Agent, err
 	return a, a.set(body)
 }
 
-// Change merges the operator's body into the agent and raises its version; null takes a setting back to its default.
+// Change merges body into the agent and increases its version. A setting that is null in body gets
+// its default value.
 func (a *Agent) Change(body map[string]json.RawMessage) error {
 	if err := a.set(body); err != nil {
 		return err
@@ -64,7 +65,8 @@ func (a *Agent) Change(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// Delete ends the agent: nothing is dialled with it any more.
+// Delete marks the agent as deleted and increases its version. The dialer then dials no more
+// requests with it.
 func (a *Agent) Delete(at time.Time) {
 	a.DeletedAt = &at
 	a.Version++
@@ -77,7 +79,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	}
 	rest := maps.Clone(body)
 	for _, kept := range []string{"id", "created_at", "updated_at", "retiring_models"} {
-		delete(rest, kept) // a read sent back changes nothing
+		delete(rest, kept) // read-only fields: a client may send back what it read
 	}
 	for _, own := range []struct {
 		field string
@@ -117,9 +119,10 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	return nil
 }
 
-// checkSessionLength refuses a max_call_seconds that calls of this kind cannot reach: the wallet would
-// hold the price of a talk that the dialer cuts off. A body that changes neither field is accepted, so
-// that other settings of older agents can be changed.
+// checkSessionLength rejects a max_call_seconds that is longer than the model's session. Otherwise
+// the wallet would hold the price of a longer call than the dialer permits. A body that changes
+// neither max_call_seconds nor kind is accepted, so that other settings of older agents can be
+// changed.
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
 	_, changed := body["kind"]
@@ -174,9 +177,8 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 	return nil
 }
 
-// RetiringModels returns the retirements that OpenAI has announced for the models that the agent
-// names: its own and that of its summaries. Models that the agent leaves to the configuration of
-// the dialer are not included.
+// RetiringModels returns the announced retirements of the models that the agent names, for the
+// conversation and for summaries. Models from the dialer's configuration are not included.
 func (a *Agent) RetiringModels() []aimodel.Retirement {
 	var named struct {
 		Model   string     `json:"model"`
@@ -194,7 +196,7 @@ func (a *Agent) RetiringModels() []aimodel.Retirement {
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// Fact is the agent as agents.v1 carries it: the whole state, at its version.
+// Event returns the agent as a message for agents.v1, with its whole state and its version.
 func (a *Agent) Fact(at time.Time) (*eventv1.AgentEvent, error) {
 	settings := map[string]json.RawMessage{}
 	if err := json.Unmarshal(a.Settings, &settings); err != nil {

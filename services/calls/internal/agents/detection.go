@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// Bounds of turn detection. Those of the threshold and the idle timeout are OpenAI's. OpenAI
-// documents no bounds of the other two; these are ours.
+// Limits of turn detection. OpenAI documents the limits of the threshold and of the idle timeout.
+// It documents none for the others; those are Ringfence's.
 const (
 	minIdleTimeoutMS     = 5_000
 	maxIdleTimeoutMS     = 30_000
@@ -19,14 +19,15 @@ const (
 	maxSilenceDurationMS = 10_000
 )
 
-// noiseReduction filters the person's audio before the model of an openai_realtime agent gets it.
+// noiseReduction filters the person's audio before the model of an openai_realtime agent receives
+// it.
 type noiseReduction struct {
 	Type string `json:"type"`
 }
 
-// turnDetection says how the model of an openai_realtime agent recognises that the person has
-// finished speaking. The fields are those of the Realtime API. create_response and
-// interrupt_response are not among them: the dialer sets them.
+// turnDetection sets how the model of an openai_realtime agent recognizes that the person has
+// finished speaking. The fields are those of the Realtime API, except create_response and
+// interrupt_response, which the dialer sets.
 type turnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold"`
@@ -36,14 +37,14 @@ type turnDetection struct {
 	Eagerness         string   `json:"eagerness"`
 }
 
-// UnmarshalJSON refuses unknown members: the session would start without them, and the
-// operator would not notice.
+// UnmarshalJSON rejects unknown members. The session would start without them, and the operator
+// would not notice.
 func (n *noiseReduction) UnmarshalJSON(raw []byte) error {
 	type plain noiseReduction
 	return decodeStrictly(raw, (*plain)(n))
 }
 
-// UnmarshalJSON refuses unknown members.
+// UnmarshalJSON rejects unknown members.
 func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	type plain turnDetection
 	return decodeStrictly(raw, (*plain)(d))

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAgent: whatever an operator sets, the agent that comes of it can be told as a fact, and the same change again leaves it as it is.
+// FuzzAgent checks that every accepted body gives an agent that can be published, and that the same
+// change again leaves the agent unchanged.
 func FuzzAgent(f *testing.F) {
 	good := `{"name":"Ada","from_number":"+15005550006","max_call_seconds":60,"instructions":"x","voice":"y","outcomes":["a"],"more":{"deep":[1e400000]}}`
 	for _, body := range append(testkit.Mutations(good), good) {

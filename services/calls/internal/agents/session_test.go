@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// TestSet_LongestCallOfASession covers max_call_seconds beyond what the dialer lets a session last.
+// TestSet_LongestCallOfASession covers max_call_seconds above the length of a model's session.
 func TestSet_LongestCallOfASession(t *testing.T) {
 	t.Parallel()
 	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
@@ -75,7 +75,8 @@ func TestSet_LongestCallOfASession(t *testing.T) {
 	}
 }
 
-// TestChange_OlderAgentWithALongCall covers an agent that was stored before the bound existed.
+// TestChange_OlderAgentWithALongCall covers an agent that was stored before max_call_seconds had
+// this limit.
 func TestChange_OlderAgentWithALongCall(t *testing.T) {
 	t.Parallel()
 	a := Agent{Name: "Ada", MaxCallSeconds: 14400, Settings: []byte(`{"kind":"openai_realtime"}`)}

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxInstructions = 64 << 10 // characters
-	maxSaid         = 2000     // characters of a sentence that is said
+	maxSaid         = 2000 // characters of a text that the agent speaks
 	maxWord         = 200
 	maxOutcomes     = 50
 	maxTransfers    = 50
@@ -23,7 +23,7 @@ const (
 
 const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
 
-// known are the settings that the dialer acts on. Whatever else an operator sets is kept and shown, and nothing else.
+// known are the settings that the dialer uses. All others are only stored and returned.
 type known struct {
 	Kind             string            `json:"kind"`
 	Instructions     string            `json:"instructions"`
@@ -46,25 +46,28 @@ type known struct {
 	TurnDetection    *turnDetection    `json:"turn_detection"`
 }
 
-// disclosure that the agent is an AI: on, unless there is a reason to turn it off, which the audit keeps.
+// disclosure is the sentence that states that the agent is an AI. It is spoken unless OffReason is
+// set; the audit log keeps the reason.
 type disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// recorded is how the person is told that the call is recorded, where the workspace has calls recorded; off: this agent's never are.
+// recorded sets the notice of recording, if the workspace has recording enabled. If Off is true,
+// calls of this agent are not recorded.
 type recorded struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// summarised is where a finished call is summarised; what is empty is the operator's.
+// summarised sets the model that summarises finished calls. An empty field uses the dialer's
+// configuration.
 type summarised struct {
 	BaseURL string `json:"base_url"`
 	Model   string `json:"model"`
 }
 
-// script is what a scripted agent does: a tone, and after so long the end.
+// script is the behavior of a scripted agent: it plays a tone, and ends the call after a time.
 type script struct {
 	ToneHz         int  `json:"tone_hz"`
 	ToneMillis     int  `json:"tone_millis"`
@@ -72,7 +75,8 @@ type script struct {
 	Speaks         bool `json:"speaks"`
 }
 
-// readKnown reads and judges the settings that the dialer acts on; the refusal names the field and what it must be.
+// readKnown decodes and validates the settings that the dialer uses. An error names the field and
+// the values that are valid.
 func readKnown(settings map[string]json.RawMessage) (known, error) {
 	var k known
 	for _, field := range []struct {
@@ -105,7 +109,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		},
 	} {
 		for name := range settings {
-			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would take it for the setting, unjudged
+			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would decode it as the setting, without validation
 				return known{}, apierr.Validation(name, "must be written %s.", field.name)
 			}
 		}
@@ -156,7 +160,8 @@ func (s script) playable() bool {
 	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
-// anywhere leaves it to the dialer's guard, which sees what a name leads to, where an agent may be.
+// anywhere accepts every address. The dialer checks the address when it connects, because only then
+// the name is resolved.
 func anywhere(netip.Addr) bool { return true }
 
 func (k known) judgeWords() error {

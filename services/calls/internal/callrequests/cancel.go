@@ -1,5 +1,3 @@
-// Package canceling takes call requests back: it asks the dialer to let the request go and believes nothing else. Who
-// wins, the cancel or the dial, is decided by the dialer's row.
 
 package callrequests
 
@@ -19,20 +17,24 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// Canceler cancels.
+// Canceler cancels queued call requests.
 type Canceler struct {
 	store *store.Store
 	peers *peers.Clients
 	wake  func()
 }
 
-// NewCanceler makes a desk; wake tells the outbox relay of a commit.
+// NewCanceler returns a canceler. It calls wake after each commit that wrote an event, so that the
+// relay publishes it.
 func NewCanceler(st *store.Store, peers *peers.Clients, wake func()) *Canceler {
 	return &Canceler{store: st, peers: peers, wake: wake}
 }
 
-// Cancel ends a queued request. Any other state is 409 not_cancelable; a dialer that does not answer is 503, and whether it
-// let go is not known: if it did, and when our own commit is lost, its fact of the withdrawal cancels the request.
+// Cancel cancels a queued call request. The dialer's row decides between cancel and dial: Cancel
+// asks it to withdraw the request first. A request that is not queued is 409 not_cancelable. If the
+// dialer does not respond, the error is 503, and the outcome is unknown: the dialer may have
+// withdrawn the request. Its withdrawn event then cancels the request, as it does if this commit is
+// lost.
 func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -52,7 +54,7 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 		return callstate.Request{}, notCancelable("being dialled")
 	}
 	failpoint.Inject("calls: after withdraw")
-	ctx = context.WithoutCancel(ctx) // it is withdrawn, whether or not the client still listens
+	ctx = context.WithoutCancel(ctx) // the dialer has withdrawn it, so a disconnect of the client must not stop the commit
 	req, err = d.store.Cancel(ctx, workspaceID, id, time.Now())
 	if errors.Is(err, pg.ErrNotFound) {
 		return d.endedMeanwhile(ctx, workspaceID, id)
@@ -64,8 +66,9 @@ func (d *Canceler) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (calls
 	return req, nil
 }
 
-// endedMeanwhile finds what became of a request between our look and our update: the fact of this very withdrawal may have been
-// faster, or another cancel, which then has the 200.
+// endedMeanwhile is called if the request was no longer queued after the dialer withdrew it. The
+// withdrawn event or a concurrent cancel was faster. Only one of several cancels is answered with
+// 200.
 func (d *Canceler) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
 	if !errors.Is(err, pg.ErrNotFound) {

@@ -19,14 +19,14 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The waits between two looks at a key that somebody else holds.
+// The intervals at which a POST polls an idempotency key that another POST has claimed.
 const (
 	firstPause = 25 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
 // claim claims the idempotency key, or returns the request that the key was used for. While another
-// POST holds the key, claim waits for its end. If that POST is refused or its lease expires, claim
+// POST has the key, claim waits until it ends. If that POST is refused or its lease expires, claim
 // tries again.
 //
 // A replay whose body differs from the original one is counted, because the client may have meant a
@@ -56,7 +56,7 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 	}
 }
 
-// await polls until the key is done, free or lapsed.
+// await polls until the key is done or free, or until its lease has expired.
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		state, err := in.store.LookAtKey(ctx, want.WorkspaceID, want.Key)
@@ -79,8 +79,9 @@ func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Tim
 	}
 }
 
-// giveUp lets the next POST with this key try: after a refusal with an id of its own, after a fault with the same id, because a
-// hold may stand under it. What cannot be written now, the lease ends.
+// giveUp lets the next POST use the key. After a refusal the key is free, and the next POST gets a
+// new request id. After any other error the key keeps its request id, because a hold may exist for
+// it. If the database fails too, the key stays claimed until its lease expires.
 func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
 	defer cancel()
@@ -94,11 +95,12 @@ func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
 	}
 }
 
-// fingerprint tells two orders apart, whatever the key's place and the order of the fields.
+// fingerprint is a hash of the body without the idempotency key. The order of the fields does not
+// matter.
 func fingerprint(body map[string]json.RawMessage) []byte {
 	order := maps.Clone(body)
 	delete(order, "idempotency_key")
-	text, err := json.Marshal(order) // sorted and compact; it was JSON before
+	text, err := json.Marshal(order) // Marshal sorts the keys; the values are valid JSON already
 	if err != nil {
 		text = nil
 	}

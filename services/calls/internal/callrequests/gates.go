@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// admit applies what calls knows itself: the kinds of number nobody dials, the workspace's destinations, its agent. It answers
-// with the agent's longest call.
+// admit makes the checks that need no other service: the kind of number, the workspace's
+// destinations and the agent. It returns the agent's max_call_seconds.
 func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
 	switch kind := number.Forbidden(); kind {
@@ -42,7 +42,8 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openap
 	return *known.MaxCallSeconds, nil
 }
 
-// preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.
+// preCheck runs the compliance pre-check and sets the contact, the merged variables and the due
+// time in req.
 func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *callstate.Request) error {
 	question := &compliancev1.PreCheckRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
@@ -66,7 +67,7 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 		return fmt.Errorf("read contact of call request %s: %w", req.ID, err)
 	}
 	if allowed.GetScheduledFor() != nil {
-		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond) // as the database keeps it
+		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond) // the precision of the database
 	}
 	if req.Variables = allowed.GetVariablesJson(); len(req.Variables) == 0 {
 		req.Variables = []byte("{}")
@@ -76,11 +77,11 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	return nil
 }
 
-// hold asks billing-wallet to hold the price of the longest call.
+// hold reserves the price of the longest call in billing-wallet.
 //
 // The wallet may return a hold from an earlier attempt of the same request, made before the agent's
-// max_call_seconds changed. The request then keeps the value that the hold pays for. Otherwise the
-// call could last longer than the hold covers.
+// max_call_seconds changed. The request then uses the value of the hold. Otherwise the call could
+// last longer than the hold covers.
 func (in *Intake) hold(ctx context.Context, req *callstate.Request) error {
 	answer, err := in.peers.Hold(ctx, &billingv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,

@@ -1,5 +1,7 @@
-// Package intake accepts call requests: it owns the order of POST /v1/calls (contract.md §1) and what a crash or a
-// race between any two of its steps leaves behind. Whether a number may be called and what it may cost are its peers' to say.
+// Package callrequests creates, cancels and republishes call requests. It applies the order of
+// checks of POST /v1/calls (docs/reference/api/call-requests.md#order-of-checks-in-post-v1calls).
+// contacts-compliance decides whether a number may be called, and billing-wallet reserves the
+// price.
 
 package callrequests
 
@@ -24,19 +26,21 @@ import (
 )
 
 const (
-	// finishing bounds what goes on without the client, from the hold to the commit.
+	// commitTimeout limits the work that continues after a client disconnect, from the hold to the
+	// commit.
 	finishing = 10 * time.Second
-	// maxBacklog is how long facts may wait for Kafka before new requests are refused (architecture.md, Topics).
+	// maxBacklog is the age of the oldest unpublished event at which new requests are refused with
+	// 503.
 	maxBacklog = 10 * time.Minute
 )
 
-// Config bounds an idempotency claim.
+// Config sets the times of an idempotency claim.
 type Config struct {
 	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"how long a claimed idempotency key is kept for a claimant that died"`
 	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"how long a repeated POST waits for the first one's end"`
 }
 
-// Intake accepts call requests.
+// Intake creates call requests.
 type Intake struct {
 	cfg     Config
 	store   *store.Store
@@ -45,12 +49,13 @@ type Intake struct {
 	backlog func() time.Duration
 	now     func() time.Time
 	placed  *prometheus.CounterVec
-	// mismatched counts replays whose body differs from the one that the key was used with.
+	// mismatched counts replays whose body differs from the original body of the key.
 	mismatched prometheus.Counter
 }
 
-// New makes an intake. wake tells the outbox relay of a commit; backlog is how long the oldest fact waits for Kafka, and
-// refuses new requests past ten minutes.
+// New returns an intake. It calls wake after each commit that wrote an event, so that the relay
+// publishes it. backlog returns the age of the oldest unpublished event; above maxBacklog new
+// requests are refused.
 func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
@@ -68,8 +73,10 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	return in
 }
 
-// Place turns the body of POST /v1/calls into a call request. replayed says that the key (the body's, else the
-// header's) had become one before: it comes back as it is now, and nobody is called twice. A refusal leaves no request and frees the key.
+// Create creates a call request from the body of POST /v1/calls. header contains the values of the
+// header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
+// returns the request of that key in its current state and replayed is true; no second call is
+// made. A refused body creates no request and frees the key.
 func (in *Intake) Place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req callstate.Request, replayed bool, err error) {
 	req, replayed, err = in.place(ctx, workspaceID, body, header)
 	in.placed.WithLabelValues(result(replayed, err)).Inc()
@@ -106,7 +113,7 @@ func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[str
 	return req, replayed, err
 }
 
-// accept runs the resource's own rules in the order of contract.md §1 and writes the request.
+// accept makes the checks in the order of the API reference and stores the request.
 func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
 	note(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
@@ -129,7 +136,8 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 	if err := in.preCheck(ctx, order, &req); err != nil {
 		return callstate.Request{}, false, err
 	}
-	// A hold may stand from here on: the client's going away must not leave it without its request.
+	// From here on a hold may exist. A disconnect of the client must not leave a hold without a
+	// request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
 	defer cancel()
 	if err := in.hold(ctx, &req); err != nil {
@@ -151,8 +159,9 @@ func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store
 	return placed, false, nil
 }
 
-// placedBefore tells why an id could not become a request: who took the claim over was faster, or billing-wallet's question has
-// settled the id as one that never will, or the person was erased.
+// existingRequest is called if the id could not become a request. It returns the request if another
+// POST with the same claim stored it. Otherwise the person was erased, or the id was abandoned
+// after billing-wallet reported an unconfirmed hold.
 func (in *Intake) placedBefore(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {

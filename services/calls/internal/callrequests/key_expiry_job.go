@@ -1,4 +1,3 @@
-// Package freeing forgets idempotency keys whose request ended long ago (contract.md §1: 30 days).
 
 package callrequests
 
@@ -16,18 +15,19 @@ const (
 	keyExpiryBatch = 1000
 )
 
-// KeyExpiryJob frees keys.
+// KeyExpiryJob deletes idempotency keys some time after the end of their request. See
+// docs/reference/api/call-requests.md#idempotency.
 type KeyExpiryJob struct {
 	store *store.Store
 	keep  time.Duration
 }
 
-// NewKeyExpiryJob makes a worker that keeps keys for keep after their request's end.
+// NewKeyExpiryJob returns a job that deletes keys when their request has been ended for keep.
 func NewKeyExpiryJob(st *store.Store, keep time.Duration) *KeyExpiryJob {
 	return &KeyExpiryJob{store: st, keep: keep}
 }
 
-// Run works until ctx ends.
+// Run runs the job until ctx ends. It always returns nil.
 func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -43,7 +43,7 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once frees every key that is old enough.
+// Once deletes every key that is old enough.
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
 	before := page.FirstID(time.Now().Add(-w.keep))
 	for {

@@ -16,20 +16,23 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// The bounds of contract.md §1 and §6.
+// Limits of a call request. See docs/reference/api/README.md#field-sizes and
+// docs/reference/api/call-requests.md#call-variables.
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	// maxVariables in bytes leaves room for removals beside the 64 KiB that may stay, and fits the question to contacts-compliance.
+	// maxVariables limits the bytes of the variables in the body. It is above the 64 KiB that are
+	// allowed after merging, because a body can also remove variables. The pre-check request can
+	// carry it.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour
-	// maxBehind is how far in the past scheduled_for may be. A client's clock or queue can be late by
-	// days. An earlier time is a mistake, for example a zero value.
+	// maxBehind is how far in the past scheduled_for may be. A client's clock or queue can be late
+	// by days. An earlier time is a mistake, for example a zero value.
 	maxBehind = 7 * 24 * time.Hour
 )
 
-// readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
-// request has no key.
+// readKey returns the idempotency key of the body, or of the header if the body has none or null.
+// It returns "" if the request has no key.
 func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 	key, where := (*string)(nil), "idempotency_key"
 	if raw, given := body["idempotency_key"]; given && json.Unmarshal(raw, &key) != nil {
@@ -52,8 +55,8 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 	return *key, nil
 }
 
-// readOrder reads the body: validation_error naming every field that is missing or wrong, then invalid_phone. A scheduled_for that
-// comes back lies in the future.
+// readOrder decodes and validates the body. A validation_error names every field that is missing or
+// invalid; only then invalid_phone is checked. ScheduledFor is nil for a call that is due now.
 func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
 	f := fields{body: body}
 	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
@@ -88,16 +91,16 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 	return order, nil
 }
 
-// compact is JSON without the spaces between its parts.
+// compact returns JSON without insignificant whitespace.
 func compact(raw json.RawMessage) json.RawMessage {
 	var text bytes.Buffer
 	if json.Compact(&text, raw) != nil {
-		return raw // unreachable: it was read as JSON
+		return raw // unreachable: raw was decoded as JSON before
 	}
 	return text.Bytes()
 }
 
-// fields reads members of a body and gathers what is wrong with them. null counts as absent.
+// fields reads members of a body and collects the errors. null counts as absent.
 type fields struct {
 	body   map[string]json.RawMessage
 	faults []string
@@ -112,7 +115,8 @@ func (f *fields) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-// member is nil for an absent one and, with the fault, for one of another type.
+// member returns nil if the member is absent. If it has another type, member also records the
+// fault.
 func member[T any](f *fields, name, fault string) *T {
 	var value *T
 	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
@@ -130,15 +134,15 @@ func (f *fields) id(name string) *uuid.UUID {
 		return nil
 	}
 	id, err := uuid.Parse(*s)
-	if err != nil || len(*s) != 36 { // uuid.Parse takes other spellings too
+	if err != nil || len(*s) != 36 { // uuid.Parse also accepts other spellings
 		f.fault(name, "must be a UUID.")
 		return nil
 	}
 	return &id
 }
 
-// slot reads a date-time in the future. It returns nil for a time at most maxBehind in the past, which
-// means now. An earlier time and a time more than maxAhead in the future are faults.
+// slot reads a date-time in the future. It returns nil for a time at most maxBehind in the past,
+// which means now. An earlier time and a time more than maxAhead in the future are errors.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {

@@ -1,6 +1,3 @@
-// Package republishing publishes requests again that have not ended long after they should have, so that
-// every accepted request ends. The dialer knows a request by its id and does not dial it a second time. If the
-// request has ended, the dialer publishes its end again.
 
 package callrequests
 
@@ -18,23 +15,25 @@ import (
 
 const (
 	republishBatch = 100
-	// maxPerPass bounds what one pass publishes. A dialer that has not dialed for hours has a long queue, and
-	// must not read all of it again before new requests.
+	// maxPerPass limits the requests of one pass. A dialer that has not dialed for hours has a long
+	// queue. It must not receive all of it again before new requests.
 	maxPerPass = 500
 )
 
-// RepublishJob republishes.
+// RepublishJob publishes call requests again that have not ended long after they should have, so
+// that every accepted request ends. The dialer never dials a request id twice. If the request has
+// ended, the dialer publishes its end again.
 type RepublishJob struct {
 	store *store.Store
 	after time.Duration
 	wake  func()
 	count prometheus.Counter
-	// from is where the next pass continues. Passes go round all overdue requests.
+	// from is the due time after which the next pass continues.
 	from time.Time
 }
 
-// NewRepublishJob returns a worker for requests that are overdue by more than after. wake is called after events were
-// written to the outbox.
+// NewRepublishJob returns a job for requests that are overdue by more than after. It calls wake
+// after events were written to the outbox.
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",
@@ -44,7 +43,7 @@ func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics 
 	return w
 }
 
-// Run works until ctx ends.
+// Run runs the job until ctx ends. It always returns nil.
 func (w *RepublishJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(min(max(w.after/15, 100*time.Millisecond), time.Minute))
 	defer ticker.Stop()

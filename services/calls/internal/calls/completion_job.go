@@ -1,5 +1,5 @@
-// Package completing sends the call.completed whose wait for charge and analysis is over, with what there is. An event that
-// waits for nothing any more was sent by the fold itself.
+// Package calls contains the background jobs of stored calls: delayed call.completed events,
+// erasure and retention.
 
 package calls
 
@@ -14,24 +14,27 @@ import (
 )
 
 const (
-	// pause is between two looks at the due rows.
+	// completionInterval is the time between two scans for calls whose wait is over.
 	pause           = 250 * time.Millisecond
 	completionBatch = 50
 )
 
-// CompletionJob completes calls. Replicas share the work row by row.
+// CompletionJob publishes call.completed for calls that have waited long enough for their charge or
+// analysis. If both arrive earlier, the consumer publishes the event. Replicas can run the job
+// concurrently.
 type CompletionJob struct {
 	store *store.Store
 	waits callstate.Waits
 	wake  func()
 }
 
-// NewCompletionJob makes a worker; wake tells the outbox relay of a commit.
+// NewCompletionJob returns a job. It calls wake after each commit that wrote events, so that the
+// relay publishes them.
 func NewCompletionJob(st *store.Store, waits callstate.Waits, wake func()) *CompletionJob {
 	return &CompletionJob{store: st, waits: waits, wake: wake}
 }
 
-// Run works until ctx ends.
+// Run runs the job until ctx ends. It always returns nil.
 func (w *CompletionJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -47,7 +50,7 @@ func (w *CompletionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once sends everything that is due.
+// Once publishes all events that are due.
 func (w *CompletionJob) Once(ctx context.Context) error {
 	for {
 		done, err := w.store.Complete(ctx, w.waits, completionBatch, resume)
@@ -63,7 +66,7 @@ func (w *CompletionJob) Once(ctx context.Context) error {
 	}
 }
 
-// resume carries the call's trace on: the wait is part of its way.
+// resume continues the trace of the call, so that the wait is part of it.
 func resume(ctx context.Context, c *callstate.Call) (context.Context, func()) {
 	ctx, span := telemetry.Continue(ctx, "complete call", c.Traceparent, 0, telemetry.CallID(c.ID.String()))
 	if c.CallRequestID != nil {

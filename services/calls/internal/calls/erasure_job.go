@@ -1,4 +1,3 @@
-// Package erasure erases the requests and calls of erased persons in the background.
 
 package calls
 
@@ -10,23 +9,24 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// pollInterval is the time between two looks for work while there is none.
+// pollInterval is the time between two scans while there is no work.
 const pollInterval = time.Second
 
-// ErasureJob does the steps of erasures that are too large for the transaction of the consumer. It runs in
-// every replica. A step commits with its progress, so the erasure continues after a restart.
+// ErasureJob does the steps of erasures that are too large for the transaction of the consumer. It
+// runs in every replica. A step commits with its progress, so the erasure continues after a
+// restart.
 type ErasureJob struct {
 	store *store.Store
 	wake  func()
 }
 
-// NewErasureJob returns a job that works on the store's erasures. It calls wake after each step, so that
-// the outbox relay publishes the events of the step.
+// NewErasureJob returns a job. It calls wake after each step, so that the relay publishes the
+// events of the step.
 func NewErasureJob(st *store.Store, wake func()) *ErasureJob {
 	return &ErasureJob{store: st, wake: wake}
 }
 
-// Run works until ctx ends.
+// Run runs the job until ctx ends. It always returns nil.
 func (j *ErasureJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

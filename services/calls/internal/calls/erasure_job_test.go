@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// callsPerStep is the limit of the store.
+// callsPerStep is the store's maxErasedPerStep.
 const callsPerStep = 500
 
 const (
@@ -35,7 +35,7 @@ INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, 
 SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', 0, 1,
 	true, 1, '{"customer_name":"Xylophone"}', '{"turns":["Xylophone"]}'
 FROM generate_series(1, $3)`
-	// The id is greater than those of all other calls.
+	// The id is greater than the ids of all other calls.
 	insertNewest = `
 INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, status, billable_seconds, version,
 	summary)
@@ -77,7 +77,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}
 }
 
-// erased delivers the record of contacts.v1 that orders the erasure, and returns the erasure's id.
+// erased applies a record of contacts.v1 that orders an erasure. It returns the id of the erasure.
 func (f *fixture) erased(id, contact uuid.UUID, number string) uuid.UUID {
 	f.Helper()
 	order := &eventv1.Erased{ErasureId: id.String(), PhoneE164: number, ContactId: contact.String(), Erasures: 1}
@@ -129,8 +129,8 @@ func (f *fixture) work(wantSteps int) {
 	}
 }
 
-// wantReports checks that only the last report of the erasure ends it, and returns how often each
-// step of another service was reported.
+// wantReports checks that only the last report of the erasure has no further steps. It returns how
+// often each step of another service was reported.
 func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	f.Helper()
 	rows, err := f.pool.Query(f.Context(),
@@ -161,7 +161,8 @@ func (f *fixture) wantReports(id uuid.UUID, want int) map[string]int {
 	return reported
 }
 
-// crashInStep starts the next step, runs during while a locked call stops the step, and ends the step's context.
+// crashInStep starts the next step, calls during while a locked call blocks the step, and then
+// cancels the step's context.
 func (f *fixture) crashInStep(number string, during func()) {
 	f.Helper()
 	blocker, err := f.pool.Begin(f.Context())
@@ -197,8 +198,8 @@ func (f *fixture) crashInStep(number string, during func()) {
 	}
 }
 
-// TestJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other records are applied between
-// two steps and during a step, and the erasure continues after a crash.
+// TestErasureJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other
+// records are applied between two steps and during a step. A step that is interrupted is repeated.
 func TestJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
@@ -246,8 +247,9 @@ func TestJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// TestJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests, half of them with a call, and orders
-// the erasure again after its end. A request and an inbound call that are newer than the erasure stay.
+// TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests, half of them
+// with a call, and orders the erasure again after its end. A request and an inbound call that are
+// newer than the erasure are kept.
 func TestJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, requests = "+14155550144", 1200

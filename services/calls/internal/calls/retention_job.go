@@ -1,5 +1,3 @@
-// Package keeping forgets what is older than its workspace, or the house, wants it kept (contract.md §10): what was said in calls, and at last calls and requests
-// themselves. A little at a time, so that nobody waits for it.
 
 package calls
 
@@ -13,7 +11,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// RetentionConfig is what holds where a workspace has set nothing.
+// RetentionConfig sets the retention periods of workspaces that have no setting.
 type RetentionConfig struct {
 	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"how long call requests and calls are kept after their end where a workspace sets nothing (43848h are five years)"`
 	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"how long what was said in a call is kept where a workspace sets nothing"`
@@ -22,22 +20,24 @@ type RetentionConfig struct {
 const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
-	// erasures outlast every pre-check that is answered again.
+	// erasureRetention is longer than any request can be delayed after its pre-check.
 	erasures = 45 * 24 * time.Hour
 )
 
-// RetentionJob keeps and forgets.
+// RetentionJob deletes transcripts, calls and call requests that are older than the retention
+// period of their workspace (docs/reference/api/operator-api.md#retention-periods). It deletes in
+// small batches, so that locks are short.
 type RetentionJob struct {
 	store *store.Store
 	cfg   RetentionConfig
 }
 
-// NewRetentionJob makes a worker.
+// NewRetentionJob returns a job with the default periods of cfg.
 func NewRetentionJob(st *store.Store, cfg RetentionConfig) *RetentionJob {
 	return &RetentionJob{store: st, cfg: cfg}
 }
 
-// Run works until ctx ends. Replicas share the work row by row.
+// Run runs the job until ctx ends. It always returns nil. Replicas can run it concurrently.
 func (w *RetentionJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(retentionInterval)
 	defer ticker.Stop()
@@ -53,7 +53,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	}
 }
 
-// Once forgets everything that is too old at the given time.
+// Once deletes everything that is too old at the given time.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	if err := w.store.ForgetErasures(ctx, now.Add(-erasures)); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 	}
 }
 
-// tend forgets what one workspace does not want kept; calls go before the requests that they came of.
+// deleteOld deletes the old data of one workspace. Calls are deleted before their requests.
 func (w *RetentionJob) tend(ctx context.Context, kept store.Kept, now time.Time) error {
 	calls, transcripts := or(kept.CallsDays, w.cfg.Calls), or(kept.TranscriptsDays, w.cfg.Transcripts)
 	for _, deed := range []struct {

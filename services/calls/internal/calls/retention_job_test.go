@@ -19,14 +19,15 @@ import (
 
 const day = 24 * time.Hour
 
-// idAt is an id that was made at the time.
+// idAt returns an id with the time of at.
 func idAt(at time.Time, n byte) uuid.UUID {
 	id := page.FirstID(at)
 	id[6], id[8], id[15] = 0x70, 0x80, n
 	return id
 }
 
-// talked is a call and its request that ended at the time; a live one has not.
+// insertEndedCall inserts a call and its request that ended at the time. If live is true, the call
+// has not ended.
 func talked(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
 	t.Helper()
 	var ended *time.Time
@@ -61,7 +62,7 @@ func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
 		for n, age := range []time.Duration{day, 10 * day, 40 * day, 100 * day, 6 * 366 * day} {
 			talked(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
 		}
-		talked(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9), true) // that it has not ended is somebody else's fault
+		talked(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9), true) // a call that never ends must be kept, however old it is
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {
@@ -76,7 +77,7 @@ func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
 		{"what the workspace wants, three months later", brief, now.Add(92 * day), 1, 1, 1},
 		{"the standard, six years later", standard, now.Add(6 * 366 * day), 1, 1, 1},
 	} {
-		for range 2 { // a second time changes nothing
+		for range 2 { // the second pass must change nothing
 			if err := worker.Once(t.Context(), step.at); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
-// Package callstate knows what a call request and a call are: their states, how the dialer's and the
-// wallet's news change them, which public events they owe, and how those look. It asks nobody, stores
-// nothing and has no clock.
+// Package callstate contains the states of call requests and calls: how events of the dialer and of
+// billing-wallet change them, and which public events follow. It has no storage, no network and no
+// clock.
 package callstate
 
 import (
@@ -12,10 +12,10 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Status is where a call is. It only ever moves forward; a terminal one is final.
+// Status is the state of a call. It only moves forward, and a terminal status never changes.
 type Status string
 
-// The states of a call (contract.md §2), in their order.
+// The states of a call in their order. See docs/reference/api/calls.md#call-states.
 const (
 	Initiated  Status = "initiated"
 	Ringing    Status = "ringing"
@@ -27,7 +27,7 @@ const (
 	Canceled   Status = "canceled"
 )
 
-// Statuses lists every state, for the status filter.
+// Statuses returns all states, for the status filter of lists.
 func Statuses() []string {
 	return []string{
 		string(Initiated), string(Ringing), string(InProgress), string(Completed), string(NoAnswer),
@@ -35,7 +35,7 @@ func Statuses() []string {
 	}
 }
 
-// rank orders the states; 0 is unknown to this build.
+// rank is the position in the order of the states. It is 0 for an unknown status.
 func (s Status) rank() int {
 	switch s {
 	case Initiated:
@@ -50,10 +50,10 @@ func (s Status) rank() int {
 	return 0
 }
 
-// Known says whether this build knows the state.
+// Known reports whether this build knows the status.
 func (s Status) Known() bool { return s.rank() > 0 }
 
-// Terminal says whether the call has ended.
+// Terminal reports whether the call has ended.
 func (s Status) Terminal() bool { return s.rank() == 4 }
 
 // The directions of a call.
@@ -62,7 +62,8 @@ const (
 	Outbound = "outbound"
 )
 
-// Call is one conversation, or one try at it. All but the last group is the dialer's account.
+// Call is one conversation, or one attempt to reach a person. The dialer reports the fields down to
+// Disclosure.
 type Call struct {
 	ID            uuid.UUID  `db:"id"`
 	WorkspaceID   uuid.UUID  `db:"workspace_id"`
@@ -84,45 +85,53 @@ type Call struct {
 	RingSeconds   *int32     `db:"ring_seconds"`
 	TalkSeconds   *int32     `db:"talk_seconds"`
 	TotalSeconds  *int32     `db:"total_seconds"`
-	// BillableSeconds is what billing-wallet prices; 0: nothing will be charged.
+	// BillableSeconds are the seconds that billing-wallet charges. 0: the call is free.
 	BillableSeconds int32 `db:"billable_seconds"`
-	// Version is the dialer's; a fact that does not raise it is old news.
+	// Version is the dialer's version of the call. An event with the same or a lower version
+	// changes nothing, except the first end of the call.
 	Version int64 `db:"version"`
 
-	// RecordingKey is where the recording lies; nil: there is none, or none any more.
+	// RecordingKey is the recording's key in object storage. It is nil if there is no recording, or
+	// none any more.
 	RecordingKey *string `db:"recording_key"`
 
-	// Outcome, Summary and Transcript (JSON) come with the analysis. The transcript is nil unless it is wanted and may be shown.
+	// Outcome, Summary and Transcript (JSON) arrive with the analysis. Transcript is nil if it was
+	// not read, or if the workspace does not show transcripts.
 	Analysed   bool    `db:"analysed"`
 	Outcome    *string `db:"outcome"`
 	Summary    []byte  `db:"summary"`
 	Transcript []byte  `db:"transcript"`
-	// Disclosure states what was played of the disclosure; nil before the end, and if that is not known.
+	// Disclosure states what was played of the disclosure. It is nil before the end of the call,
+	// and if it is unknown.
 	Disclosure *openapi.CallDisclosure `db:"disclosure"`
 
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
 
-	// Sequence counts the public events so far; Closed says that the terminal one is among them.
+	// Sequence is the number of public events so far. Closed is true if the terminal event was one
+	// of them.
 	Sequence int32 `db:"sequence"`
 	Closed   bool  `db:"closed"`
-	// EndLearnedAt is when we heard that the call completed; CompletesAt, when its event goes out with what there is.
+	// EndLearnedAt is when calls received the end of a completed call. CompletesAt is when
+	// call.completed is published, even if charge or analysis are missing; it is nil if the call
+	// does not wait.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
-	// ErasedAt is when the person was erased: of what was said nothing is kept or told any more.
+	// ErasedAt is when the person was erased. No transcript, summary or recording is stored or
+	// published after it.
 	ErasedAt *time.Time `db:"erased_at"`
-	// Traceparent carries the trace over the wait for charge and analysis.
+	// Traceparent continues the trace after the wait for charge and analysis.
 	Traceparent string `db:"traceparent"`
 }
 
-// Analysis is what the dialer's analysis made of a conversation.
+// Analysis is the dialer's analysis of a conversation. Summary and Transcript are JSON or nil.
 type Analysis struct {
 	Outcome    string
 	Summary    []byte
 	Transcript []byte
 }
 
-// Waits bounds how long call.completed waits for what is still to come.
+// Waits limits how long call.completed waits for the charge and for the analysis.
 type Waits struct {
 	Charge   time.Duration
 	Analysis time.Duration

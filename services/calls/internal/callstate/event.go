@@ -12,12 +12,13 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// EventID is the one id of a call's event of a type: the same event built twice is one event.
+// EventID returns the id of a call's event. The same call and type always give the same id.
 func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
 	return uuid.NewSHA1(callID, []byte(event))
 }
 
-// Event builds the fact of call-events.v1 that Announce asked for: the finished envelope with the call as it is now.
+// Event returns the message for call-events.v1: the public event with the call in its current
+// state.
 func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
 	id := EventID(c.ID, event)
 	body, err := json.Marshal(openapi.CallEvent{
@@ -35,7 +36,7 @@ func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent,
 	}, nil
 }
 
-// eventTypes are those that a call may tell of.
+// eventTypes returns all types of public events of a call.
 func eventTypes() []openapi.EventType {
 	return []openapi.EventType{
 		openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,
@@ -43,7 +44,8 @@ func eventTypes() []openapi.EventType {
 	}
 }
 
-// Forgotten says that the person of the call was erased.
+// ErasedEvent returns the message that the person of the call was erased. It contains the ids of
+// all events that the call can have.
 func (c *Call) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	gone := &eventv1.BodiesErased{ErasureId: erasure.String()}
 	for _, event := range eventTypes() {
@@ -54,7 +56,7 @@ func (c *Call) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
 	}
 }
 
-// Forgotten says that the person of the request was erased.
+// ErasedEvent returns the message that the person of the request was erased.
 func (r *Request) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
 	ev := r.fact(at)
 	ev.Event = &eventv1.CallRequestEvent_Erased{Erased: &eventv1.RequestErased{ErasureId: erasure.String()}}
@@ -67,7 +69,8 @@ func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {
 	}
 }
 
-// Requested orders the call. It says the same however often it is published.
+// RequestedEvent returns the message that orders the dialer to call. Its content is the same each
+// time it is published.
 func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.fact(at)
 	order := &eventv1.Requested{
@@ -82,22 +85,22 @@ func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
-// Overdue orders the call again: it is still queued long after it was due. For a request that is not
-// queued it asks the dialer for the end of the request only.
+// OverdueEvent returns the message that orders an overdue call again. If the request is not queued,
+// the dialer must not dial: it only publishes the end of the request again.
 func (r *Request) Overdue(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.Requested(at)
 	ev.GetRequested().Overdue, ev.GetRequested().EndOnly = true, r.Status != RequestQueued
 	return ev
 }
 
-// Withdrawn says that the customer canceled the request before it was dialled.
+// WithdrawnEvent returns the message that a client canceled the request before it was dialed.
 func (r *Request) Withdrawn(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.fact(at)
 	ev.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
 	return ev
 }
 
-// Abandoned says that no request with this id exists or ever will.
+// AbandonedEvent returns the message that no request with this id exists or will exist.
 func Abandoned(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
 	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).fact(at)
 	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestEvent_Golden pins the bytes that customers receive.
+// TestEvent_Golden compares the exact bytes that customers receive.
 func TestEvent_Golden(t *testing.T) {
 	t.Parallel()
 	facts := story(Completed)

@@ -7,16 +7,17 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Take applies the call of a dial event and returns whether anything changed. A version that was seen, an
-// earlier status and a second end change nothing. Statuses may be skipped. The first end counts with any
-// version: a dialer whose database lost its last commits counts again from an earlier version.
+// Apply applies the call of a dial event and returns whether anything changed. A version that was
+// applied before, an earlier status and a second end change nothing. Statuses may be skipped. The
+// first end is applied with any version: a dialer whose database lost its last commits counts again
+// from a lower version.
 func (c *Call) Take(news Call) bool {
 	ends := news.Status.Terminal() && !c.Status.Terminal()
 	if !ends && (news.Version <= c.Version || news.Status.rank() < c.Status.rank()) {
 		return false
 	}
 	if c.Status.Terminal() && news.Status != c.Status {
-		return false // terminal is final: the first end counts
+		return false // the first end is final
 	}
 	c.Status, c.Version = news.Status, news.Version
 	c.From, c.To, c.AgentID, c.ContactID = news.From, news.To, news.AgentID, news.ContactID
@@ -34,8 +35,8 @@ func (c *Call) Take(news Call) bool {
 	return true
 }
 
-// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late reports that
-// call.completed was sent without it. No other event waits for the analysis.
+// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late is true if
+// call.completed was already published without the analysis. No other event waits for it.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -50,7 +51,8 @@ func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	return true, c.Closed && c.Status == Completed
 }
 
-// Erase forgets what was said, once and for good.
+// Erase deletes the transcript, the summary and the key of the recording. It returns false if the
+// call was erased before.
 func (c *Call) Erase(at time.Time) (changed bool) {
 	if c.ErasedAt != nil {
 		return false
@@ -59,8 +61,8 @@ func (c *Call) Erase(at time.Time) (changed bool) {
 	return true
 }
 
-// Settle records what billing-wallet made of the hold, once: the amount captured, or nil when it was
-// released. late says that call.completed has gone out without the amount.
+// Settle stores the result of the hold, once: the captured amount, or nil for a release. late is
+// true if call.completed was already published without the amount.
 func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	if c.ChargeSettled {
 		return false, false
@@ -69,14 +71,18 @@ func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
 	return true, c.Closed && amount != nil
 }
 
-// charged says whether there is no charge to wait for: it is known, or there will be none (an inbound call, no billable talk).
+// charged reports whether the call waits for no charge: the charge is known, or there will be none,
+// because the call is inbound or has no billable seconds.
 func (c *Call) charged() bool {
 	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
 }
 
-// Announce says which public event the call owes now that it came from status before ("" for a
-// new call), and counts it; "" when none. call.completed waits side by side for the charge and the analysis,
-// each from when the end was learned: until both are in or due, CompletesAt says when to ask again.
+// Announce returns the public event that follows from the change of status since before, and counts
+// it in Sequence. before is "" for a new call. It returns "" if there is no event.
+//
+// call.completed waits for charge and analysis. Both waits start when the end was received. While
+// one of them is missing and not overdue, Announce returns "" and sets CompletesAt to the time at
+// which to call it again.
 func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""

@@ -21,7 +21,7 @@ func at(seconds int) *time.Time {
 
 func ptr[T any](v T) *T { return &v }
 
-// story is what the dialer tells of one call that somebody answered, fact by fact.
+// eventsOfCall returns the states of one answered call as the dialer publishes them, in order.
 func story(end Status) []Call {
 	request := uuid.MustParse("0190a000-0000-7000-8000-000000000001")
 	call := Call{
@@ -84,7 +84,8 @@ func withVersion(c Call, version int64) Call {
 	return c
 }
 
-// TestFold_AnyOrderSameCall delivers every fact twice and in any order: the call, its request and the number of terminal events come out the same.
+// TestEvents_AnyOrderGivesTheSameCall applies every event twice and in any order. The call, its
+// request and the number of terminal events are always the same.
 func TestFold_AnyOrderSameCall(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
@@ -121,7 +122,7 @@ func TestFold_AnyOrderSameCall(t *testing.T) {
 		if inOrder.terminal != 1 {
 			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
 		}
-		for _, w := range []*world{inOrder, shuffled} { // how many of the earlier events went out may differ
+		for _, w := range []*world{inOrder, shuffled} { // the number of non-terminal events may differ
 			w.call.Sequence, w.call.EndLearnedAt = 0, nil
 		}
 		if diff := cmp.Diff(inOrder.call, shuffled.call); diff != "" {
@@ -133,7 +134,7 @@ func TestFold_AnyOrderSameCall(t *testing.T) {
 	})
 }
 
-// world folds as the consumer does.
+// world applies events as the consumer does.
 type world struct {
 	waits    Waits
 	request  Request
@@ -186,7 +187,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 		name                       string
 		charged, analysed, inbound bool
 		billable                   int32
-		wantAfter                  time.Duration // 0: at once
+		wantAfter                  time.Duration // 0: published immediately
 	}{
 		{name: "both missing: as long as the longer wait", billable: 6, wantAfter: 10 * time.Second},
 		{name: "the charge is in: the analysis' wait", charged: true, billable: 6, wantAfter: 10 * time.Second},

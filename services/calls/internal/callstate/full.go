@@ -6,8 +6,9 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Full is the call as it is now, as GET /v1/calls/{id} and every event show it (specification 2.2a). The key transcript is present only when there is one that may be shown.
-// recording_url is whoever's who can sign one, and in no event: it would be a secret on a topic, and dead after an hour.
+// Full returns the call as GET /v1/calls/{id} and every event show it. The member transcript is
+// present only if there is a transcript that may be shown. recording_url is not set: it is a secret
+// that expires after an hour, and must not be in an event. The HTTP handler adds it.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:      c.ID,
@@ -43,14 +44,14 @@ func (c *Call) Full() openapi.Call {
 	return full
 }
 
-// Spoken is what was said, as customers see it; nil when there is nothing to show.
+// PublicTranscript returns the transcript as customers see it, or nil if there is none to show.
 func (c *Call) Spoken() *openapi.Transcript {
 	if len(c.Transcript) == 0 {
 		return nil
 	}
 	var spoken openapi.Transcript
 	if err := json.Unmarshal(c.Transcript, &spoken); err != nil || spoken.Turns == nil {
-		return nil // a dialer of another build
+		return nil // written by a dialer of another build
 	}
 	return &spoken
 }

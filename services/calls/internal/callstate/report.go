@@ -15,9 +15,8 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// FromDialer reads the call that a dial event carries. Outcome is set if the event is ended and the
-// conversation settled the outcome. An error means that the event breaks the contract and can never
-// be applied.
+// FromDialer returns the call of a dial event. Outcome is set if the event is ended and the
+// conversation has an outcome. An error means that the event is invalid and can never be applied.
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	news := ev.GetCall()
 	c := Call{
@@ -44,7 +43,8 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	return c, nil
 }
 
-// disclosure returns the disclosure's record as customers see it, or nil if the dialer has none.
+// disclosure returns the record of the disclosure as customers see it, or nil if the dialer has
+// none.
 func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	if d == nil {
 		return nil
@@ -57,7 +57,8 @@ func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	}
 }
 
-// AnalysisFrom reads an analysis; what is no JSON is an error, because no customer could be shown it.
+// AnalysisFrom returns the analysis of an event. It returns an error if the summary or the
+// transcript is not valid JSON.
 func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	a := Analysis{Outcome: ev.GetOutcome(), Summary: ev.GetSummaryJson(), Transcript: ev.GetTranscriptJson()}
 	for name, doc := range map[string][]byte{"summary": a.Summary, "transcript": a.Transcript} {
@@ -74,7 +75,8 @@ func AnalysisFrom(ev *eventv1.Analysed) (Analysis, error) {
 	return a, nil
 }
 
-// text is what the database can keep of a string; nil when there is none.
+// text returns s without zero bytes, which Postgres cannot store. It returns nil if nothing is
+// left.
 func text(s string) *string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	if s == "" {

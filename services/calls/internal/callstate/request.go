@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// RequestStatus is where a call request is (specification 3.1).
+// RequestStatus is the state of a call request. See
+// docs/reference/api/call-requests.md#call-request-states.
 type RequestStatus string
 
-// The states of a call request.
 const (
 	RequestQueued    RequestStatus = "queued"
 	RequestDialing   RequestStatus = "dialing"
@@ -21,7 +21,7 @@ const (
 	RequestCanceled  RequestStatus = "canceled"
 )
 
-// RequestStatuses lists every state, for the status filter.
+// RequestStatuses returns all states, for the status filter of lists.
 func RequestStatuses() []string {
 	return []string{
 		string(RequestQueued), string(RequestDialing), string(RequestCompleted), string(RequestBlocked),
@@ -29,10 +29,10 @@ func RequestStatuses() []string {
 	}
 }
 
-// Final says whether the request has ended.
+// Final reports whether the request has ended.
 func (s RequestStatus) Final() bool { return s != RequestQueued && s != RequestDialing }
 
-// Request is the order of one call.
+// Request is the order to make one call.
 type Request struct {
 	ID                     uuid.UUID     `db:"id"`
 	WorkspaceID            uuid.UUID     `db:"workspace_id"`
@@ -45,7 +45,7 @@ type Request struct {
 	ExternalRef            *string       `db:"external_ref"`
 	ScheduledFor           time.Time     `db:"scheduled_for"`
 	ScheduleIfOutsideHours bool          `db:"schedule_if_outside_hours"`
-	// MaxCallSeconds is frozen in the hold.
+	// MaxCallSeconds is the limit of the hold. It never changes.
 	MaxCallSeconds int32 `db:"max_call_seconds"`
 	// QueuedAt is when the request was accepted.
 	QueuedAt    time.Time  `db:"queued_at"`
@@ -54,26 +54,28 @@ type Request struct {
 	DialedAt    *time.Time `db:"dialed_at"`
 	CompletedAt *time.Time `db:"completed_at"`
 	UpdatedAt   time.Time  `db:"updated_at"`
-	// ChargeSettled and Credits are billing-wallet's news, kept here because they may overtake the call.
+	// ChargeSettled and Credits are the charge that billing-wallet reported. They are stored here
+	// because the charge can arrive before the call.
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
-	// Erasures is how often the number had been erased when this was allowed; ErasedAt, when the person was erased after it.
+	// Erasures is how often the number had been erased when this request was allowed. ErasedAt is
+	// when the person was erased after that.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
 	// DialAttempt is the newest attempt of the dialer that an event named.
 	DialAttempt int32 `db:"dial_attempt"`
-	// Traceparent is the trace of the POST, for what is published long after it.
+	// Traceparent is the trace of the POST. Events that are published later continue it.
 	Traceparent string `db:"traceparent"`
 }
 
-// Ending is why a request ended without, or with a failed, call.
+// Ending is the reason of a request that ended without a call, or with a failed one.
 type Ending struct {
 	Code   string
 	Detail string
 }
 
-// Dial notes that the dialer has fenced the request for an attempt. Attempt 0 is not counted: the event has the call of
-// the attempt. A late event of an attempt that was released changes nothing.
+// Dial records that the dialer has fenced the request for an attempt. An attempt of 0 is unknown
+// and does not change DialAttempt. A late event of an attempt that was released changes nothing.
 func (r *Request) Dial(attempt int32) bool {
 	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
@@ -83,8 +85,8 @@ func (r *Request) Dial(attempt int32) bool {
 	return changed
 }
 
-// Release queues the request again: the dialer released the fence of the attempt because no phone rang. A late event of
-// an older attempt changes nothing.
+// Release queues the request again: the dialer released the fence of the attempt because no phone
+// rang. A late event of an older attempt changes nothing.
 func (r *Request) Release(attempt int32) bool {
 	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
 		return false
@@ -94,8 +96,8 @@ func (r *Request) Release(attempt int32) bool {
 	return changed
 }
 
-// Move notes that the request waits for a later opening. A slot only ever moves forward, so an older or repeated
-// news changes nothing, whatever came between.
+// Move moves the request to a later time, because the calling window is closed. A due time only
+// moves forward, so a late or repeated event changes nothing.
 func (r *Request) Move(to time.Time) bool {
 	if !to.After(r.ScheduledFor) {
 		return false
@@ -104,19 +106,20 @@ func (r *Request) Move(to time.Time) bool {
 	return true
 }
 
-// Block ends the request because a gate refused at dial time.
+// Block ends the request because a gate refused it at dial time.
 func (r *Request) Block(why Ending, at time.Time) bool { return r.end(RequestBlocked, &why, at) }
 
-// Fail ends the request that never became a call.
+// Fail ends a request without a successful call.
 func (r *Request) Fail(why Ending, at time.Time) bool { return r.end(RequestFailed, &why, at) }
 
-// Cancel ends the request that the dialer let go of before it was dialled.
+// Cancel ends a queued request that the dialer has withdrawn. It returns false in any other state.
 func (r *Request) Cancel(at time.Time) bool {
 	return r.Status == RequestQueued && r.end(RequestCanceled, nil, at)
 }
 
-// Follow takes over what the request's call has become: completed, no_answer and busy complete it, a failed (or
-// canceled) call fails it with the dialer's code (contract.md §2).
+// Follow updates the request from its call. A call that is completed, no_answer or busy completes
+// the request. A failed or canceled call fails it with the dialer's error code. See
+// docs/reference/api/call-requests.md#result-of-the-call-request.
 func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	if r.Status.Final() {
 		return false
@@ -141,7 +144,7 @@ func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	}
 }
 
-// Settle records the charge, once: nil when the hold was released.
+// Settle stores the charge, once. amount is nil if the hold was released.
 func (r *Request) Settle(amount *money.Micro) bool {
 	if r.ChargeSettled {
 		return false
@@ -157,7 +160,7 @@ func (r *Request) end(status RequestStatus, why *Ending, at time.Time) bool {
 	r.Status, r.CompletedAt = status, &at
 	if why != nil {
 		if why.Code == "" {
-			why.Code = "internal_error" // contract.md §2: what nobody named
+			why.Code = "internal_error" // the code for a failure without a known reason
 		}
 		r.ErrorCode, r.ErrorDetail = &why.Code, text(why.Detail)
 	}

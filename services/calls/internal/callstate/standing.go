@@ -1,9 +1,10 @@
 package callstate
 
-// live is the standing of a call that has not ended.
+// live is the list status of a call that has not ended.
 const live = "live"
 
-// Standing is the status once the call has ended, and one word before: it changes once in a call's life.
+// ListStatus returns the status of an ended call, and live for all others. It changes once in a
+// call's life, so an index on it is cheap.
 func (s Status) Standing() string {
 	if s.Terminal() {
 		return string(s)
@@ -11,7 +12,8 @@ func (s Status) Standing() string {
 	return live
 }
 
-// Lanes are the pairs of direction and standing that may hold a call of this direction and status; "" is any.
+// ListPartitions returns the pairs of direction and list status that calls with this direction and
+// status can have. An empty filter matches all.
 func Lanes(direction string, status Status) (directions, standings []string) {
 	for _, d := range []string{Inbound, Outbound} {
 		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed), string(Canceled)} {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// reached are the states that contract.md §2 lets a call be in next, ringing and the answer skipped or not.
+// nextStatuses returns the states that can follow from, with ringing and the answer skipped or not.
 func reached(from Status) []Status {
 	ends := []Status{Completed, NoAnswer, Busy, Failed, Canceled}
 	switch from {
@@ -28,8 +28,8 @@ func reached(from Status) []Status {
 	return nil
 }
 
-// Whatever is told of a call, in whatever order and however often, even what no dialer would tell: its states follow the contract, the
-// first end is final, and one event says so.
+// TestCall_EventsInAnyOrderKeepTheStateRules applies random events, also some that no dialer sends.
+// The status only moves forward, the first end is final, and exactly one terminal event follows.
 func TestCall_NoNewsLeavesTheStates(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second}
@@ -69,7 +69,7 @@ func TestCall_NoNewsLeavesTheStates(t *testing.T) {
 				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second, 6 * time.Second}).Draw(t, "for"))
 			}
 			if c.Status == "" {
-				continue // nothing was told yet
+				continue // no event was applied yet
 			}
 			announce(before)
 		}
@@ -94,7 +94,8 @@ func TestCall_NoNewsLeavesTheStates(t *testing.T) {
 	})
 }
 
-// nextOf are the states that contract.md §2 lets a request be in next; a call that was never heard of before may end at once.
+// nextRequestStatuses returns the states that can follow from. The first event of a call can end
+// the request.
 func nextOf(from RequestStatus) []RequestStatus {
 	return map[RequestStatus][]RequestStatus{
 		RequestQueued:  {RequestDialing, RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled},

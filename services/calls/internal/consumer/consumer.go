@@ -1,5 +1,6 @@
-// Package consumer applies the events of the gateway, the dialer, billing-wallet and contacts-compliance
-// to requests and calls, in the transaction that libs/inbox opened. Package call decides.
+// Package consumer applies the events of the gateway, the dialer, billing-wallet and
+// contacts-compliance to call requests and calls, in the transaction of libs/inbox. Package
+// callstate has the rules.
 package consumer
 
 import (
@@ -11,7 +12,6 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// Consumer applies events.
 type Consumer struct {
 	store     *store.Store
 	waits     callstate.Waits
@@ -20,7 +20,7 @@ type Consumer struct {
 	ended     *prometheus.CounterVec
 }
 
-// New returns a consumer. wakeRelay is called after events were written to the outbox.
+// New returns a consumer. It calls wakeRelay after events were written to the outbox.
 func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_calls_late_events_total", Help: "Charges and analyses that came after call.completed had gone out without them.",

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onContact orders the erasure of a person's requests and calls. The first step is done at once; an
-// erasure with more steps continues in the background.
+// onContact orders the erasure of a person's requests and calls. The first step is done in this
+// transaction. ErasureJob does the others.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var fact eventv1.ContactEvent
 	if err := rec.Decode(&fact); err != nil {

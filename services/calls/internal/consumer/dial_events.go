@@ -17,19 +17,19 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// report is one report of the dialer, read.
+// report is a decoded dial event.
 type report struct {
 	event *eventv1.DialEvent
-	// requestID is nil for an inbound call; news is nil while there is no call.
+	// requestID is nil for an inbound call. news is nil if the event has no call yet.
 	requestID *uuid.UUID
 	news      *callstate.Call
 	analysis  *callstate.Analysis
-	// erasure is that of the person who called us; nil: none.
+	// erasure is the erasure of an inbound caller; nil if the event orders none.
 	erasure *uuid.UUID
 }
 
-// onDialEvents applies events of the dialer to their requests and calls. The events of one call are in
-// their order. Rows that several of them change are written once.
+// onDialEvents applies events of the dialer to their requests and calls. The events of one call are
+// in order. A row that several events change is written once.
 func (c *Consumer) onDialEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -69,11 +69,11 @@ func (c *Consumer) onDialEvents(
 	return c.write(ctx, tx, f, outcome)
 }
 
-// countedFold is a fold with the counters that are incremented when it has been committed.
+// countedFold is a store.Fold with the counters that are incremented after its commit.
 type countedFold struct {
 	*store.Fold
 	counters []prometheus.Counter
-	// wakeRelay is set if the transaction writes events that the fold does not contain.
+	// wakeRelay is set if the transaction writes events outside of the fold.
 	wakeRelay bool
 }
 
@@ -84,7 +84,7 @@ func (c *Consumer) lock(ctx context.Context, tx pgx.Tx, wanted store.Wanted) (*c
 	return &countedFold{Fold: f}, err
 }
 
-// write writes the rows that the fold changed. When they are committed, the counters are incremented, and
+// write writes the rows that the fold changed. After the commit, the counters are incremented, and
 // the relay is woken if there are events.
 func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome inbox.Outcome) (inbox.Outcome, error) {
 	wake := f.wakeRelay || f.HasEvents()
@@ -99,7 +99,7 @@ func (c *Consumer) write(ctx context.Context, tx pgx.Tx, f *countedFold, outcome
 	return outcome, f.Write(ctx, tx)
 }
 
-// read returns what a record reports.
+// read decodes a record.
 func read(rec kafka.Record) (r report, err error) {
 	r.event = &eventv1.DialEvent{}
 	if err := rec.Decode(r.event); err != nil {
@@ -152,7 +152,7 @@ func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 	return c.foldCall(ctx, f, r)
 }
 
-// foldRequest moves the request.
+// foldRequest applies the event to its request.
 func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	req := f.Request(*r.requestID)
 	if req == nil {
@@ -165,7 +165,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	var changed bool
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
-		if req.Cancel(at) { // our own commit was lost
+		if req.Cancel(at) { // the commit of the HTTP cancel was lost
 			return f.Cancel(ctx, req, at)
 		}
 		return nil
@@ -196,7 +196,8 @@ func follow(req *callstate.Request, r report, at time.Time) bool {
 	return req.Follow(r.news, why, at)
 }
 
-// foldCall moves the call, or creates it: intermediate facts may be missing, an inbound call has no request.
+// foldCall applies the event to its call, or creates the call. Earlier events may be missing, and
+// an inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
 	known := f.Call(r.news.ID)
 	var before callstate.Status
@@ -216,7 +217,7 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	}
 	if r.analysis != nil {
 		if !f.Transcribed(known.WorkspaceID) {
-			r.analysis.Transcript = nil // what is not shown is not kept
+			r.analysis.Transcript = nil // a transcript that is not shown is not stored
 		}
 		added, late := known.Analyse(*r.analysis)
 		changed = changed || added
@@ -238,8 +239,8 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 	return f.Forget(ctx, known, *r.erasure)
 }
 
-// begin creates a call from the dialer's first event of it. It copies the reference and, if it is stored
-// already, the charge from the call's request.
+// newCall returns a call from the dialer's first event of it. It copies the external reference, the
+// charge if it is known, and the erasure from the call's request.
 func begin(f *store.Fold, news callstate.Call) (*callstate.Call, error) {
 	if news.CallRequestID == nil {
 		return &news, nil

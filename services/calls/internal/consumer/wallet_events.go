@@ -18,8 +18,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWalletEvents stores the charges of requests, and answers for holds whose request billing-wallet has
-// not seen.
+// onWalletEvents stores the charges of requests. For a hold that billing-wallet cannot confirm, it
+// publishes the request again or abandons its id.
 func (c *Consumer) onWalletEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
@@ -74,7 +74,7 @@ func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uu
 	return event, requestID, nil
 }
 
-// answerFor says whether the request of a hold exists.
+// confirmHold publishes the request of a hold again, or abandons the id if no request exists.
 func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
 	workspaceID, err := uuid.Parse(workspace)
 	if err != nil {
@@ -87,11 +87,12 @@ func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID
 	return err
 }
 
-// settle keeps the charge with the request, because it may overtake the call, and folds it into the call that is known.
+// settle stores the charge in the request, because it can arrive before the call, and in the call
+// if it is known.
 func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UUID, amount *money.Micro) error {
 	req := f.Request(requestID)
 	if req == nil {
-		return kafka.Skipf("call request %s is not ours", requestID) // an abandoned one's release
+		return kafka.Skipf("call request %s is not ours", requestID) // an abandoned request was released
 	}
 	if !req.Settle(amount) {
 		return nil

@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/services/calls/internal/agents"
 )
 
-// agentBody is the JSON of an agent: its own fields, every other setting beside them and, if there
-// are any, the announced retirements of its models.
+// agentBody encodes an agent as JSON: its own fields, all other settings and, if there are any, the
+// announced retirements of its models.
 type agentBody struct{ agents.Agent }
 
 func agentView(a agents.Agent) agentBody { return agentBody{a} }
 
 func (b agentBody) MarshalJSON() ([]byte, error) {
-	settings := map[string]json.RawMessage{} // kept as they came: not every JSON number fits a float
+	settings := map[string]json.RawMessage{} // raw, because a JSON number may not fit into a float
 	if err := json.Unmarshal(b.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", b.ID, err)
 	}
@@ -58,7 +58,8 @@ func retiringViews(retiring []aimodel.Retirement) []retiringModel {
 	return views
 }
 
-// addAgent handles POST …/agents. It responds when the dialer has stored the agent.
+// addAgent handles POST /admin/v1/workspaces/{id}/agents. It responds when the dialer has stored
+// the agent.
 func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -85,8 +86,8 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
 }
 
-// publish makes a committed agent known outside of calls: it wakes the relay, which publishes the event,
-// and waits until the dialer has stored the agent. subject begins the message of a 503.
+// publish wakes the relay, which publishes the agent's event, and waits until the dialer has stored
+// the agent. subject is the beginning of the message of a 503.
 func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
 	event, err := changed.Fact(changed.UpdatedAt)
@@ -96,7 +97,7 @@ func (a *API) publish(r *http.Request, subject string, changed agents.Agent) err
 	return a.peers.ApplyAgent(r.Context(), subject, event)
 }
 
-// listAgents answers GET …/agents.
+// listAgents handles GET /admin/v1/workspaces/{id}/agents.
 func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -113,7 +114,7 @@ func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(p, rows, agentView))
 }
 
-// readAgent answers GET …/agents/{agent_id}.
+// readAgent handles GET /admin/v1/workspaces/{id}/agents/{agent_id}.
 func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
@@ -126,15 +127,15 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
 }
 
-// changeAgent handles PATCH …/agents/{agent_id}. Settings merge; null sets one to its default. It
-// responds when the dialer has stored the agent.
+// changeAgent handles PATCH /admin/v1/workspaces/{id}/agents/{agent_id}. It merges the settings;
+// null sets a setting to its default. It responds when the dialer has stored the agent.
 func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
 		return err
 	}
 	if _, err := a.store.Agent(r.Context(), workspaceID, id); err != nil {
-		return missing(err, "agent") // 404 before the body's own faults
+		return missing(err, "agent") // 404 comes before the errors of the body
 	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -147,14 +148,13 @@ func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(changed))
 }
 
-// deletedBody answers a DELETE.
 type deletedBody struct {
 	Deleted bool      `json:"deleted"`
 	ID      uuid.UUID `json:"id"`
 }
 
-// deleteAgent handles DELETE …/agents/{agent_id}. Queued requests of the agent become blocked with
-// invalid_agent. It responds when the dialer has stored the deletion.
+// deleteAgent handles DELETE /admin/v1/workspaces/{id}/agents/{agent_id}. Queued requests of the
+// agent become blocked with invalid_agent. It responds when the dialer has stored the deletion.
 func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	changed, err := a.change(r, func(found *agents.Agent) error {
 		found.Delete(a.now())
@@ -186,7 +186,8 @@ func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
 	return workspaceID, id, err
 }
 
-// workspace is the path's workspace, which must be the one that the gateway has signed.
+// workspace returns the workspace of the path. It is 404 unless the caller token is for the same
+// workspace.
 func workspace(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil || id != serviceauth.CallerFrom(r.Context()).WorkspaceID {

@@ -39,7 +39,7 @@ func TestAgents_ShowRetiringModels(t *testing.T) {
 		if diff := cmp.Diff(tt.want, read.body["retiring_models"]); diff != "" {
 			t.Errorf("%s: retiring_models of GET (-want +got):\n%s", tt.name, diff)
 		}
-		// An agent that is sent back as it was read does not change: retiring_models is no setting.
+		// A client may send back an agent as it was read: retiring_models is not a setting.
 		back := r.do("PATCH", path, read.body)
 		if back.status != http.StatusOK {
 			t.Errorf("%s: PATCH with the answer of GET = %d %v, want 200", tt.name, back.status, back.body)

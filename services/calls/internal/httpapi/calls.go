@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// lightView is the call of specification 2.2.
+// lightView returns the short form of a call that lists show.
 func lightView(c callstate.Call) openapi.CallSummaryItem {
 	return openapi.CallSummaryItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
@@ -28,7 +28,7 @@ func lightView(c callstate.Call) openapi.CallSummaryItem {
 	}
 }
 
-// listCalls answers GET /v1/calls.
+// listCalls handles GET /v1/calls.
 func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	p, err := page.Parse(query)
@@ -70,18 +70,18 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 	if err != nil {
 		return f, err
 	}
-	if after != nil { // exclusive: the first key of the millisecond that follows
+	if after != nil { // exclusive: the first id of the next millisecond
 		first := page.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
 		f.From = &first
 	}
-	if before != nil { // exclusive: every key of an earlier millisecond
+	if before != nil { // exclusive: only ids of earlier milliseconds
 		end := page.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
 		f.Until = &end
 	}
 	return f, nil
 }
 
-// readCall answers GET /v1/calls/{id}.
+// readCall handles GET /v1/calls/{id}.
 func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
@@ -94,12 +94,13 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	if link != "" {
 		full.RecordingURL = &link
-		w.Header().Set("Cache-Control", "no-store") // whoever has the link has the recording
+		w.Header().Set("Cache-Control", "no-store") // the link gives access to the recording
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 
-// lookAtCall answers GET /admin/v1/workspaces/{workspace}/calls/{id}: what the customer sees, without what was said.
+// adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. It shows the call without its
+// transcript.
 func (a *API) lookAtCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
@@ -110,7 +111,7 @@ func (a *API) lookAtCall(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 
-// readTranscript answers GET /v1/calls/{id}/transcript.
+// readTranscript handles GET /v1/calls/{id}/transcript.
 func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
@@ -123,7 +124,7 @@ func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, spoken)
 }
 
-// readRecording answers GET /v1/calls/{id}/recording.
+// readRecording handles GET /v1/calls/{id}/recording.
 func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
@@ -140,7 +141,7 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recordingstore.LinkLife / time.Second)})
 }
 
-// link leads to the call's recording; empty when there is none to be had.
+// link returns the URL of the call's recording, or "" if there is none.
 func (a *API) link(ctx context.Context, c callstate.Call) (string, error) {
 	if c.RecordingKey == nil || a.links == nil {
 		return "", nil

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCall_ShowsWhatWasPlayedOfTheDisclosure reads the record of a disclosure that the person cut off,
-// from the call and from the event of its end.
+// TestCall_ShowsWhatWasPlayedOfTheDisclosure reads the record of a disclosure that the person
+// interrupted, from the call and from its terminal event.
 func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -20,7 +20,7 @@ const (
 	person = "+14155550100"
 )
 
-// erase orders the erasure of the person, as contacts-compliance tells it.
+// erase applies the record with which contacts-compliance orders the person's erasure.
 func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Contacts, "person", &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
@@ -30,14 +30,14 @@ func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 
 func contactOf(number string) string { return uuid.NewSHA1(uuid.Nil, []byte(number)).String() }
 
-// kept counts the rows that hold the secret.
+// countSecretRows counts the rows that contain the secret.
 func (r *rig) kept() int {
 	r.t.Helper()
 	return r.count(`SELECT (SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%')
 		+ (SELECT count(*) FROM calls WHERE summary::text LIKE '%Xylophone%' OR transcript::text LIKE '%Xylophone%')`)
 }
 
-// asked places a call with something to forget.
+// createWithSecret creates a request that contains the secret.
 func (r *rig) asked(more ...any) *account {
 	r.t.Helper()
 	a := r.account(r.place(append(more, "variables", map[string]any{"name": secret})...))
@@ -45,14 +45,15 @@ func (r *rig) asked(more ...any) *account {
 	return a
 }
 
-// spoke is an analysis that tells of the person.
+// spoke returns an analysis that contains the secret.
 func (a *account) spoke() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
 	return ev
 }
 
-// steps are what was reported: "ref", or "" for the erasure itself, and then what follows from it.
+// steps returns the reported erasure steps: "ref", or "" for the erasure itself, and then the steps
+// that follow.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
 	for _, f := range facts[eventv1.ErasureReport](r, kafka.ErasureReports) {
@@ -65,7 +66,9 @@ func (r *rig) steps() (steps []string) {
 	return steps
 }
 
-// TestErasure_BeforeTheEndAndAfterIt has a call that is over, one whose analysis comes later, one that waits for its charge, one that is queued, and somebody else's.
+// TestErasure_BeforeTheEndAndAfterIt erases a person with a call that has ended, one whose analysis
+// is missing, one that waits for its charge, and a queued request. A call of another person is
+// kept.
 func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -98,7 +101,7 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.toldOnward(erasure, over, live, waiting, queued)
 
-	r.erase(erasure, 1) // ordered again: told again, the same
+	r.erase(erasure, 1) // the same order again reports the same steps
 	if n := r.kept(); n != 2 {
 		t.Errorf("%d rows hold the secret after the second time", n)
 	}
@@ -109,7 +112,8 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 	}
 }
 
-// toldOnward checks call-events.v1 and the report: the ended call's bodies go, and so do those of the one that was answered; what comes later says so itself.
+// wantErasedEvents checks call-events.v1 and the reports. Events that were published before are
+// erased; a later event is marked as one of an erased person.
 func (r *rig) toldOnward(erasure uuid.UUID, over, live, waiting, queued *account) {
 	r.t.Helper()
 	told := map[string][]string{}
@@ -154,7 +158,8 @@ func (r *rig) toldOnward(erasure uuid.UUID, over, live, waiting, queued *account
 	}
 }
 
-// sameSteps says whether two reports name the same steps, but for a call that told its first event in between.
+// sameSteps reports whether two reports name the same steps, apart from a call that published its
+// first event in between.
 func sameSteps(first, second, between string) bool {
 	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
 	slices.Sort(a)
@@ -162,7 +167,8 @@ func sameSteps(first, second, between string) bool {
 	return slices.Equal(a, b)
 }
 
-// TestErasure_WhatIsPlacedSinceIsKept: a request that was allowed after the erasure is a new relation, however late the erasure is heard of.
+// TestErasure_RequestAllowedAfterItIsKept covers a request that was allowed after the erasure, but
+// before calls received the order.
 func TestErasure_WhatIsPlacedSinceIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -194,7 +200,8 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 	}
 }
 
-// TestErasure_RacingThePlacing: a request that was allowed before the erasure is either erased or never placed.
+// TestErasure_RacesWithCreate checks that a request that was allowed before the erasure is erased,
+// or is not created.
 func TestErasure_RacingThePlacing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -238,7 +245,8 @@ func orNil(s string) any {
 	return s
 }
 
-// TestErasure_OfWhoCallsUs follows the dialer's word where the call was not known when the erasure was ordered, and the order where it was.
+// TestErasure_InboundCaller covers an inbound call that was unknown when the erasure was ordered,
+// which the dialer's erased event erases, and one that was known.
 func TestErasure_OfWhoCallsUs(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
@@ -253,7 +261,7 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 		})
 	}
-	for _, a := range []*account{known, late} { // what the dialer told before it heard of it, and then
+	for _, a := range []*account{known, late} { // events from before and after the dialer received the erasure
 		if a == late {
 			a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
 		}
@@ -280,8 +288,8 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 	}
 }
 
-// TestErasure_RacingTheNewsOfTheCall lets the erasure meet each instant of a call's life: whatever came first, nothing is kept, and no event that speaks of the person stands behind
-// the one that says that they are erased.
+// TestErasure_RacesWithCallEvents orders the erasure between any two events of a call. Nothing of
+// the person is stored, and no event with personal data follows the erased event.
 func TestErasure_RacingTheNewsOfTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -290,7 +298,7 @@ func TestErasure_RacingTheNewsOfTheCall(t *testing.T) {
 		a := r.asked()
 		news := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
 		var both sync.WaitGroup
-		begin := make(chan struct{}) // with the fact that is this round's
+		begin := make(chan struct{}) // starts the erasure and the event of this round together
 		both.Go(func() {
 			for n, fact := range news {
 				if n == round%len(news) {

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// told is a dialer's and a wallet's account of one request.
+// account publishes the events of the dialer and the wallet for one request.
 type account struct {
 	r       *rig
 	request uuid.UUID // uuid.Nil: inbound
@@ -47,7 +47,7 @@ func (a *account) at(seconds int) *timestamppb.Timestamp {
 
 func (a *account) id() string { return a.call.GetCallId() }
 
-// event is the next dial fact: change moves the call, nil carries none.
+// event returns the next dial event. change updates the call; if it is nil, the event has no call.
 func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
 	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
 	if a.request != uuid.Nil {
@@ -179,7 +179,8 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	}
 }
 
-// TestFacts_AnyOrder delivers every fact twice, shuffled, through the real handlers: the rows come out as in order.
+// TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order through the
+// real handlers. The rows are the same as in order.
 func TestFacts_AnyOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCall_FailedAfterTheAnswerKeepsWhatWasSaid reads outcome and transcript of a call that failed in
-// the middle of the conversation.
+// TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript covers a call that failed in the middle of
+// the conversation.
 func TestCall_FailedAfterTheAnswerKeepsWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

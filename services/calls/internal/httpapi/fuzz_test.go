@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+// FuzzAPI sends requests to the whole service, as a customer and as an operator of one workspace.
 func FuzzAPI(f *testing.F) {
 	r := newRig(f)
 	placed := r.place()

@@ -13,14 +13,14 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestPlace_TakeOverKeepsTheHeldLength interrupts a POST between the hold and the commit, as the crash
-// point "calls: after hold" does, and raises the agent's max_call_seconds before the POST is repeated.
-// The wallet returns the hold of the first attempt, so the call must not become longer than it.
+// TestCreate_TakeoverKeepsTheLengthOfTheHold interrupts a POST between the hold and the commit, as
+// the failpoint "calls: after hold" does. It raises the agent's max_call_seconds before the POST is
+// repeated. The wallet returns the hold of the first attempt, so the call must not become longer.
 func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.setMaxCallSeconds(60)
-	wallet := map[string]int32{} // request id to the seconds of its first hold
+	wallet := map[string]int32{} // seconds of the first hold, by request id
 	var mu sync.Mutex
 	interrupted := true
 	r.peers.set(func(p *peers) {

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// wire is the record of one fact.
+// wire returns the Kafka record of one event.
 func wire(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) *kgo.Record {
 	value, _ := proto.Marshal(fact)
 	return &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
@@ -29,8 +29,8 @@ func wire(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) *kgo.
 	}}
 }
 
-// TestKafka_FactsInEventsOut runs the real consumer and relay: records come twice and late, a poison record stands between them, the public
-// events of each call come out once and in order.
+// TestKafka_EventsArePublishedOnceAndInOrder runs the real consumer and relay. Records arrive twice
+// and late, and an invalid record is between them.
 func TestKafka_FactsInEventsOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

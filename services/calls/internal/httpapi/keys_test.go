@@ -12,17 +12,19 @@ import (
 	"ringfence.dev/proto/billingv1"
 )
 
-// slot is what a key of a workspace has come to.
+// slot is the expected state of an idempotency key of a workspace.
 type slot struct {
-	// request is the one it stands for, or will, when what was asked first is asked again.
+	// request is the id of the key's request. If the first POST failed, a repetition of it gets
+	// this id.
 	request string
-	// to is what was asked when the key was claimed.
+	// to is the number in the body that claimed the key.
 	to   string
 	done bool
 }
 
-// Two workspaces use the same keys in any order, one at a time and several at once, accepted, refused, and left behind by a fault (which
-// leaves what a crash leaves: a claim without a request whose lease is over). A key is one request; a refusal frees it.
+// TestCreate_KeyHasOneRequest uses the same keys in two workspaces, in sequence and concurrently.
+// Requests are accepted, refused, or fail like after a crash: a claim without a request whose lease
+// has expired. A key has at most one request, and a refusal frees it.
 func TestPlace_AKeyIsOneRequestWhateverHappens(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,7 +86,7 @@ func TestPlace_AKeyIsOneRequestWhateverHappens(t *testing.T) {
 	})
 }
 
-// judge holds the answers to what the key was, and notes what it is now.
+// judge compares the responses with the state of the key, and updates the state.
 func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
 	statuses := make([]int, len(answers))
 	for i, a := range answers {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// TestLimits_AtAndOnePast counts in characters (contract.md §6).
+// TestLimits_AtAndOnePast counts characters, not bytes.
 func TestLimits_AtAndOnePast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -45,7 +45,8 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 	}
 }
 
-// What cannot fit the question to contacts-compliance is refused like what it refuses: a 503 would promise that trying again helps.
+// Variables that do not fit into the pre-check request are a 422. A 503 would promise that a retry
+// helps.
 func TestLimits_VariablesOfAWholeBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,7 +84,7 @@ func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
 	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": nil, "more": large})
 }
 
-// raw sends a signed request and gives the answer's text.
+// raw sends a signed request and returns the body of the response.
 func (r *rig) raw(request *http.Request) string {
 	r.t.Helper()
 	token, err := r.gateway.SignCaller("calls", serviceauth.Caller{WorkspaceID: r.workspace, RequestID: newID(r.t), Access: serviceauth.Write, Operator: "test"})
@@ -103,7 +104,7 @@ func (r *rig) raw(request *http.Request) string {
 	return string(text)
 }
 
-// mustKeep changes an agent and demands its settings back as they were sent.
+// mustKeep changes an agent and requires that the settings are returned as they were sent.
 func (r *rig) mustKeep(path, change string, parts ...string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.server.URL+path, strings.NewReader(change))
@@ -118,7 +119,7 @@ func (r *rig) mustKeep(path, change string, parts ...string) {
 	}
 }
 
-// The route's 404 comes before the resource's own rules (contract.md §1).
+// 404 for an unknown agent comes before the errors of the body.
 func TestAgents_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// walk reads a list page by page.
+// walk reads all pages of a list.
 func (r *rig) walk(path, query string, limit string) (ids []string) {
 	r.t.Helper()
 	after := ""

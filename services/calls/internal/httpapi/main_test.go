@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMain keeps the request lines out of the report, unless -v asks for everything.
+// TestMain hides the request logs unless -v is set.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !testing.Verbose() {

@@ -7,9 +7,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompleted_HasTheOutcomeThatTheConversationSettled covers a summary that is late or never
-// arrives: call.completed waits for it as long as it always does, and then has the outcome of the
-// ended event.
+// TestCompleted_HasTheOutcomeOfTheConversation covers a summary that is late or never arrives.
+// call.completed waits for it, and then has the outcome of the ended event.
 func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

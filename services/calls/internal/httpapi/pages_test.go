@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fetch reads a page as a workspace.
+// fetch returns a function that reads pages of a workspace.
 func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) testkit.Page {
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		r.t.Helper()
@@ -38,10 +38,10 @@ func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int
 	}
 }
 
-// traits are what a list can be narrowed by, by the parameter's name; "" is none.
+// traits are the values that a list can be filtered by, by the parameter's name. "" is no value.
 type traits map[string]string
 
-// shows says whether a filter lets the traits through.
+// shows reports whether the filter matches the traits.
 func (filter traits) shows(item traits) bool {
 	for name, value := range filter {
 		if value != "" && item[name] != value {
@@ -80,7 +80,7 @@ const insertCall = `
 INSERT INTO calls (id, workspace_id, status, direction, agent_id, contact_id, external_ref, from_number, to_e164, billable_seconds, version)
 VALUES ($1, $2, $3, $4, $5, nullif($6, '')::uuid, nullif($7, ''), '+15005550006', '+14155550100', 0, 1)`
 
-// Whatever a list is narrowed by, alone or together, and whatever becomes of its calls meanwhile.
+// TestCalls_EveryPageIsExact combines all filters, while calls change.
 func TestCalls_EveryPageIsExact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,7 +154,8 @@ func TestLists_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	testkit.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
 }
 
-// What names nothing of the list is no cursor: an id of another list, of another workspace, of nobody.
+// TestLists_OnlyTheirOwnItemsAreCursors uses ids of another list, of another workspace and of no
+// item.
 func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -167,7 +168,7 @@ func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
 		want         int
 	}{
 		{"/v1/calls", a.id(), 200},
-		{"/v1/calls?status=completed", a.id(), 200}, // it is no item of the filtered list, and marks a place in it all the same
+		{"/v1/calls?status=completed", a.id(), 200}, // the cursor does not match the filter, but it is a call of the workspace
 		{"/v1/calls", a.request.String(), 422},
 		{"/v1/calls", other.String(), 422},
 		{"/v1/calls", r.agent.String(), 422},
@@ -188,7 +189,8 @@ func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
 	}
 }
 
-// created_after and created_before leave out the instant itself, to the millisecond and in any offset; a raw plus is one.
+// created_after and created_before exclude the given millisecond, in any offset. A plus that is not
+// encoded works too.
 func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -220,8 +222,8 @@ func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
 	})
 }
 
-// The light and the full form of a call and the request have exactly the keys of the specification; recording_url and transcript
-// only when there is one.
+// TestViews_HaveExactlyTheDocumentedKeys checks the keys of both forms of a call and of a request.
+// recording_url and transcript are present only if there is a recording or a transcript.
 func TestForms_HaveExactlyTheSpecificationsKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -249,7 +251,7 @@ func TestForms_HaveExactlyTheSpecificationsKeys(t *testing.T) {
 	}
 }
 
-// A list shows each item as reading it alone does, though it reads fewer columns.
+// A list reads fewer columns, but shows each item as a read of the item does.
 func TestLists_ShowItemsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

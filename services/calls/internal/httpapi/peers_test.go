@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
+// peers are fake services that calls uses over HTTP. Each test sets their responses.
 type peers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
@@ -22,12 +22,13 @@ type peers struct {
 	withdraw  func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error)
 	preChecks []*compliancev1.PreCheckRequest
 	holds     []*billingv1.HoldRequest
-	// applyAgent runs for each agent that the dialer receives; nil accepts it.
+	// applyAgent is called for each agent that the dialer receives. If it is nil, the agent is
+	// accepted.
 	applyAgent func(context.Context, *eventv1.AgentEvent) error
 	agents     []*eventv1.AgentEvent
 }
 
-// ApplySetting records the agent.
+// ApplySetting stores the agent.
 func (p *peers) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

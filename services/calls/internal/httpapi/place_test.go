@@ -70,7 +70,8 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	}
 }
 
-// TestPlace_RefusalLeavesNothing runs every refusal in the order of contract.md §1: each beats all that stand below it.
+// TestCreate_RefusedRequestsLeaveNothing causes every refusal. Each comes before all later ones in
+// the order of checks of the API reference.
 func TestPlace_RefusalLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -275,10 +276,10 @@ func TestPlace_WaiterGivesUp(t *testing.T) {
 	}
 }
 
-// claim leaves a key as a POST leaves it that died right after claiming.
+// claim claims a key without a request, like a POST whose process was killed after the claim.
 func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.t.Helper()
-	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "shape of "+key)) // its fingerprint is that of r.order()
+	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "shape of "+key)) // gives the row the fingerprint of r.order()
 	if a.status != http.StatusAccepted {
 		r.t.Fatal(a.body)
 	}
@@ -332,7 +333,7 @@ func TestPlace_LostClaimWritesNothing(t *testing.T) {
 	r := newRig(t)
 	r.peers.set(func(p *peers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // taken over by another order meanwhile
+			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // another POST took the key over
 			return held(q)
 		}
 	})
@@ -383,7 +384,7 @@ func TestPlace_RefusedWhileFactsCannotLeave(t *testing.T) {
 	if a := r.do("POST", "/v1/calls", r.order()); a.status != http.StatusServiceUnavailable {
 		t.Errorf("answer = %d %v, want 503", a.status, a.body)
 	}
-	r.want(http.StatusOK, "GET", "/v1/calls", nil) // that route alone
+	r.want(http.StatusOK, "GET", "/v1/calls", nil) // other routes still work
 }
 
 func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {

@@ -1,5 +1,3 @@
-// Package linking makes the links by which customers fetch recordings, out of the storage's settings alone: nobody is asked, and nothing is fetched. What lies in the storage
-// is the dialer's.
 
 package httpapi
 
@@ -14,14 +12,15 @@ import (
 	"ringfence.dev/libs/recordingstore"
 )
 
-// RecordingLinks makes them.
+// RecordingLinks signs the URLs of recordings. It computes them from the settings of the object
+// storage without a request to it.
 type RecordingLinks struct {
 	local  *recordingstore.Links
 	bucket string
 	s3     *minio.Client
 }
 
-// NewRecordingLinks makes links into the storage; nil when there is none.
+// NewRecordingLinks returns nil if no object storage is configured.
 func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	where, err := s.Where()
 	if err != nil || where == recordingstore.Nowhere {
@@ -34,7 +33,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 		}
 		return &RecordingLinks{local: local}, err
 	}
-	address := s.PublicURL // the host is part of what is signed
+	address := s.PublicURL // the signature covers the host
 	if address == "" {
 		address = s.URL
 	}
@@ -48,7 +47,8 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 	return &RecordingLinks{bucket: s.Bucket, s3: client}, nil
 }
 
-// Link leads to the recording of the key for recording.LinkLife, whoever has it.
+// Link returns a URL of the recording with the key. It is valid for recordingstore.LinkLife, and
+// whoever has it can read the recording.
 func (l *RecordingLinks) Link(ctx context.Context, key string) (string, error) {
 	if l.local != nil {
 		return l.local.Sign(key, time.Now()), nil

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// requestView is the call request of specification 2.3.
+// requestView returns the API's form of a call request.
 func requestView(r callstate.Request) openapi.CallRequest {
 	return openapi.CallRequest{
 		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
@@ -28,8 +28,8 @@ func requestView(r callstate.Request) openapi.CallRequest {
 	}
 }
 
-// createCall handles POST /v1/calls. It responds 202 with a new call request, or 200 with the original
-// one and the header Idempotency-Replayed if the idempotency key was used before.
+// createCall handles POST /v1/calls. It responds 202 with a new call request, or 200 with the
+// original one and the header Idempotency-Replayed if the idempotency key was used before.
 func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -48,7 +48,7 @@ func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, status, requestView(req))
 }
 
-// listRequests answers GET /v1/call-requests.
+// listRequests handles GET /v1/call-requests.
 func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	p, err := page.Parse(query)
@@ -69,7 +69,7 @@ func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(p, rows, requestView))
 }
 
-// readRequest answers GET /v1/call-requests/{id}.
+// readRequest handles GET /v1/call-requests/{id}.
 func (a *API) readRequest(w http.ResponseWriter, r *http.Request) error {
 	id, err := requestID(r)
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *API) readRequest(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, requestView(req))
 }
 
-// cancelRequest answers POST /v1/call-requests/{id}/cancel.
+// cancelRequest handles POST /v1/call-requests/{id}/cancel.
 func (a *API) cancelRequest(w http.ResponseWriter, r *http.Request) error {
 	id, err := requestID(r)
 	if err != nil {
@@ -103,7 +103,8 @@ func requestID(r *http.Request) (uuid.UUID, error) {
 	return id, err
 }
 
-// missing is the 404 for a row that the workspace does not have; another workspace's is the same.
+// missing returns 404 for a row that does not exist in the workspace. A row of another workspace is
+// not distinguished.
 func missing(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)

@@ -45,7 +45,8 @@ import (
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: store.Migrations}}
 
-// rig is the whole service but its main: real Postgres, peers over HTTP, callers signed by a gateway.
+// rig is the whole service without its main function: real Postgres, fake peers over HTTP, and a
+// signing gateway.
 type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
@@ -100,7 +101,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	return r
 }
 
-// peer serves all questions as one service of the name; only calls may ask.
+// peer starts the server of a fake peer. It accepts only calls as a caller.
 func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	r.t.Helper()
 	guard := keys(r.t, name, self).Answer("calls")
@@ -114,7 +115,7 @@ func (r *rig) peer(name string, self *serviceauth.Keys) string {
 	return server.URL
 }
 
-// keys makes a service's keys: calls trusts the gateway, its peers trust calls.
+// keys returns the keys of a service: calls trusts the gateway, and its peers trust calls.
 func keys(t testing.TB, self string, trusted ...*serviceauth.Keys) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
@@ -169,7 +170,7 @@ func (r *rig) do(method, path string, body any, header ...string) answer {
 	return r.doAs(r.workspace, method, path, body, header...)
 }
 
-// doAs asks as a workspace; body is JSON text or anything that encodes.
+// doAs sends a request as a workspace. body is JSON text or a value to encode.
 func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var send io.Reader
@@ -232,19 +233,20 @@ func (r *rig) order(more ...any) map[string]any {
 	return body
 }
 
-// place posts a call and demands 202.
+// place creates a call request and requires 202.
 func (r *rig) place(more ...any) uuid.UUID {
 	r.t.Helper()
 	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
 }
 
-// deliver hands one fact to its handler in a transaction of its own, past the inbox: the handlers themselves must stand repeats.
+// deliver applies one event in its own transaction, without the inbox. So repeated events reach the
+// handlers.
 func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
 		fact))
 }
 
-// rollBack hands a fact to its handler in a transaction that does not commit.
+// rollBack applies an event in a transaction that is rolled back.
 func (r *rig) rollBack(topic kafka.Topic, key string, fact proto.Message) {
 	r.t.Helper()
 	err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -276,7 +278,7 @@ func (r *rig) mustDeliver(topic kafka.Topic, key string, fact proto.Message) {
 	}
 }
 
-// facts are what the outbox holds for a topic, in order, as messages.
+// outboxEvents returns the messages of a topic in the outbox, in order.
 func facts[M any, P interface {
 	*M
 	proto.Message
@@ -301,7 +303,7 @@ func facts[M any, P interface {
 	return found
 }
 
-// told names what call-requests.v1 was told of a request, in order.
+// requestEvents returns the names of the events of a request in call-requests.v1, in order.
 func (r *rig) told(id uuid.UUID) (told []string) {
 	r.t.Helper()
 	for _, f := range facts[eventv1.CallRequestEvent](r, kafka.CallRequests) {
@@ -322,7 +324,7 @@ func (r *rig) told(id uuid.UUID) (told []string) {
 	return told
 }
 
-// events are the public events so far, as the envelopes customers get.
+// events returns the public events so far, as customers receive them.
 func (r *rig) events() (events []map[string]any) {
 	r.t.Helper()
 	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {

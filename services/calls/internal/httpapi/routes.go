@@ -1,5 +1,5 @@
-// Package httpapi answers the routes of calls: decode, ask, encode. What a request may do is decided by the gateway
-// that signed its caller; what becomes of it, by intake, canceling and the store.
+// Package httpapi contains the HTTP handlers of calls. The gateway has authorized the caller, and
+// packages callrequests and store do the work.
 package httpapi
 
 import (
@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// API answers.
+// API is the HTTP API of calls.
 type API struct {
 	intake *callrequests.Intake
 	desk   *callrequests.Canceler
@@ -28,8 +28,8 @@ type API struct {
 	now    func() time.Time
 }
 
-// New returns the API. wake is called after a commit that wrote to the outbox. If links is nil, there
-// are no recordings.
+// New returns the API. It calls wake after a commit that wrote to the outbox. If links is nil, no
+// call shows a recording.
 func New(
 	in *callrequests.Intake, desk *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
 ) *API {

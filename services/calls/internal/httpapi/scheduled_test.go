@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPlace_ScheduledForBounds checks the window of scheduled_for (contract.md 1.10): 7 days in the
-// past, 366 days ahead.
+// TestCreate_LimitsOfScheduledFor checks the limits of scheduled_for: 7 days in the past and 366
+// days in the future.
 func TestPlace_ScheduledForBounds(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -17,7 +17,7 @@ func TestPlace_ScheduledForBounds(t *testing.T) {
 	tests := []struct {
 		name string
 		sent string
-		want time.Time // zero: refused; before the test's start: the current time
+		want time.Time // zero: refused; before the start of the test: now
 	}{
 		{
 			name: "a minute in the past is now", sent: now.Add(-time.Minute).Format(time.RFC3339Nano),
@@ -70,7 +70,7 @@ func TestPlace_ScheduledForBounds(t *testing.T) {
 	}
 }
 
-// wantScheduledForRefused checks the answer to a scheduled_for that is refused.
+// wantScheduledForRefused checks the response to a scheduled_for that is refused.
 func wantScheduledForRefused(t *testing.T, got answer) {
 	t.Helper()
 	if got.status != http.StatusUnprocessableEntity {

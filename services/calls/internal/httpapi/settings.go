@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// ApplySetting stores a workspace that the gateway has committed. When it responds, the next
-// POST /v1/calls obeys the workspace's destinations, on every replica.
+// ApplySetting stores a workspace that the gateway has committed. After it has responded, the next
+// POST /v1/calls on every replica uses the workspace's destinations.
 func (a *API) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {

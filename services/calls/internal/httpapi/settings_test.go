@@ -43,7 +43,8 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 	})
 }
 
-// A workspace arrives twice, by ApplySetting and by Kafka, in any order and beside other versions.
+// TestWorkspace_NewestVersionAppliesInAnyOrder sends each version by ApplySetting and by Kafka, in
+// different orders.
 func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -108,7 +109,7 @@ func TestApplySetting_RefusesMessagesOfOtherKinds(t *testing.T) {
 	}
 }
 
-// Each write of an agent is committed first, then stored by the dialer, and then answered.
+// Each change of an agent is first committed, then stored by the dialer, and then answered.
 func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -65,7 +65,7 @@ func TestCancel_TruthTable(t *testing.T) {
 			} else if got.code() != tt.wantCode {
 				t.Errorf("cancel: got.code() = %q, want %q; got.body = %v", got.code(), tt.wantCode, got.body)
 			}
-			if strings.Contains(got.message(), "Nothing was changed") { // the dialer may have let go without being heard
+			if strings.Contains(got.message(), "Nothing was changed") { // the dialer may have withdrawn the request although its response was lost
 				t.Errorf("cancel promises: %s", got.message())
 			}
 			if req := r.request(a.request); req["status"] != tt.wantState {
@@ -110,7 +110,7 @@ func TestCancel_OneOfManyTakesItBack(t *testing.T) {
 		r.peers.set(func(p *peers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
-				asked.Wait() // all of them have seen it queued
+				asked.Wait() // all of them have read the request as queued
 				if factFirst {
 					letGo.Do(func() { a.tell(a.letGo()) })
 				}
@@ -194,7 +194,8 @@ func TestUnconfirmed_NoRequestIsBuried(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_BeatsASlowPOST buries an id while its POST is between hold and commit.
+// TestUnconfirmed_AbandonsTheRequestOfASlowPOST abandons the id of a POST that is between hold and
+// commit.
 func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
@@ -226,7 +227,8 @@ func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed_RacesThePOST lets the two run freely: whoever is first, the hold has exactly one fate.
+// TestUnconfirmed_RacesWithThePOST runs both concurrently. The hold is always either used or
+// released.
 func TestUnconfirmed_RacesThePOST(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -254,8 +256,8 @@ func TestUnconfirmed_RacesThePOST(t *testing.T) {
 	}
 }
 
-// TestRepublish_AsksForTheEndOfAnOldDialingRequest covers a request whose end was lost: it has been dialing
-// for longer than its call may take. Its order must not be enqueued again.
+// TestRepublish_OldDialingRequestIsEndOnly covers a request whose end was lost: it has been dialing
+// for longer than its call may take. The dialer must not dial it again.
 func TestRepublish_AsksForTheEndOfAnOldDialingRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -281,7 +283,8 @@ func TestRepublish_AsksForTheEndOfAnOldDialingRequest(t *testing.T) {
 	}
 }
 
-// TestRepublish_IsBounded checks that a pass publishes a part of a long backlog and the next one continues.
+// TestRepublish_IsLimited checks that a pass publishes a part of a long backlog, and that the next
+// pass continues.
 func TestRepublish_IsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

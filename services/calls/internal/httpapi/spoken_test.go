@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 )
 
-// wants tells calls which features the workspace has.
+// setFeatures stores the workspace with or without transcripts and recordings.
 func (r *rig) wants(version int64, transcripts, recordings bool) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -41,14 +41,14 @@ func localLinks(t *testing.T) (*httpapi.RecordingLinks, *recordingstore.Links) {
 	return made, known
 }
 
-// said is an analysis with two turns.
+// said returns an analysis with a transcript of two turns.
 func (a *account) said() *eventv1.DialEvent {
 	ev := a.analysed()
 	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
 	return ev
 }
 
-// recorded tells where the recording lies; "" that it lies there no more.
+// recorded returns an event with the recording's key; "" if the recording was deleted.
 func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }
@@ -83,7 +83,7 @@ func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
 	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
 		t.Errorf("a call from before: %s", got)
 	}
-	// The analysis comes first and the charge closes the call; then the other way round.
+	// First the analysis arrives before the charge, and then after it.
 	for i, chargedFirst := range []bool{false, true} {
 		on := r.account(r.place())
 		on.tell(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))

@@ -1,6 +1,6 @@
-// Package peers puts the questions of calls to its peers: contacts-compliance (pre-check), billing-wallet
-// (hold) and the dialer (withdraw). Each is idempotent by request id, so one that was not heard is asked once
-// more; a peer that does not answer in time is 503, never a guess.
+// Package peers calls the other services: contacts-compliance (pre-check), billing-wallet (hold)
+// and the dialer (withdraw, agents). Each call is idempotent by request id, so a failed call is
+// repeated once. If a peer does not respond in time, the error is 503.
 package peers
 
 import (
@@ -22,19 +22,18 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// patience is what a client that waits for its POST has left for one question.
+// requestTimeout limits one call, so that a client does not wait too long for its POST.
 const patience = 2 * time.Second
 
-// Config says where the peers are.
 type Config struct {
 	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance"`
 	WalletURL   string `env:"WALLET_URL,required" help:"base URL of billing-wallet"`
 	DialerURL   string `env:"DIALER_URL,required" help:"base URL of the dialer"`
 }
 
-// Clients asks.
+// Clients are the clients of the other services.
 type Clients struct {
-	// Patience bounds one question, its second try included: 2 s. It is set before the first is asked.
+	// Timeout limits one call with its repetition. It is 2 s. Set it only before the first call.
 	Patience time.Duration
 
 	contacts compliancev1.PreCheckServiceClient
@@ -43,7 +42,7 @@ type Clients struct {
 	agents   settingsv1.SettingServiceClient
 }
 
-// New makes the clients; nothing is dialled yet.
+// New returns clients. They connect at the first call.
 func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
 	if err != nil {
@@ -60,23 +59,24 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	}, nil
 }
 
-// PreCheck asks whether the number may be called, and who it is (question 2).
+// PreCheck checks whether the number may be called, and finds or creates its contact.
 func (p *Clients) PreCheck(ctx context.Context, q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 	return ask(ctx, p.Patience, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
 }
 
-// Hold asks billing-wallet to hold the price of the longest call (question 3).
+// Hold reserves the price of the longest call.
 func (p *Clients) Hold(ctx context.Context, q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 	return ask(ctx, p.Patience, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
 }
 
-// Withdraw asks the dialer to let the request go (question 4).
+// Withdraw removes a queued request from the dialer's queue. The response states whether the dialer
+// did it.
 func (p *Clients) Withdraw(ctx context.Context, q *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
 }
 
 // ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
-// settings.Confirm for the error; subject begins its message.
+// settings.Confirm for the error; subject is the beginning of its message.
 func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
 	return settings.Confirm(ctx, subject,
 		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
@@ -92,16 +92,16 @@ func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, awa
 	defer cancel()
 	answer, err := question(ctx, connect.NewRequest(q))
 	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
-		answer, err = question(ctx, connect.NewRequest(q)) // it restarted, or the connection was an old one
+		answer, err = question(ctx, connect.NewRequest(q)) // the peer restarted, or an idle connection was closed
 	}
 	if err == nil {
 		return answer.Msg, nil
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
-		return nil, fmt.Errorf("ask %q: %w", peer, err) // ours to repair
+		return nil, fmt.Errorf("ask %q: %w", peer, err) // a fault of configuration or code: 500
 	default:
-		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 hides why
+		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 does not show the cause
 		return nil, away(peer)
 	}
 }

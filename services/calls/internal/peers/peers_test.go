@@ -47,7 +47,7 @@ func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
 			t.Error("the question shows no token")
 		}
 		if asked.Add(1) == 1 {
-			panic(http.ErrAbortHandler) // as a peer that is killed
+			panic(http.ErrAbortHandler) // closes the connection, as a killed process does
 		}
 		letGo(w)
 	})
@@ -67,7 +67,7 @@ func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
-	t.Cleanup(func() { close(ended) }) // before the server waits for its handlers
+	t.Cleanup(func() { close(ended) }) // runs before the server waits for its handlers
 	peers.Patience = 50 * time.Millisecond
 	_, err := peers.Hold(t.Context(), &billingv1.HoldRequest{})
 	var refusal *apierr.Error

@@ -22,7 +22,7 @@ INSERT INTO agents (id, workspace_id, version, name, from_e164, max_call_seconds
 VALUES (@id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @settings)
 RETURNING ` + agentColumns
 
-// AddAgent stores a new agent and tells agents.v1.
+// AddAgent stores a new agent and publishes it to agents.v1.
 func (s *Store) AddAgent(ctx context.Context, a agents.Agent, at time.Time) (agents.Agent, error) {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		if a, err = pg.One[agents.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
@@ -46,8 +46,8 @@ UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + agentColumns
 
-// ChangeAgent applies change to the locked agent and publishes it. It returns pg.ErrNotFound if
-// there is none or it was deleted.
+// ChangeAgent calls change with the locked agent, stores the result and publishes it. It returns
+// pg.ErrNotFound if there is no such agent, or if it was deleted.
 func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agents.Agent) error) (agents.Agent, error) {
 	var a agents.Agent
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
@@ -73,7 +73,7 @@ const agentByID = `
 SELECT ` + agentColumns + ` FROM agents
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
-// Agent reads one agent; pg.ErrNotFound when there is none or it was deleted.
+// Agent reads one agent. It returns pg.ErrNotFound if there is no such agent, or if it was deleted.
 func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agents.Agent, error) {
 	a, err := pg.One[agents.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -89,7 +89,8 @@ ORDER BY id DESC LIMIT @rows`
 
 const agentExists = `SELECT EXISTS (SELECT FROM agents WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Agents lists a workspace's agents, newest first, one row more than the page holds.
+// Agents lists a workspace's agents, newest first. It returns one row more than the page has, so
+// that the caller can set has_more.
 func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Request) ([]agents.Agent, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, agentExists, p, args); err != nil {
@@ -119,7 +120,7 @@ func putAgent(ctx context.Context, tx pgx.Tx, a agents.Agent, at time.Time) erro
 	})
 }
 
-// pageArgs are the arguments of every list statement.
+// pageArgs returns the arguments that all list statements use.
 func pageArgs(workspaceID uuid.UUID, p page.Request) pgx.NamedArgs {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": nil, "below": p.Below(), "rows": p.Rows()}
 	if p.After != uuid.Nil {
@@ -128,7 +129,7 @@ func pageArgs(workspaceID uuid.UUID, p page.Request) pgx.NamedArgs {
 	return args
 }
 
-// knownCursor answers 422 for a starting_after that names nothing in the workspace.
+// knownCursor returns a 422 error if starting_after is not the id of a row in the workspace.
 func (s *Store) knownCursor(ctx context.Context, exists string, p page.Request, args pgx.NamedArgs) error {
 	if p.After == uuid.Nil {
 		return nil

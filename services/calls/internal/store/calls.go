@@ -19,15 +19,16 @@ const callColumns = `id, workspace_id, call_request_id, direction, from_number, 
     billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
     completes_at, traceparent, erased_at, recording_key, disclosure`
 
-// transcriptOf is what was said, where it is to be shown.
+// transcriptOf selects the transcript if the workspace shows transcripts.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
-// foldedCall is what facts are folded into; what was said is read only while it may still have to be told.
+// foldedCall are the columns that events change. The transcript is read only while it may still be
+// published.
 const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
 
 const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
-// Call reads one call of the workspace.
+// Call reads one call of the workspace. It returns pg.ErrNotFound if there is none.
 func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Call, error) {
 	c, err := pg.One[callstate.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -40,7 +41,8 @@ const recordingOf = `
 SELECT recording_key FROM calls
 WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AND (SELECT w.recordings FROM workspaces w WHERE w.id = workspace_id)`
 
-// Recording is where a call's recording lies, when it may be shown; pg.ErrNotFound when there is none to show.
+// Recording returns the key of a call's recording. It returns pg.ErrNotFound if there is none, or
+// if the workspace does not show recordings.
 func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
 	key, err = pg.Value[string](ctx, s.pool, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -49,8 +51,9 @@ func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key s
 	return key, nil
 }
 
-// CallFilter narrows a list of calls; zero values let everything through. The two ids bound created_at, which is the
-// instant inside the key: From is the first id let through, Until the first beyond.
+// CallFilter filters a list of calls. A zero value does not filter. From and Until filter by
+// creation time, which is part of the id: From is the first id that matches, Until is the first id
+// after the range.
 type CallFilter struct {
 	Status      string
 	Direction   string
@@ -61,12 +64,14 @@ type CallFilter struct {
 	Until       *uuid.UUID
 }
 
-// listedCall is what the light form shows; the rest of a listed call.Call stays zero.
+// listedCall are the columns of the short form. All other fields of a listed callstate.Call are
+// zero.
 const listedCall = `id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status, outcome, talk_seconds`
 
 const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id`
 
-// callsOfLanes begins a list read lane by lane: the newest of each (direction, standing) pair, then the newest of those.
+// callsOfPartitions selects the newest calls of each pair of direction and list status. An outer
+// SELECT merges them.
 const callsOfLanes = `
 SELECT ` + listedCall + ` FROM unnest(@directions::text[], @standings::text[]) AS lane (heading, stage) CROSS JOIN LATERAL (
     SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = heading AND list_status = stage`
@@ -82,7 +87,7 @@ const (
 
 const callExists = `SELECT EXISTS (SELECT FROM calls WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Calls lists calls as far as the light form shows them, newest first, one row more than the page holds.
+// Calls lists calls in the short form, newest first. It returns one row more than the page has.
 func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request, f CallFilter) ([]callstate.Call, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, callExists, p, args); err != nil {
@@ -98,7 +103,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["directions"], args["standings"] = callstate.Lanes(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
-	if f.AgentID != nil && f.ExternalRef != nil { // two indexes serve: which is better depends on the values
+	if f.AgentID != nil && f.ExternalRef != nil { // two indexes are possible, and the better one depends on the values
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
 	rows, err := listed[callstate.Call](ctx, s.pool, f.statement(), given...)
@@ -108,8 +113,9 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	return rows, nil
 }
 
-// statement picks the index that serves the filter. A person has few calls, so theirs are read as they come; everything else that
-// narrows is read lane by lane, so that a status or direction with three rows in a million finds these three.
+// statement returns the statement whose index suits the filter. A contact has few calls, so they
+// are read without a further index. All other filters are read for each pair of direction and list
+// status, so that a rare status is found quickly among a million calls.
 func (f CallFilter) statement() string {
 	where := ""
 	if f.AgentID != nil {
@@ -132,14 +138,14 @@ func (f CallFilter) statement() string {
 		return callsOfWorkspace + createdWithin + newestFirst
 	}
 	if f.Status != "" && !callstate.Status(f.Status).Terminal() {
-		where += inStatus // the live ones share a lane
+		where += inStatus // all live statuses share one list status
 	}
 	return callsOfLanes + where + createdWithin + newestFirst + `) AS c` + newestFirst
 }
 
 const dbNow = `SELECT clock_timestamp()`
 
-// Now is the database's clock: due times are its own.
+// Now returns the database's clock. All due times are compared with it.
 func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	if err = tx.QueryRow(ctx, dbNow).Scan(&now); err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
@@ -147,8 +153,9 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// A transcript that was not read stays. A call that somebody else closed is not opened again: the server itself
-// refuses (closed is never null), since this travels with COMMIT, and what is only found out from its answer comes too late.
+// A transcript that was not read is kept. A closed call cannot be opened again: closed becomes
+// NULL, which the column rejects. The database must reject it, because the statement is sent
+// together with COMMIT.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
@@ -173,8 +180,8 @@ SELECT ` + foldedCall + ` FROM calls
 WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
-// Complete sends call.completed for calls whose wait is over, with what there is, and says how many.
-// resume gives each event the trace of its call.
+// Complete publishes call.completed for calls that have waited long enough, and returns how many.
+// resume continues the trace of each call.
 func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, resume func(context.Context, *callstate.Call) (context.Context, func())) (int, error) {
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

@@ -12,13 +12,13 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Claim is the right to turn an idempotency key into a request.
+// Claim is the right to create the request of an idempotency key.
 type Claim struct {
 	WorkspaceID uuid.UUID `db:"workspace_id"`
 	Key         string    `db:"key"`
-	// RequestID is the one the key becomes; a take-over of the same order inherits it.
+	// RequestID is the id of the future request. A takeover with the same body keeps it.
 	RequestID uuid.UUID `db:"request_id"`
-	// Epoch rises with each take-over, so that a claimant who lost the claim cannot free it.
+	// Epoch increases with each takeover, so that a POST that lost the claim cannot free it.
 	Epoch int32 `db:"epoch"`
 }
 
@@ -31,9 +31,10 @@ ON CONFLICT (workspace_id, key) DO UPDATE SET
 WHERE NOT k.done AND k.leased_until <= now()
 RETURNING workspace_id, key, request_id, epoch`
 
-// ClaimKey claims a key that is free or whose lease has run out; ok is false while somebody else holds it or it is done.
-// A take-over inherits the request id, so that pre-check and hold answer as they did; not for another order, whose
-// answers were given for another number.
+// ClaimKey claims a key that is free or whose lease has expired. ok is false if the key is done or
+// claimed by another POST. A takeover with the same body keeps the request id, so that pre-check
+// and hold return the earlier results. With another body it gets a new id, because those results
+// are for another order.
 func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
 	got, err = pg.One[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
 		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
@@ -48,13 +49,13 @@ func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, le
 	return got, true, nil
 }
 
-// KeyState is a key as one who waits for it sees it.
+// KeyState is the state of a key for a POST that waits for it.
 type KeyState struct {
 	RequestID uuid.UUID `db:"request_id"`
 	Done      bool      `db:"done"`
-	// Lapsed says that the claimant's lease has run out.
+	// Lapsed is true if the lease has expired.
 	Lapsed bool `db:"lapsed"`
-	// Fingerprint identifies the body that the key was last claimed with.
+	// Fingerprint is the hash of the body that claimed the key last.
 	Fingerprint []byte `db:"fingerprint"`
 }
 
@@ -62,7 +63,7 @@ const lookAtKey = `
 SELECT request_id, done, leased_until <= now() AS lapsed, fingerprint FROM idempotency_keys
 WHERE workspace_id = @workspace_id AND key = @key`
 
-// LookAtKey reads a key; pg.ErrNotFound when it is free.
+// KeyState reads a key. It returns pg.ErrNotFound if the key is free.
 func (s *Store) LookAtKey(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
 	state, err := pg.One[KeyState](ctx, s.pool, lookAtKey, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
 	if err != nil {
@@ -75,7 +76,7 @@ const freeKey = `
 DELETE FROM idempotency_keys
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
 
-// FreeKey gives a claim up: a refusal does not use up the key.
+// FreeKey deletes a claim, so that the key can be used again.
 func (s *Store) FreeKey(ctx context.Context, c Claim) error {
 	if _, err := s.pool.Exec(ctx, freeKey, claimArgs(c)); err != nil {
 		return fmt.Errorf("free idempotency key: %w", err)
@@ -87,7 +88,8 @@ const lapseKey = `
 UPDATE idempotency_keys SET leased_until = now()
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
 
-// LapseKey ends the lease but keeps the request id: the next try takes over what this one left behind, a hold perhaps.
+// LapseKey ends the lease but keeps the request id. The next POST takes over this id, and with it a
+// hold that may exist.
 func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	if _, err := s.pool.Exec(ctx, lapseKey, claimArgs(c)); err != nil {
 		return fmt.Errorf("end lease of idempotency key: %w", err)
@@ -95,7 +97,7 @@ func (s *Store) LapseKey(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// finishKey ties the claim to its request; no row means that the claim was lost.
+// finishKey marks the key as done. It changes no row if the claim was lost.
 const finishKey = `
 UPDATE idempotency_keys SET done = true
 WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id`
@@ -104,8 +106,8 @@ func claimArgs(c Claim) pgx.NamedArgs {
 	return pgx.NamedArgs{"workspace_id": c.WorkspaceID, "key": c.Key, "request_id": c.RequestID, "epoch": c.Epoch}
 }
 
-// Ids are UUIDv7, so the bound on request_id keeps the scan to keys old enough. A claim without a request was left by a crash
-// or a fault, long ago.
+// Ids are UUIDv7, so the limit on request_id restricts the scan to old keys. A claim without a
+// request is left from a crash or an error.
 const forgetKeys = `
 DELETE FROM idempotency_keys k USING (
     SELECT k.workspace_id, k.key
@@ -114,7 +116,8 @@ DELETE FROM idempotency_keys k USING (
     ORDER BY k.request_id LIMIT @limit
 ) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
 
-// ForgetKeys frees keys whose request ended longer than keep ago, at most limit; beforeID is an id made keep ago.
+// DeleteExpiredKeys deletes at most limit keys whose request ended longer than keep ago, and
+// returns how many. beforeID must be the first id of the time keep ago.
 func (s *Store) ForgetKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64, error) {
 	tag, err := s.pool.Exec(ctx, forgetKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(), "limit": limit})
 	if err != nil {

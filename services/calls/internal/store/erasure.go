@@ -19,13 +19,13 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// Erasure is a person that is erased.
+// Erasure orders to erase a person.
 type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Number      string
 	ContactID   uuid.UUID
-	// Erasures is how often the number was erased, this time included.
+	// Erasures is how often the number was erased, including this time.
 	Erasures int64
 }
 
@@ -56,11 +56,12 @@ SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
     coalesce((` + inboundCallsOfPerson + ` ORDER BY id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), now()
 ON CONFLICT (erasure_id) DO NOTHING`
 
-// Erase raises the erasure counter of the number, so that no request that was allowed before is
-// placed from now on, and starts a job that erases the requests and calls of the person. The first
-// step of the job is done in tx, and EraseNext does the others. If the job of an earlier order of
-// the same erasure still runs, that job continues. A finished job starts again and publishes the
-// same events once more.
+// Erase increases the erasure counter of the number, so that no request that was allowed before is
+// created from now on. It starts a job that erases the requests and calls of the person. The first
+// step runs in tx, and EraseNext does the others.
+//
+// If the job of an earlier order of the same erasure still runs, that job continues. A finished job
+// starts again and publishes the same events once more.
 func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
 		"person": personKey(e.WorkspaceID, e.Number), "erasure_id": e.ID, "workspace_id": e.WorkspaceID,
@@ -94,8 +95,8 @@ WHERE erasure_id = (
 RETURNING erasure_id`
 
 // EraseNext does one step of one erasure job in its own transaction. It returns false if no step is
-// due. Replicas can call it concurrently. A step that fails is repeated after a minute, behind the
-// steps of other jobs.
+// due. Replicas can call it concurrently. A step that fails is repeated after a minute, after the
+// due steps of other jobs.
 func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	id, err := pg.Value[uuid.UUID](ctx, s.pool, claimErasureJob, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -116,7 +117,7 @@ func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 	return true, nil
 }
 
-// maxErasedPerStep limits the requests and the inbound calls of one step, each. It bounds the locks
+// maxErasedPerStep limits the requests and the inbound calls of one step, each. It limits the locks
 // and the time of the transaction, and the size of the report.
 const maxErasedPerStep = 500
 
@@ -127,12 +128,13 @@ type erasureJob struct {
 	Number      string    `db:"phone_e164"`
 	ContactID   uuid.UUID `db:"contact_id"`
 	Erasures    int64     `db:"erasures"`
-	// Again is true if the erasure was ordered before. Then the job takes what is erased already.
+	// Again is true if the erasure was ordered before. The job then also processes rows that are
+	// erased already.
 	Again bool `db:"again"`
 	// LastCall is the newest inbound call at the time of the order.
 	LastCall uuid.UUID `db:"last_call"`
-	// AfterRequest and AfterCall are the last request and the last inbound call that were processed.
-	// AfterRequest is uuid.Max if no request is left.
+	// AfterRequest and AfterCall are the last request and the last inbound call that were
+	// processed. AfterRequest is uuid.Max if no request is left.
 	AfterRequest uuid.UUID `db:"after_request"`
 	AfterCall    uuid.UUID `db:"after_call"`
 }
@@ -160,7 +162,7 @@ ORDER BY id FOR UPDATE`
 
 const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
 
-// An inbound call has no erasure counter. The first order takes those that are not erased.
+// An inbound call has no erasure counter. The first order selects the calls that are not erased.
 const nextInboundCalls = inboundCallsOfPerson + `
     AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
 ORDER BY id LIMIT @limit`
@@ -188,7 +190,7 @@ WHERE erasure_id = @erasure_id`
 	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
 )
 
-// eraseStep erases the next requests and calls of the job, publishes an erased event behind the
+// eraseStep erases the next requests and calls of the job, publishes an erased event after the
 // other events of each, and stores the progress. The last step deletes the job. If the job is
 // finished already, eraseStep does nothing.
 func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
@@ -225,8 +227,8 @@ func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return publishErased(ctx, tx, job, requests, calls, more)
 }
 
-// lockNextErased locks the requests and calls of the next step in the order in which Lock takes
-// them. It sets their ids and the new progress in args. more is true if further steps are needed.
+// lockNextErased locks the requests and calls of the next step in the same order as Lock. It sets
+// their ids and the new progress in args. more is true if further steps are needed.
 func lockNextErased(
 	ctx context.Context, tx pgx.Tx, job erasureJob, args pgx.NamedArgs,
 ) (requests []uuid.UUID, more bool, err error) {
@@ -291,7 +293,7 @@ func publishErased(
 	}
 	for _, c := range calls {
 		if !c.Published {
-			continue // later events of the call are published as those of an erased person
+			continue // later events of the call are marked as erased
 		}
 		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, job.WorkspaceID, job.ID, now)); err != nil {
 			return err
@@ -321,7 +323,8 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 	}
 }
 
-// Forget has the dialer's word on an inbound call told onward: that its bodies go, when events went out, and that this step is done.
+// ReportErased publishes that the dialer's erased event of an inbound call was applied. If the call
+// has published events, it also publishes that they are erased.
 func (f *Fold) Forget(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}
 	if c.Sequence > 0 {
@@ -336,7 +339,7 @@ func (f *Fold) Forget(ctx context.Context, c *callstate.Call, erasure uuid.UUID)
 const erasedSince = `
 SELECT EXISTS (SELECT FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures > @erasures)`
 
-// ErasedSince says whether the person was erased after a request to their number was allowed.
+// ErasedSince reports whether the person was erased after the request was allowed.
 func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased bool, err error) {
 	err = s.pool.QueryRow(ctx, erasedSince, pg.Args{"workspace_id": req.WorkspaceID, "phone_e164": req.To, "erasures": req.Erasures}).Scan(&erased)
 	if err != nil {
@@ -345,7 +348,7 @@ func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased 
 	return erased, nil
 }
 
-// Kept is a workspace and for how many days it wants what kept; nil: the standard.
+// Retention are the retention periods of a workspace in days. nil is the default period.
 type Kept struct {
 	WorkspaceID     uuid.UUID `db:"id"`
 	CallsDays       *int32    `db:"keep_calls_days"`
@@ -355,7 +358,7 @@ type Kept struct {
 const keptWorkspaces = `
 SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
 
-// KeptWorkspaces lists up to 500 workspaces behind the given one.
+// Retentions returns up to 500 workspaces with an id above after, in the order of their ids.
 func (s *Store) KeptWorkspaces(ctx context.Context, after uuid.UUID) ([]Kept, error) {
 	found, err := pg.Many[Kept](ctx, s.pool, keptWorkspaces, pgx.NamedArgs{"after": after})
 	if err != nil {
@@ -374,7 +377,7 @@ DELETE FROM calls WHERE id = ANY (ARRAY(
     SELECT id FROM calls WHERE workspace_id = @workspace_id AND uuid_send(id) < uuid_send(@before::uuid) AND closed AND ended_at < @at
     ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// Lane by lane, as lists are read.
+// For each status, so that the index of lists is used.
 const forgetRequests = `
 DELETE FROM call_requests WHERE id = ANY (ARRAY(
     SELECT r.id FROM unnest(@statuses::text[]) AS lane (stage) CROSS JOIN LATERAL (
@@ -382,17 +385,20 @@ DELETE FROM call_requests WHERE id = ANY (ARRAY(
         ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED) r
     LIMIT @limit))`
 
-// ForgetTranscripts forgets what was said in up to limit calls of the workspace that ended before the instant, and says of how many.
+// DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
+// at, and returns how many.
 func (s *Store) ForgetTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.forget(ctx, forgetTranscripts, workspaceID, at, limit)
 }
 
-// ForgetCalls deletes up to limit calls of the workspace that ended before the instant, and says how many.
+// DeleteCalls deletes up to limit calls of the workspace that ended before at, and returns how
+// many.
 func (s *Store) ForgetCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.forget(ctx, forgetCalls, workspaceID, at, limit)
 }
 
-// ForgetRequests deletes up to limit call requests of the workspace that ended before the instant, and says how many.
+// DeleteRequests deletes up to limit call requests of the workspace that ended before at, and
+// returns how many.
 func (s *Store) ForgetRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	return s.forget(ctx, forgetRequests, workspaceID, at, limit)
 }
@@ -410,7 +416,8 @@ func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, a
 
 const forgetErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
-// ForgetErasures forgets whom nobody can still place a request for that was allowed before their erasure.
+// DeleteErasures deletes erasure counters that were set before at. No request that was allowed
+// before them can still be created.
 func (s *Store) ForgetErasures(ctx context.Context, at time.Time) error {
 	if _, err := s.pool.Exec(ctx, forgetErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("forget old erasures: %w", err)

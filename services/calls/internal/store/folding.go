@@ -16,37 +16,37 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// Wanted is what facts are about.
+// Wanted names the rows that the events of a batch concern.
 type Wanted struct {
-	// Partitions are those that the facts came on.
+	// Partitions are the Kafka partitions of the events.
 	Partitions []int32
 	Requests   []uuid.UUID
 	Calls      []uuid.UUID
-	// CallsOfRequests adds the calls that came of the requests.
+	// CallsOfRequests adds the calls of the requests.
 	CallsOfRequests bool
-	// Analysed are the workspaces in whose calls something was said.
+	// Analysed are the workspaces of calls with an analysis.
 	Analysed []uuid.UUID
 }
 
-// Fold is a transaction that folds facts into requests and calls: all of them are locked and read in one round trip, and what has changed is
-// written once, however many facts changed it.
+// Fold applies a batch of events to requests and calls in one transaction. It locks and reads all
+// rows in one round trip, and writes each changed row once.
 type Fold struct {
-	// Now is the database's clock after everything was locked: due times are its own.
+	// Now is the database's clock after all rows were locked. Due times are computed from it.
 	Now time.Time
 
 	requests       map[uuid.UUID]*callstate.Request
 	calls          map[uuid.UUID]*callstate.Call
-	transcribed    map[uuid.UUID]bool // workspaces that want what was said kept
+	transcribed    map[uuid.UUID]bool // workspaces that store transcripts
 	moved, charged []*callstate.Request
 	changed        []*callstate.Call
 	told           pgx.Batch
 }
 
-// By index, also while the plan is one that was made beside empty tables.
+// The plan may have been made while the tables were empty. It must still use indexes.
 const foldByIndex = `SELECT set_config('enable_seqscan', 'off', true)`
 
-// The dial and the wallet facts of one request share a key, and so a partition number: two transactions that fold never wait for each other's rows in a
-// circle, since both take lanes, requests and calls in this order.
+// Dial events and wallet events of one request have the same key, and so the same partition number.
+// All folds lock partitions, requests and calls in this order, so they cannot deadlock.
 const lockLanes = `
 SELECT pg_advisory_xact_lock(hashtextextended('lane', lane.number))
 FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) lane`
@@ -59,7 +59,8 @@ const lockCallsOfRequests = `SELECT ` + foldedCall + ` FROM calls WHERE call_req
 
 const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
 
-// Lock makes this transaction the only one that folds facts of the partitions, and reads what the facts are about.
+// Lock locks the partitions and reads the rows of the events. No other fold of these partitions
+// runs until the transaction ends.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, transcribed: map[uuid.UUID]bool{}}
 	lanes := make([]int64, len(w.Partitions))
@@ -107,13 +108,13 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	return f, nil
 }
 
-// Request is a locked request; nil when there is none.
+// Request returns a locked request, or nil if there is none.
 func (f *Fold) Request(id uuid.UUID) *callstate.Request { return f.requests[id] }
 
-// Call is a locked call, or one that this fold has begun; nil when it is not known yet.
+// Call returns a locked call or a new call of this fold, or nil if it is unknown.
 func (f *Fold) Call(id uuid.UUID) *callstate.Call { return f.calls[id] }
 
-// CallOfRequest is the newest call that came of a request; nil when none is known yet.
+// CallOfRequest returns the newest call of a request, or nil if none is known.
 func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	for _, c := range f.calls {
 		if c.CallRequestID != nil && *c.CallRequestID == requestID && (newest == nil || slices.Compare(c.ID[:], newest.ID[:]) > 0) {
@@ -123,30 +124,32 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 	return newest
 }
 
-// Transcribed says whether the workspace, one of Wanted.Analysed, wants what was said kept.
+// Transcribed reports whether the workspace stores transcripts. It must be one of Wanted.Analysed.
 func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
 
-// Move has a changed request written.
+// SaveRequest adds a changed request to the rows that Write writes.
 func (f *Fold) Move(req *callstate.Request) {
 	if !slices.Contains(f.moved, req) {
 		f.moved = append(f.moved, req)
 	}
 }
 
-// Cancel has a request written that the dialer's own news canceled, and tells call-requests.v1 what our lost commit would have.
+// SaveCanceled adds a request that the withdrawn event canceled, and its event for
+// call-requests.v1. It replaces the commit of the HTTP cancel, which was lost.
 func (f *Fold) Cancel(ctx context.Context, req *callstate.Request, at time.Time) error {
 	f.Move(req)
 	return outbox.Queue(ctx, &f.told, requestEvent(req, req.Withdrawn(at)))
 }
 
-// Charge has what billing-wallet said of a request written; customers do not see it there.
+// SaveCharge adds a request whose charge is known now. Its updated_at does not change, because
+// customers do not see the charge there.
 func (f *Fold) Charge(req *callstate.Request) {
 	if !slices.Contains(f.charged, req) {
 		f.charged = append(f.charged, req)
 	}
 }
 
-// Keep has a changed or new call written and, unless event is "", tells call-events.v1 of it as it is now.
+// SaveCall adds a changed or new call and, unless event is "", its public event for call-events.v1.
 func (f *Fold) Keep(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
 	if !slices.Contains(f.changed, c) {
@@ -155,7 +158,7 @@ func (f *Fold) Keep(ctx context.Context, c *callstate.Call, event openapi.EventT
 	return tellOf(ctx, &f.told, c, event, f.Now)
 }
 
-// tellOf queues the public event; none when event is "".
+// queueEvent queues the public event, unless event is "".
 func tellOf(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
 	if event == "" {
 		return nil
@@ -169,7 +172,7 @@ func tellOf(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event open
 	})
 }
 
-// Write writes what has changed; nothing may be folded after it.
+// Write writes all changed rows and the events. Call it last.
 func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch
 	for _, req := range f.moved {

@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// keep folds one state of a call that nobody knows yet, and its event; before it writes, it lets meanwhile happen.
+// keep stores a new call with its event in a fold. It calls meanwhile before the fold is written.
 func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Status, event openapi.EventType, meanwhile func() error) error {
 	t.Helper()
 	st := store.New(pool)
@@ -33,8 +33,8 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 	})
 }
 
-// TestFold_ACallThatWasClosedMeanwhileTellsNothing closes a call between the look of another transaction and its commit: that one must take back everything,
-// also its event.
+// TestFold_CallClosedMeanwhileRollsBack closes a call after another transaction has read it and
+// before that one commits. The other transaction must roll back, and its event with it.
 func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -65,7 +65,8 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	}
 }
 
-// The attempt of an event is stored, so that a late event of an older attempt changes nothing in a later transaction.
+// The attempt of an event is stored, so that a late event of an older attempt changes nothing in a
+// later transaction.
 func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// The volume of the plan tests: one workspace has nearly all rows, and the older ones; the rare values are its oldest.
+// The data of the plan tests: one workspace has almost all rows and the oldest ones. The oldest
+// rows have the rare values.
 const (
 	many      = 30_000
 	mostPages = 250
@@ -47,7 +48,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
 FROM generate_series(1, @many::int) AS n,
     LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
 
-// seeded is a database with that volume.
+// seeded returns a database with this data.
 func seeded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
@@ -58,7 +59,7 @@ func seeded(t *testing.T) *pgxpool.Pool {
 			t.Fatal(err)
 		}
 	}
-	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) calls, call_requests"); err != nil { // what inserts leave behind makes some plans read more
+	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) calls, call_requests"); err != nil { // dead rows would make some plans read more
 		t.Fatal(err)
 	}
 	return pool

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 )
 
-// ErrNotPlaced says that this request id may no longer become a request: it is tombstoned, it is a request already, or its
-// claim was lost, or the person was erased since it was allowed. Nothing was written.
+// ErrNotCreated means that the request was not stored: the id was abandoned or is a request
+// already, the claim was lost, or the person was erased after the request was allowed.
 var ErrNotPlaced = errors.New("not placed")
 
 const insertRequest = `
@@ -29,13 +29,15 @@ WHERE ` + mayBecome + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// mayBecome says that the id may become this request: it is not buried, and the person was not erased since the request was allowed. It also guards the order
-// of a request without a key: the locks are held, so it decides as insertRequest did.
+// mayBecome is true if the id was not abandoned and the person was not erased since the request was
+// allowed. It also guards the event of a request without a key. The locks are held, so both
+// statements decide the same.
 const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id = @id) AND NOT EXISTS (
     SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
-// Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one transaction under the
-// lock that Unconfirmed takes too.
+// Create stores the request, marks its key as done and enqueues the requested event, in one
+// transaction. claim is nil if the request has no key. It takes the same lock as Unconfirmed. It
+// returns ErrNotCreated if the id cannot become a request.
 func (s *Store) Place(ctx context.Context, req callstate.Request, claim *Claim, at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
 		placed, err = s.placeAtOnce(ctx, req, at)
@@ -51,8 +53,9 @@ func (s *Store) Place(ctx context.Context, req callstate.Request, claim *Claim, 
 	return placed, nil
 }
 
-// placeAtOnce needs one round trip: a batch outside of a transaction is one by itself, committed with its last statement. So nothing
-// here can take back what the batch did, and the order carries the guard of the insert. The id is new: no other row has it.
+// createWithoutKey needs one round trip: a batch outside of a transaction is one transaction, which
+// commits with its last statement. Code here cannot roll it back, so the event has the same guard
+// as the insert. The id is new, so no other row has it.
 func (s *Store) placeAtOnce(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request, err error) {
 	batch := &pgx.Batch{}
 	queueRequest(batch, req, &placed)
@@ -62,7 +65,7 @@ func (s *Store) placeAtOnce(ctx context.Context, req callstate.Request, at time.
 	return placed, s.pool.SendBatch(ctx, batch).Close()
 }
 
-// placeClaimed writes nothing when the claim was lost.
+// createClaimed stores nothing if the claim was lost.
 func (s *Store) placeClaimed(ctx context.Context, req callstate.Request, claim Claim, at time.Time) (placed callstate.Request, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
@@ -81,10 +84,12 @@ func (s *Store) placeClaimed(ctx context.Context, req callstate.Request, claim C
 	return placed, err
 }
 
-// lockPlacing lets the erasure of a person wait for what is being placed, or be waited for; those who place do not wait for each other.
+// lockRequestAndPerson makes the erasure of a person wait for requests that are being created, and
+// the reverse. Requests of the same person do not wait for each other.
 const lockPlacing = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
 
-// queueRequest adds locks and insert; no row is pgx.ErrNoRows.
+// queueInsert adds the locks and the insert to the batch. If no row is inserted, the error is
+// pgx.ErrNoRows.
 func queueRequest(batch *pgx.Batch, req callstate.Request, placed *callstate.Request) {
 	batch.Queue(lockPlacing, pg.Args{"request_id": req.ID.String(), "person": personKey(req.WorkspaceID, req.To)})
 	batch.Queue(insertRequest, pg.Args(insertArgs(req))).Query(func(rows pgx.Rows) (err error) {
@@ -97,10 +102,10 @@ const insertTombstone = `INSERT INTO abandoned_requests (request_id) VALUES (@re
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
-// Unconfirmed answers billing-wallet, which has a hold whose request it has not received, or whose end it has
-// not received. It publishes a request again; the dialer then publishes the end of a request that has
-// ended. An id without a request gets a tombstone, loses its idempotency claim and is abandoned: a slow POST
-// can no longer create the request. exists distinguishes the two cases.
+// Unconfirmed handles a hold that billing-wallet cannot confirm, because it has not received the
+// request or its end. It publishes the request again; the dialer then publishes the end of a
+// request that has ended. If there is no request, it abandons the id and deletes its idempotency
+// claim, so that a slow POST can no longer create the request. exists reports which case it was.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
@@ -132,21 +137,21 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	})
 }
 
-// PlacementInputs is what calls knows by itself about an order.
+// PlacementInputs are the local data that an order is checked against.
 type PlacementInputs struct {
-	// Destinations are the only prefixes the workspace calls; empty means no restriction, also while its fact has not arrived (the
-	// dialer looks again before it dials).
+	// Destinations are the only prefixes that the workspace calls. An empty list is no restriction,
+	// also if the workspace is not known yet. The dialer checks them again before it dials.
 	Destinations []string `db:"destinations"`
-	// MaxCallSeconds is the agent's longest call; nil: the workspace has no such agent.
+	// MaxCallSeconds is the limit of the agent. It is nil if the workspace has no such agent.
 	MaxCallSeconds *int32 `db:"max_call_seconds"`
 }
 
-// Once a POST, so one round trip.
+// One round trip, because every POST needs it.
 const admission = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
 
-// Admission reads what an order of the workspace with the agent may be.
+// PlacementInputs reads the destinations of the workspace and the limit of the agent.
 func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {
 	found, err := pg.One[PlacementInputs](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID,
 		"agent_id": agentID})

@@ -22,7 +22,7 @@ const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, co
 
 const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
 
-// Request reads one call request of the workspace.
+// Request reads one call request of the workspace. It returns pg.ErrNotFound if there is none.
 func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -31,12 +31,13 @@ func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (callsta
 	return req, nil
 }
 
-// listedRequest is what specification 2.3 shows; the rest of a listed call.Request stays zero.
+// listedRequest are the columns that the API shows. All other fields of a listed callstate.Request
+// are zero.
 const listedRequest = `id, workspace_id, status, call_id, to_e164, agent_id, external_ref, scheduled_for, error_code, error_detail,
     dialed_at, completed_at, updated_at`
 
-// requestsOfLanes begins a list read status by status: the newest of each, then the newest of those. The index that finds a rare
-// status is the one that every list uses, so POST pays for one.
+// requestsByStatus selects the newest requests of each status. An outer SELECT merges them. Lists
+// with and without a status filter use the same index, so each POST maintains only one.
 const requestsOfLanes = `
 SELECT ` + listedRequest + ` FROM unnest(@statuses::text[]) AS lane (stage) CROSS JOIN LATERAL (
     SELECT ` + listedRequest + ` FROM call_requests
@@ -49,13 +50,13 @@ const (
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
-// RequestFilter narrows a list of call requests; zero values let everything through.
+// RequestFilter filters a list of call requests. A zero value does not filter.
 type RequestFilter struct {
 	Status      string
 	ExternalRef *string
 }
 
-// Requests lists call requests as far as customers see them, newest first, one row more than the page holds.
+// Requests lists call requests, newest first. It returns one row more than the page has.
 func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Request, f RequestFilter) ([]callstate.Request, error) {
 	args := pageArgs(workspaceID, p)
 	if err := s.knownCursor(ctx, requestExists, p, args); err != nil {
@@ -103,8 +104,8 @@ UPDATE call_requests SET cancel_answered = true
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT cancel_answered
 RETURNING ` + requestColumns
 
-// AnswerCancel gives a request that the dialer's news canceled to the one who asked for it. When it is not canceled, or another
-// was answered so, it is pg.ErrNotFound.
+// AnswerCancel claims the 200 response for a request that the withdrawn event canceled. It returns
+// pg.ErrNotFound if the request is not canceled, or if another cancel was answered with 200.
 func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (callstate.Request, error) {
 	req, err := pg.One[callstate.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {
@@ -125,7 +126,7 @@ const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
 
-// A request is dialing for as long as its call may take, and another @after.
+// A dialing request is overdue after its longest call and another @after.
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()
 WHERE id IN (
@@ -137,10 +138,10 @@ WHERE id IN (
     ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
 RETURNING ` + requestColumns
 
-// Republish publishes overdue requests again, each at most once per after: those that are queued long
-// after they were due, and those that are dialing for longer than their longest call. It starts with
-// requests that were scheduled after from, and returns how many it published and the last one's time.
-// resume continues the trace of each request.
+// Republish publishes overdue requests again, each at most once in the time after. Overdue are
+// requests that are queued long after they were due, and those that are dialing for longer than
+// their longest call. It starts with requests that were due after from. It returns how many it
+// published, and the due time of the last one. resume continues the trace of each request.
 func (s *Store) Republish(
 	ctx context.Context, after time.Duration, from time.Time, limit int, at time.Time,
 	resume func(context.Context, *callstate.Request) (context.Context, func()),

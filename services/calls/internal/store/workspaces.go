@@ -12,13 +12,13 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Workspace is what calls keeps of a workspace.
+// Workspace is what calls stores of a workspace.
 type Workspace struct {
 	ID           uuid.UUID
 	Version      int64
 	Currency     string
 	Destinations []string
-	// KeepCallsDays and KeepTranscriptsDays are retention periods; 0 is the standard period.
+	// KeepCallsDays and KeepTranscriptsDays are retention periods; 0 is the default period.
 	KeepCallsDays       int32
 	KeepTranscriptsDays int32
 	// Transcripts reports whether transcripts are stored and shown.
@@ -45,7 +45,7 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 }
 
 // ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
-// already stored must not lock rows until its commit, so those are excluded by the SELECT.
+// already stored must not lock rows until its commit, so the SELECT excludes them.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)

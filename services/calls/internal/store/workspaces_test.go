@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
-// delay the next change of its workspace.
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
+// such an event must not delay the next change of its workspace.
 func TestKeepWorkspace_AStoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
