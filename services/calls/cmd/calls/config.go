@@ -19,11 +19,11 @@ type Config struct {
 	Recordings recordingstore.Storage
 
 	// RepublishAfter is the time after which an overdue call request is published again.
-	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"how long past its time a queued request is ordered again"`
+	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"time after which an overdue call request is published again"`
 	// ChargeWait and AnalysisWait limit how long call.completed waits for the charge and the
 	// analysis.
-	ChargeWait   time.Duration `env:"CHARGE_WAIT" envDefault:"5s" help:"how long call.completed waits for the charge"`
-	AnalysisWait time.Duration `env:"ANALYSIS_WAIT" envDefault:"10s" help:"how long call.completed waits for the analysis"`
+	ChargeWait   time.Duration `env:"CHARGE_WAIT" envDefault:"5s" help:"maximum time that call.completed waits for the charge, from the end of the call"`
+	AnalysisWait time.Duration `env:"ANALYSIS_WAIT" envDefault:"10s" help:"maximum time that call.completed waits for the summary and transcript, from the end of the call"`
 	// KeepKeys is how long an idempotency key is kept after the end of its request.
-	KeepKeys time.Duration `env:"IDEMPOTENCY_KEEP" envDefault:"720h" help:"how long an idempotency key outlives the end of its request"`
+	KeepKeys time.Duration `env:"IDEMPOTENCY_KEEP" envDefault:"720h" help:"time for which an idempotency key is kept after the end of its request"`
 }

@@ -197,7 +197,7 @@ func (a *Agent) RetiringModels() []aimodel.Retirement {
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
 // Event returns the agent as a message for agents.v1, with its whole state and its version.
-func (a *Agent) Fact(at time.Time) (*eventv1.AgentEvent, error) {
+func (a *Agent) Event(at time.Time) (*eventv1.AgentEvent, error) {
 	settings := map[string]json.RawMessage{}
 	if err := json.Unmarshal(a.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
@@ -206,15 +206,15 @@ func (a *Agent) Fact(at time.Time) (*eventv1.AgentEvent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}
-	fact := &eventv1.Agent{
+	agent := &eventv1.Agent{
 		Name: a.Name, MaxCallSeconds: a.MaxCallSeconds, Instructions: s.Instructions, Voice: s.Voice,
 		Outcomes: s.Outcomes, Deleted: a.DeletedAt != nil, SettingsJson: a.Settings,
 	}
 	if a.From != nil {
-		fact.FromE164 = *a.From
+		agent.FromE164 = *a.From
 	}
 	return &eventv1.AgentEvent{
 		AgentId: a.ID.String(), WorkspaceId: a.WorkspaceID.String(), Version: a.Version, OccurredAt: timestamppb.New(at),
-		Event: &eventv1.AgentEvent_Agent{Agent: fact},
+		Event: &eventv1.AgentEvent_Agent{Agent: agent},
 	}, nil
 }

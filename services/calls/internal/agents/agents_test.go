@@ -21,7 +21,7 @@ func body(t *testing.T, text string) map[string]json.RawMessage {
 	return b
 }
 
-func TestNew_RefusesNamingTheField(t *testing.T) {
+func TestNew_ErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, body, field string }{
 		{"no name", `{}`, "name"},
@@ -43,7 +43,7 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 		{"an agent reached in the open", `{"name":"a","kind":"media_ws","media_url":"ws://a.example/x"}`, "media_url"},
 		{"an agent behind a password in the URL", `{"name":"a","media_url":"wss://u:p@a.example/x"}`, "media_url"},
 		{"a model reached in the open", `{"name":"a","base_url":"https://a.example"}`, "base_url"},
-		{"a policy that nobody knows", `{"name":"a","on_voicemail":"sing"}`, "on_voicemail"},
+		{"an unknown policy", `{"name":"a","on_voicemail":"sing"}`, "on_voicemail"},
 		{"a message without words", `{"name":"a","on_voicemail":"leave_message"}`, "voicemail_message"},
 		{"a language that is none", `{"name":"a","language":"English please"}`, "language"},
 		{"a moment of silence", `{"name":"a","silence_seconds":4}`, "silence_seconds"},
@@ -57,7 +57,7 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 		{"a summary that is no object", `{"name":"a","summary":"short"}`, "summary"},
 		{"a summary asked for in the open", `{"name":"a","summary":{"base_url":"http://a.example/v1"}}`, "summary.base_url"},
 		{"a script that is no object", `{"name":"a","script":5}`, "script"},
-		{"a tone that nobody hears", `{"name":"a","script":{"tone_hz":4000}}`, "script"},
+		{"a tone above the limit", `{"name":"a","script":{"tone_hz":4000}}`, "script"},
 		{"a transfer to a premium number", `{"name":"a","transfers":{"sales":"+19005550100"}}`, "transfers"},
 		{"a long greeting", `{"name":"a","greeting":"` + strings.Repeat("x", 2001) + `"}`, "greeting"},
 	}
@@ -88,44 +88,44 @@ func TestChange_MergesSettingsAndRaisesTheVersion(t *testing.T) {
 	if err = a.Change(body(t, `{"from_number":null,"max_call_seconds":null,"speed":null,"instructions":"Be brief.","outcomes":["yes","no"]}`)); err != nil {
 		t.Fatal(err)
 	}
-	ev, err := a.Fact(time.Now())
+	ev, err := a.Event(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	fact := ev.GetAgent()
+	agent := ev.GetAgent()
 	if ev.GetVersion() != 2 {
-		t.Errorf("fact: ev.GetVersion() = %v, want 2", ev.GetVersion())
+		t.Errorf("event: ev.GetVersion() = %v, want 2", ev.GetVersion())
 	}
-	if fact.GetName() != "Ada" {
-		t.Errorf("fact.GetName() = %q, want \"Ada\"", fact.GetName())
+	if agent.GetName() != "Ada" {
+		t.Errorf("agent.GetName() = %q, want \"Ada\"", agent.GetName())
 	}
-	if fact.GetFromE164() != "" {
-		t.Errorf("fact.GetFromE164() = %q, want \"\"", fact.GetFromE164())
+	if agent.GetFromE164() != "" {
+		t.Errorf("agent.GetFromE164() = %q, want \"\"", agent.GetFromE164())
 	}
-	if fact.GetMaxCallSeconds() != DefaultMaxCallSeconds {
-		t.Errorf("fact.GetMaxCallSeconds() = %v, want %v", fact.GetMaxCallSeconds(), DefaultMaxCallSeconds)
+	if agent.GetMaxCallSeconds() != DefaultMaxCallSeconds {
+		t.Errorf("agent.GetMaxCallSeconds() = %v, want %v", agent.GetMaxCallSeconds(), DefaultMaxCallSeconds)
 	}
-	if fact.GetVoice() != "calm" {
-		t.Errorf("fact.GetVoice() = %q, want \"calm\"", fact.GetVoice())
+	if agent.GetVoice() != "calm" {
+		t.Errorf("agent.GetVoice() = %q, want \"calm\"", agent.GetVoice())
 	}
-	if fact.GetInstructions() != "Be brief." {
-		t.Errorf("fact.GetInstructions() = %q, want \"Be brief.\"", fact.GetInstructions())
+	if agent.GetInstructions() != "Be brief." {
+		t.Errorf("agent.GetInstructions() = %q, want \"Be brief.\"", agent.GetInstructions())
 	}
-	if len(fact.GetOutcomes()) != 2 {
-		t.Errorf("fact: length of fact.GetOutcomes() = %v, want 2", len(fact.GetOutcomes()))
+	if len(agent.GetOutcomes()) != 2 {
+		t.Errorf("agent: length of agent.GetOutcomes() = %v, want 2", len(agent.GetOutcomes()))
 	}
 	if got, want := string(a.Settings), `{"instructions":"Be brief.","outcomes":["yes","no"],"voice":"calm"}`; got != want {
 		t.Errorf("settings = %s, want %s", got, want)
 	}
 	a.Delete(time.Now())
-	ev, err = a.Fact(time.Now())
+	ev, err = a.Event(time.Now())
 	if err != nil {
-		t.Fatalf("fact of a deleted agent: %v", err)
+		t.Fatalf("event of a deleted agent: %v", err)
 	}
 	if !ev.GetAgent().GetDeleted() {
-		t.Errorf("fact of a deleted agent: ev.GetAgent().GetDeleted() = false, want true")
+		t.Errorf("event of a deleted agent: ev.GetAgent().GetDeleted() = false, want true")
 	}
 	if ev.GetVersion() != 3 {
-		t.Errorf("fact of a deleted agent: ev.GetVersion() = %v, want 3", ev.GetVersion())
+		t.Errorf("event of a deleted agent: ev.GetVersion() = %v, want 3", ev.GetVersion())
 	}
 }

@@ -114,7 +114,7 @@ func TestNew_ValidatesDetection(t *testing.T) {
 	}
 }
 
-func TestFact_CarriesDetectionToTheDialer(t *testing.T) {
+func TestEvent_ContainsTurnDetection(t *testing.T) {
 	t.Parallel()
 	const settings = `{"kind":"openai_realtime","noise_reduction":{"type":"near_field"},` +
 		`"turn_detection":{"type":"semantic_vad","eagerness":"high"}}`
@@ -122,7 +122,7 @@ func TestFact_CarriesDetectionToTheDialer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event, err := a.Fact(time.Now())
+	event, err := a.Event(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestFact_CarriesDetectionToTheDialer(t *testing.T) {
 	}
 }
 
-func TestNew_LiveAgent(t *testing.T) {
+func TestNew_OpenAILiveAgent(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, settings, field string }{
 		{name: "kind alone", settings: ``},
@@ -152,7 +152,7 @@ func TestNew_LiveAgent(t *testing.T) {
 				if err != nil {
 					t.Fatalf("New = %v, want no error", err)
 				}
-				event, err := a.Fact(time.Now())
+				event, err := a.Event(time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}

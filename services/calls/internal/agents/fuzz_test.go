@@ -43,12 +43,12 @@ func FuzzAgent(f *testing.F) {
 		if !json.Valid(a.Settings) {
 			t.Errorf("json.Valid(a.Settings) = false, want true")
 		}
-		fact, err := a.Fact(time.Now())
+		message, err := a.Event(time.Now())
 		if err != nil {
-			t.Fatalf("%s cannot be told: %v", raw, err)
+			t.Fatalf("Event of %s: %v", raw, err)
 		}
-		if _, err := proto.Marshal(fact); err != nil {
-			t.Fatalf("%s cannot be told: %v", raw, err)
+		if _, err := proto.Marshal(message); err != nil {
+			t.Fatalf("Event of %s: %v", raw, err)
 		}
 		before := string(a.Settings)
 		if err := a.Change(body); err != nil {

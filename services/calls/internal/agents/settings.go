@@ -15,7 +15,7 @@ import (
 
 const (
 	maxInstructions = 64 << 10 // characters
-	maxSaid         = 2000 // characters of a text that the agent speaks
+	maxSaid         = 2000     // characters of a text that the agent speaks
 	maxWord         = 200
 	maxOutcomes     = 50
 	maxTransfers    = 50

@@ -21,8 +21,8 @@ import (
 
 // The intervals at which a POST polls an idempotency key that another POST has claimed.
 const (
-	firstPause = 25 * time.Millisecond
-	lastPause  = 250 * time.Millisecond
+	firstPollInterval = 25 * time.Millisecond
+	maxPollInterval   = 250 * time.Millisecond
 )
 
 // claim claims the idempotency key, or returns the request that the key was used for. While another
@@ -58,8 +58,8 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 
 // await polls until the key is done or free, or until its lease has expired.
 func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Time) (store.KeyState, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		state, err := in.store.LookAtKey(ctx, want.WorkspaceID, want.Key)
+	for pause := firstPollInterval; ; pause = min(2*pause, maxPollInterval) {
+		state, err := in.store.KeyState(ctx, want.WorkspaceID, want.Key)
 		if errors.Is(err, pg.ErrNotFound) {
 			return store.KeyState{}, nil
 		}
@@ -83,15 +83,15 @@ func (in *Intake) await(ctx context.Context, want store.Claim, deadline time.Tim
 // new request id. After any other error the key keeps its request id, because a hold may exist for
 // it. If the database fails too, the key stays claimed until its lease expires.
 func (in *Intake) giveUp(ctx context.Context, claim store.Claim, why error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	let := in.store.LapseKey
+	release := in.store.LapseKey
 	var refusal *apierr.Error
 	if errors.As(why, &refusal) && refusal.Status != http.StatusServiceUnavailable {
-		let = in.store.FreeKey
+		release = in.store.FreeKey
 	}
-	if err := let(ctx, claim); err != nil {
-		slog.WarnContext(ctx, "an idempotency key stays claimed until its lease ends", "error", err)
+	if err := release(ctx, claim); err != nil {
+		slog.WarnContext(ctx, "release of an idempotency key failed", "error", err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openap
 	default:
 		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
-	known, err := in.store.Admission(ctx, workspaceID, order.AgentID)
+	known, err := in.store.PlacementInputs(ctx, workspaceID, order.AgentID)
 	if err != nil {
 		return 0, err
 	}

@@ -28,7 +28,7 @@ import (
 const (
 	// commitTimeout limits the work that continues after a client disconnect, from the hold to the
 	// commit.
-	finishing = 10 * time.Second
+	commitTimeout = 10 * time.Second
 	// maxBacklog is the age of the oldest unpublished event at which new requests are refused with
 	// 503.
 	maxBacklog = 10 * time.Minute
@@ -36,8 +36,8 @@ const (
 
 // Config sets the times of an idempotency claim.
 type Config struct {
-	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"how long a claimed idempotency key is kept for a claimant that died"`
-	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"how long a repeated POST waits for the first one's end"`
+	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"time after which another POST can take over an idempotency key whose POST did not end"`
+	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"maximum time that a repeated POST waits for the first POST with the same idempotency key"`
 }
 
 // Intake creates call requests.
@@ -60,7 +60,7 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 	in := &Intake{
 		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_calls_create_requests_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
+			Name: "ringfence_calls_create_requests_total", Help: "Requests to POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),
 		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_calls_mismatched_replays_total",
@@ -77,13 +77,13 @@ func New(cfg Config, st *store.Store, peers *peers.Clients, wake func(), backlog
 // header Idempotency-Key; a key in the body has precedence. If the key was used before, Create
 // returns the request of that key in its current state and replayed is true; no second call is
 // made. A refused body creates no request and frees the key.
-func (in *Intake) Place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req callstate.Request, replayed bool, err error) {
-	req, replayed, err = in.place(ctx, workspaceID, body, header)
+func (in *Intake) Create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req callstate.Request, replayed bool, err error) {
+	req, replayed, err = in.create(ctx, workspaceID, body, header)
 	in.placed.WithLabelValues(result(replayed, err)).Inc()
 	return req, replayed, err
 }
 
-func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (callstate.Request, bool, error) {
+func (in *Intake) create(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (callstate.Request, bool, error) {
 	key, err := readKey(body, header)
 	if err != nil {
 		return callstate.Request{}, false, err
@@ -103,7 +103,7 @@ func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[str
 		return callstate.Request{}, false, err
 	}
 	if original != nil {
-		note(ctx, original.ID)
+		annotateRequestID(ctx, original.ID)
 		return *original, true, nil
 	}
 	req, replayed, err := in.accept(ctx, workspaceID, claim.RequestID, body, &claim)
@@ -115,7 +115,7 @@ func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[str
 
 // accept makes the checks in the order of the API reference and stores the request.
 func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (callstate.Request, bool, error) {
-	note(ctx, id)
+	annotateRequestID(ctx, id)
 	now := in.now().UTC().Truncate(time.Millisecond)
 	order, err := readOrder(body, now)
 	if err != nil {
@@ -138,7 +138,7 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 	}
 	// From here on a hold may exist. A disconnect of the client must not leave a hold without a
 	// request.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := in.hold(ctx, &req); err != nil {
 		return callstate.Request{}, false, err
@@ -147,9 +147,9 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 }
 
 func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store.Claim, now time.Time) (callstate.Request, bool, error) {
-	placed, err := in.store.Place(ctx, req, claim, now)
-	if errors.Is(err, store.ErrNotPlaced) {
-		return in.placedBefore(ctx, req)
+	placed, err := in.store.Create(ctx, req, claim, now)
+	if errors.Is(err, store.ErrNotCreated) {
+		return in.existingRequest(ctx, req)
 	}
 	if err != nil {
 		return callstate.Request{}, false, err
@@ -162,7 +162,7 @@ func (in *Intake) write(ctx context.Context, req callstate.Request, claim *store
 // existingRequest is called if the id could not become a request. It returns the request if another
 // POST with the same claim stored it. Otherwise the person was erased, or the id was abandoned
 // after billing-wallet reported an unconfirmed hold.
-func (in *Intake) placedBefore(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
+func (in *Intake) existingRequest(ctx context.Context, req callstate.Request) (callstate.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, pg.ErrNotFound) {
 		erased, err := in.store.ErasedSince(ctx, req)
@@ -177,7 +177,7 @@ func (in *Intake) placedBefore(ctx context.Context, req callstate.Request) (call
 	return original, err == nil, err
 }
 
-func note(ctx context.Context, id uuid.UUID) {
+func annotateRequestID(ctx context.Context, id uuid.UUID) {
 	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(id.String()))
 	telemetry.Annotate(ctx, "call_request_id", id.String())
 }

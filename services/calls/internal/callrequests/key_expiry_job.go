@@ -1,4 +1,3 @@
-
 package callrequests
 
 import (
@@ -11,8 +10,8 @@ import (
 )
 
 const (
-	pause          = time.Hour
-	keyExpiryBatch = 1000
+	keyExpiryInterval = time.Hour
+	keyExpiryBatch    = 1000
 )
 
 // KeyExpiryJob deletes idempotency keys some time after the end of their request. See
@@ -29,11 +28,11 @@ func NewKeyExpiryJob(st *store.Store, keep time.Duration) *KeyExpiryJob {
 
 // Run runs the job until ctx ends. It always returns nil.
 func (w *KeyExpiryJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(pause)
+	ticker := time.NewTicker(keyExpiryInterval)
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "idempotency keys could not be freed; trying again", "error", err)
+			slog.ErrorContext(ctx, "deletion of idempotency keys failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -47,7 +46,7 @@ func (w *KeyExpiryJob) Run(ctx context.Context) error {
 func (w *KeyExpiryJob) Once(ctx context.Context) error {
 	before := page.FirstID(time.Now().Add(-w.keep))
 	for {
-		freed, err := w.store.ForgetKeys(ctx, before, w.keep, keyExpiryBatch)
+		freed, err := w.store.DeleteExpiredKeys(ctx, before, w.keep, keyExpiryBatch)
 		if err != nil || freed < keyExpiryBatch {
 			return err
 		}

@@ -1,4 +1,3 @@
-
 package callrequests
 
 import (
@@ -37,7 +36,7 @@ type RepublishJob struct {
 func NewRepublishJob(st *store.Store, after time.Duration, wake func(), metrics prometheus.Registerer) *RepublishJob {
 	w := &RepublishJob{store: st, after: after, wake: wake, count: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ringfence_calls_republished_requests_total",
-		Help: "Call requests published again because they had not ended long after they should have.",
+		Help: "Call requests that were published again because they were overdue.",
 	})}
 	metrics.MustRegister(w.count)
 	return w
@@ -54,7 +53,7 @@ func (w *RepublishJob) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "call requests could not be republished; trying again", "error", err)
+			slog.ErrorContext(ctx, "republishing of call requests failed", "error", err)
 		}
 	}
 }

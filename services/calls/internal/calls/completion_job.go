@@ -15,8 +15,8 @@ import (
 
 const (
 	// completionInterval is the time between two scans for calls whose wait is over.
-	pause           = 250 * time.Millisecond
-	completionBatch = 50
+	completionInterval = 250 * time.Millisecond
+	completionBatch    = 50
 )
 
 // CompletionJob publishes call.completed for calls that have waited long enough for their charge or
@@ -36,11 +36,11 @@ func NewCompletionJob(st *store.Store, waits callstate.Waits, wake func()) *Comp
 
 // Run runs the job until ctx ends. It always returns nil.
 func (w *CompletionJob) Run(ctx context.Context) error {
-	ticker := time.NewTicker(pause)
+	ticker := time.NewTicker(completionInterval)
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "calls could not be completed; trying again", "error", err)
+			slog.ErrorContext(ctx, "completion of calls failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

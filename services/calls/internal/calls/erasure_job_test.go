@@ -200,7 +200,7 @@ func (f *fixture) crashInStep(number string, during func()) {
 
 // TestErasureJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other
 // records are applied between two steps and during a step. A step that is interrupted is repeated.
-func TestJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
+func TestErasureJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
 	f, contact := newFixture(t), uuid.Must(uuid.NewV7())
@@ -250,7 +250,7 @@ func TestJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 // TestErasureJob_ManyRequestsAreErasedInSteps erases a person with 1,200 requests, half of them
 // with a call, and orders the erasure again after its end. A request and an inbound call that are
 // newer than the erasure are kept.
-func TestJob_ManyRequestsAreErasedInSteps(t *testing.T) {
+func TestErasureJob_ManyRequestsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, requests = "+14155550144", 1200
 	const countRequests = "SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%'"

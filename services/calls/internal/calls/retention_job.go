@@ -1,4 +1,3 @@
-
 package calls
 
 import (
@@ -13,15 +12,15 @@ import (
 
 // RetentionConfig sets the retention periods of workspaces that have no setting.
 type RetentionConfig struct {
-	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"how long call requests and calls are kept after their end where a workspace sets nothing (43848h are five years)"`
-	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"how long what was said in a call is kept where a workspace sets nothing"`
+	Calls       time.Duration `env:"CALLS_KEEP" envDefault:"43848h" help:"retention period of call requests and calls of workspaces that set none, from their end; 43848h are five years"`
+	Transcripts time.Duration `env:"TRANSCRIPTS_KEEP" envDefault:"720h" help:"retention period of transcripts of workspaces that set none, from the end of the call"`
 }
 
 const (
 	retentionInterval = time.Hour
 	retentionBatch    = 500
 	// erasureRetention is longer than any request can be delayed after its pre-check.
-	erasures = 45 * 24 * time.Hour
+	erasureRetention = 45 * 24 * time.Hour
 )
 
 // RetentionJob deletes transcripts, calls and call requests that are older than the retention
@@ -43,7 +42,7 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := w.Once(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "what is too old could not be forgotten; trying again", "error", err)
+			slog.ErrorContext(ctx, "deletion of old data failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -55,17 +54,17 @@ func (w *RetentionJob) Run(ctx context.Context) error {
 
 // Once deletes everything that is too old at the given time.
 func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
-	if err := w.store.ForgetErasures(ctx, now.Add(-erasures)); err != nil {
+	if err := w.store.DeleteErasures(ctx, now.Add(-erasureRetention)); err != nil {
 		return err
 	}
 	var after uuid.UUID
 	for {
-		workspaces, err := w.store.KeptWorkspaces(ctx, after)
+		workspaces, err := w.store.Retentions(ctx, after)
 		if err != nil || len(workspaces) == 0 {
 			return err
 		}
-		for _, kept := range workspaces {
-			if err := w.tend(ctx, kept, now); err != nil {
+		for _, retention := range workspaces {
+			if err := w.deleteOld(ctx, retention, now); err != nil {
 				return err
 			}
 		}
@@ -74,33 +73,33 @@ func (w *RetentionJob) Once(ctx context.Context, now time.Time) error {
 }
 
 // deleteOld deletes the old data of one workspace. Calls are deleted before their requests.
-func (w *RetentionJob) tend(ctx context.Context, kept store.Kept, now time.Time) error {
-	calls, transcripts := or(kept.CallsDays, w.cfg.Calls), or(kept.TranscriptsDays, w.cfg.Transcripts)
-	for _, deed := range []struct {
-		what   string
+func (w *RetentionJob) deleteOld(ctx context.Context, retention store.Retention, now time.Time) error {
+	calls, transcripts := periodOrDefault(retention.CallsDays, w.cfg.Calls), periodOrDefault(retention.TranscriptsDays, w.cfg.Transcripts)
+	for _, step := range []struct {
+		data   string
 		keep   time.Duration
-		forget func(context.Context, uuid.UUID, time.Time, int) (int64, error)
+		delete func(context.Context, uuid.UUID, time.Time, int) (int64, error)
 	}{
-		{"transcripts", transcripts, w.store.ForgetTranscripts},
-		{"calls", calls, w.store.ForgetCalls},
-		{"requests", calls, w.store.ForgetRequests},
+		{"transcripts", transcripts, w.store.DeleteTranscripts},
+		{"calls", calls, w.store.DeleteCalls},
+		{"requests", calls, w.store.DeleteRequests},
 	} {
 		var all int64
-		for gone := int64(retentionBatch); gone == retentionBatch; {
+		for deleted := int64(retentionBatch); deleted == retentionBatch; {
 			var err error
-			if gone, err = deed.forget(ctx, kept.WorkspaceID, now.Add(-deed.keep), retentionBatch); err != nil {
+			if deleted, err = step.delete(ctx, retention.WorkspaceID, now.Add(-step.keep), retentionBatch); err != nil {
 				return err
 			}
-			all += gone
+			all += deleted
 		}
 		if all > 0 {
-			slog.InfoContext(ctx, "forgotten what is too old", "what", deed.what, "workspace_id", kept.WorkspaceID, "rows", all)
+			slog.InfoContext(ctx, "old data deleted", "what", step.data, "workspace_id", retention.WorkspaceID, "rows", all)
 		}
 	}
 	return nil
 }
 
-func or(days *int32, standard time.Duration) time.Duration {
+func periodOrDefault(days *int32, standard time.Duration) time.Duration {
 	if days == nil {
 		return standard
 	}

@@ -28,7 +28,7 @@ func idAt(at time.Time, n byte) uuid.UUID {
 
 // insertEndedCall inserts a call and its request that ended at the time. If live is true, the call
 // has not ended.
-func talked(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
+func insertEndedCall(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time, n byte, live bool) {
 	t.Helper()
 	var ended *time.Time
 	status, request := "in_progress", "dialing"
@@ -48,7 +48,7 @@ func talked(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, at time.Time,
 	}
 }
 
-func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
+func TestRetentionJob_DeletesWhatIsTooOldAtTheGivenTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, now := store.New(pool), time.Now()
@@ -60,9 +60,9 @@ func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
 	}
 	for of, workspace := range []uuid.UUID{standard, brief} {
 		for n, age := range []time.Duration{day, 10 * day, 40 * day, 100 * day, 6 * 366 * day} {
-			talked(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
+			insertEndedCall(t, pool, workspace, now.Add(-age), byte(10*of+n), false)
 		}
-		talked(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9), true) // a call that never ends must be kept, however old it is
+		insertEndedCall(t, pool, workspace, now.Add(-7*366*day), byte(10*of+9), true) // a call that never ends must be kept, however old it is
 	}
 	worker := calls.NewRetentionJob(st, calls.RetentionConfig{Calls: 5 * 366 * day, Transcripts: 30 * day})
 	for _, step := range []struct {

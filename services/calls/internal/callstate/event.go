@@ -46,24 +46,24 @@ func eventTypes() []openapi.EventType {
 
 // ErasedEvent returns the message that the person of the call was erased. It contains the ids of
 // all events that the call can have.
-func (c *Call) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
-	gone := &eventv1.BodiesErased{ErasureId: erasure.String()}
+func (c *Call) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
+	erased := &eventv1.BodiesErased{ErasureId: erasure.String()}
 	for _, event := range eventTypes() {
-		gone.EventIds = append(gone.EventIds, EventID(c.ID, event).String())
+		erased.EventIds = append(erased.EventIds, EventID(c.ID, event).String())
 	}
 	return &eventv1.CallEvent{
-		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at), Event: &eventv1.CallEvent_Erased{Erased: gone},
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at), Event: &eventv1.CallEvent_Erased{Erased: erased},
 	}
 }
 
 // ErasedEvent returns the message that the person of the request was erased.
-func (r *Request) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
-	ev := r.fact(at)
+func (r *Request) ErasedEvent(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := r.event(at)
 	ev.Event = &eventv1.CallRequestEvent_Erased{Erased: &eventv1.RequestErased{ErasureId: erasure.String()}}
 	return ev
 }
 
-func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {
+func (r *Request) event(at time.Time) *eventv1.CallRequestEvent {
 	return &eventv1.CallRequestEvent{
 		CallRequestId: r.ID.String(), WorkspaceId: r.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
 	}
@@ -71,8 +71,8 @@ func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {
 
 // RequestedEvent returns the message that orders the dialer to call. Its content is the same each
 // time it is published.
-func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
-	ev := r.fact(at)
+func (r *Request) RequestedEvent(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.event(at)
 	order := &eventv1.Requested{
 		ToE164: r.To, AgentId: r.AgentID.String(), ContactId: r.ContactID.String(), VariablesJson: r.Variables,
 		ScheduledFor: timestamppb.New(r.ScheduledFor), ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
@@ -87,22 +87,22 @@ func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
 
 // OverdueEvent returns the message that orders an overdue call again. If the request is not queued,
 // the dialer must not dial: it only publishes the end of the request again.
-func (r *Request) Overdue(at time.Time) *eventv1.CallRequestEvent {
-	ev := r.Requested(at)
+func (r *Request) OverdueEvent(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.RequestedEvent(at)
 	ev.GetRequested().Overdue, ev.GetRequested().EndOnly = true, r.Status != RequestQueued
 	return ev
 }
 
 // WithdrawnEvent returns the message that a client canceled the request before it was dialed.
-func (r *Request) Withdrawn(at time.Time) *eventv1.CallRequestEvent {
-	ev := r.fact(at)
+func (r *Request) WithdrawnEvent(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.event(at)
 	ev.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
 	return ev
 }
 
 // AbandonedEvent returns the message that no request with this id exists or will exist.
-func Abandoned(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
-	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).fact(at)
+func AbandonedEvent(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).event(at)
 	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
 	return ev
 }

@@ -15,11 +15,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestEvent_Golden compares the exact bytes that customers receive.
-func TestEvent_Golden(t *testing.T) {
+// TestEvent_MatchesTheGoldenFiles compares the exact bytes that customers receive.
+func TestEvent_MatchesTheGoldenFiles(t *testing.T) {
 	t.Parallel()
-	facts := story(Completed)
-	ringing, done := facts[1], facts[3]
+	events := eventsOfCall(Completed)
+	ringing, done := events[1], events[3]
 	done.WorkspaceID = uuid.MustParse("0190a000-0000-7000-8000-00000000000a")
 	done.ContactID = ptr(uuid.MustParse("0190a000-0000-7000-8000-00000000000c"))
 	done.ExternalRef, done.Outcome, done.Disposition = ptr("order-1042"), ptr("interested"), ptr("human")
@@ -30,12 +30,12 @@ func TestEvent_Golden(t *testing.T) {
 		call  Call
 		event openapi.EventType
 	}{"ringing.json": {ringing, openapi.EventTypeCallRinging}, "completed.json": {done, openapi.EventTypeCallCompleted}} {
-		fact, err := c.call.Event(c.event, start)
+		message, err := c.call.Event(c.event, start)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got bytes.Buffer
-		if err = json.Indent(&got, fact.GetPublic().GetBody(), "", "  "); err != nil {
+		if err = json.Indent(&got, message.GetPublic().GetBody(), "", "  "); err != nil {
 			t.Fatal(err)
 		}
 		got.WriteByte('\n')
@@ -51,8 +51,8 @@ func TestEvent_Golden(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), want) {
 			t.Errorf("%s:\n%s\nwant\n%s", file, got.Bytes(), want)
 		}
-		if fact.GetPublic().GetEventId() != EventID(c.call.ID, c.event).String() {
-			t.Errorf("%s: event id %s is not the one of call and type", file, fact.GetPublic().GetEventId())
+		if message.GetPublic().GetEventId() != EventID(c.call.ID, c.event).String() {
+			t.Errorf("%s: event id %s is not the one of call and type", file, message.GetPublic().GetEventId())
 		}
 	}
 }

@@ -40,12 +40,12 @@ func (c *Call) Full() openapi.Call {
 		summary := openapi.CallSummary(c.Summary)
 		full.Summary = &summary
 	}
-	full.Transcript, full.Disclosure = c.Spoken(), c.Disclosure
+	full.Transcript, full.Disclosure = c.PublicTranscript(), c.Disclosure
 	return full
 }
 
 // PublicTranscript returns the transcript as customers see it, or nil if there is none to show.
-func (c *Call) Spoken() *openapi.Transcript {
+func (c *Call) PublicTranscript() *openapi.Transcript {
 	if len(c.Transcript) == 0 {
 		return nil
 	}

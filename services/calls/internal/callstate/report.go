@@ -18,24 +18,24 @@ import (
 // FromDialer returns the call of a dial event. Outcome is set if the event is ended and the
 // conversation has an outcome. An error means that the event is invalid and can never be applied.
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
-	news := ev.GetCall()
+	reported := ev.GetCall()
 	c := Call{
-		Direction: news.GetDirection(), From: news.GetFrom(), To: news.GetToE164(), Status: Status(news.GetStatus()),
-		HangupCause: text(news.GetHangupCause()), Disposition: text(news.GetDisposition()),
-		QueuedAt: moment(news.GetQueuedAt()), DialedAt: moment(news.GetDialedAt()), RingingAt: moment(news.GetRingingAt()),
-		AnsweredAt: moment(news.GetAnsweredAt()), EndedAt: moment(news.GetEndedAt()),
-		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
-		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
-		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(news.GetDisclosure()),
+		Direction: reported.GetDirection(), From: reported.GetFrom(), To: reported.GetToE164(), Status: Status(reported.GetStatus()),
+		HangupCause: text(reported.GetHangupCause()), Disposition: text(reported.GetDisposition()),
+		QueuedAt: timeOrNil(reported.GetQueuedAt()), DialedAt: timeOrNil(reported.GetDialedAt()), RingingAt: timeOrNil(reported.GetRingingAt()),
+		AnsweredAt: timeOrNil(reported.GetAnsweredAt()), EndedAt: timeOrNil(reported.GetEndedAt()),
+		RingSeconds: reported.RingSeconds, TalkSeconds: reported.TalkSeconds, TotalSeconds: reported.TotalSeconds,
+		BillableSeconds: reported.GetBillableSeconds(), RecordingKey: text(reported.GetRecordingKey()), Version: reported.GetVersion(),
+		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(reported.GetDisclosure()),
 	}
 	var errs [5]error
-	c.ID, errs[0] = uuid.Parse(news.GetCallId())
+	c.ID, errs[0] = uuid.Parse(reported.GetCallId())
 	c.WorkspaceID, errs[1] = uuid.Parse(ev.GetWorkspaceId())
-	c.AgentID, errs[2] = uuid.Parse(news.GetAgentId())
-	c.ContactID, errs[3] = optionalID(news.GetContactId())
+	c.AgentID, errs[2] = uuid.Parse(reported.GetAgentId())
+	c.ContactID, errs[3] = optionalID(reported.GetContactId())
 	c.CallRequestID, errs[4] = optionalID(ev.GetCallRequestId())
 	if err := errors.Join(errs[:]...); err != nil {
-		return Call{}, fmt.Errorf("read ids of call %q: %w", news.GetCallId(), err)
+		return Call{}, fmt.Errorf("read ids of call %q: %w", reported.GetCallId(), err)
 	}
 	if !c.Status.Known() || (c.Direction != Inbound && c.Direction != Outbound) || c.Version < 1 {
 		return Call{}, fmt.Errorf("call %s has status %q, direction %q, version %d", c.ID, c.Status, c.Direction, c.Version)
@@ -51,9 +51,9 @@ func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
 	}
 	return &openapi.CallDisclosure{
 		Text:       strings.ReplaceAll(d.GetText(), "\x00", ""),
-		StartedAt:  openapi.TimestampOrNull(moment(d.GetStartedAt())),
-		FinishedAt: openapi.TimestampOrNull(moment(d.GetFinishedAt())),
-		CutAt:      openapi.TimestampOrNull(moment(d.GetCutAt())),
+		StartedAt:  openapi.TimestampOrNull(timeOrNil(d.GetStartedAt())),
+		FinishedAt: openapi.TimestampOrNull(timeOrNil(d.GetFinishedAt())),
+		CutAt:      openapi.TimestampOrNull(timeOrNil(d.GetCutAt())),
 	}
 }
 
@@ -85,7 +85,7 @@ func text(s string) *string {
 	return &s
 }
 
-func moment(t *timestamppb.Timestamp) *time.Time {
+func timeOrNil(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil
 	}

@@ -23,10 +23,10 @@ type Consumer struct {
 // New returns a consumer. It calls wakeRelay after events were written to the outbox.
 func New(st *store.Store, waits callstate.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_calls_late_events_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
+		Name: "ringfence_calls_late_events_total", Help: "Charges and analyses that arrived after call.completed was published without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_calls_ended_total",
-		Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang).",
+		Help: "Ended calls by direction, status and hangup cause (none: the phone did not ring).",
 	}, []string{"direction", "status", "cause"})}
 	metrics.MustRegister(c.late, c.ended)
 	for _, kind := range []string{"charge", "analysis"} {

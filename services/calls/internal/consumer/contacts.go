@@ -14,19 +14,19 @@ import (
 // onContact orders the erasure of a person's requests and calls. The first step is done in this
 // transaction. ErasureJob does the others.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var fact eventv1.ContactEvent
-	if err := rec.Decode(&fact); err != nil {
+	var event eventv1.ContactEvent
+	if err := rec.Decode(&event); err != nil {
 		return err
 	}
-	told := fact.GetErased()
-	if told == nil {
-		return kafka.Parkf("contact event %T is newer than this build", fact.GetEvent())
+	erased := event.GetErased()
+	if erased == nil {
+		return kafka.Parkf("contact event %T is newer than this build", event.GetEvent())
 	}
-	e := store.Erasure{Number: told.GetPhoneE164(), Erasures: told.GetErasures()}
+	e := store.Erasure{Number: erased.GetPhoneE164(), Erasures: erased.GetErasures()}
 	for _, id := range []struct {
 		name, text string
 		into       *uuid.UUID
-	}{{"erasure_id", told.GetErasureId(), &e.ID}, {"workspace_id", fact.GetWorkspaceId(), &e.WorkspaceID}, {"contact_id", told.GetContactId(), &e.ContactID}} {
+	}{{"erasure_id", erased.GetErasureId(), &e.ID}, {"workspace_id", event.GetWorkspaceId(), &e.WorkspaceID}, {"contact_id", erased.GetContactId(), &e.ContactID}} {
 		var err error
 		if *id.into, err = uuid.Parse(id.text); err != nil {
 			return kafka.Parkf("read %s: %w", id.name, err)

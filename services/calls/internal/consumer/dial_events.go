@@ -20,9 +20,9 @@ import (
 // report is a decoded dial event.
 type report struct {
 	event *eventv1.DialEvent
-	// requestID is nil for an inbound call. news is nil if the event has no call yet.
+	// requestID is nil for an inbound call. call is nil if the event has no call yet.
 	requestID *uuid.UUID
-	news      *callstate.Call
+	call      *callstate.Call
 	analysis  *callstate.Analysis
 	// erasure is the erasure of an inbound caller; nil if the event orders none.
 	erasure *uuid.UUID
@@ -45,11 +45,11 @@ func (c *Consumer) onDialEvents(
 			rec.Span.SetAttributes(telemetry.CallRequestID(id.String()))
 			wanted.Requests = append(wanted.Requests, *id)
 		}
-		if news := reports[i].news; news != nil {
-			rec.Span.SetAttributes(telemetry.CallID(news.ID.String()))
-			wanted.Calls = append(wanted.Calls, news.ID)
+		if call := reports[i].call; call != nil {
+			rec.Span.SetAttributes(telemetry.CallID(call.ID.String()))
+			wanted.Calls = append(wanted.Calls, call.ID)
 			if reports[i].analysis != nil {
-				wanted.Analysed = append(wanted.Analysed, news.WorkspaceID)
+				wanted.Analysed = append(wanted.Analysed, call.WorkspaceID)
 			}
 		}
 	}
@@ -118,22 +118,22 @@ func read(rec kafka.Record) (r report, err error) {
 	if r.event.GetCall() == nil {
 		return r, nil
 	}
-	news, err := callstate.FromDialer(r.event)
+	call, err := callstate.FromDialer(r.event)
 	if err != nil {
 		return r, kafka.Parkf("%w", err)
 	}
-	r.news = &news
+	r.call = &call
 	if analysed := r.event.GetAnalysed(); analysed != nil {
 		analysis, err := callstate.AnalysisFrom(analysed)
 		if err != nil {
-			return r, kafka.Parkf("read analysis of call %s: %w", news.ID, err)
+			return r, kafka.Parkf("read analysis of call %s: %w", call.ID, err)
 		}
 		r.analysis = &analysis
 	}
 	if erased := r.event.GetErased(); erased != nil {
 		id, err := uuid.Parse(erased.GetErasureId())
 		if err != nil {
-			return r, kafka.Parkf("read erasure of call %s: %w", news.ID, err)
+			return r, kafka.Parkf("read erasure of call %s: %w", call.ID, err)
 		}
 		r.erasure = &id
 	}
@@ -146,7 +146,7 @@ func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 			return err
 		}
 	}
-	if r.news == nil {
+	if r.call == nil {
 		return nil
 	}
 	return c.foldCall(ctx, f, r)
@@ -156,7 +156,7 @@ func (c *Consumer) fold(ctx context.Context, f *countedFold, r report) error {
 func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	req := f.Request(*r.requestID)
 	if req == nil {
-		if r.news == nil {
+		if r.call == nil {
 			return kafka.Skipf("call request %s is not ours", *r.requestID)
 		}
 		return nil // foldCall stores the call
@@ -166,7 +166,7 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
 		if req.Cancel(at) { // the commit of the HTTP cancel was lost
-			return f.Cancel(ctx, req, at)
+			return f.SaveCanceled(ctx, req, at)
 		}
 		return nil
 	case *eventv1.DialEvent_Blocked:
@@ -182,35 +182,35 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	case *eventv1.DialEvent_Dialing:
 		changed = req.Dial(e.Dialing.GetAttempt())
 	}
-	if r.news != nil {
+	if r.call != nil {
 		changed = follow(req, r, at) || changed
 	}
 	if changed {
-		f.Move(req)
+		f.SaveRequest(req)
 	}
 	return nil
 }
 
 func follow(req *callstate.Request, r report, at time.Time) bool {
 	why := callstate.Ending{Code: r.event.GetCall().GetErrorCode(), Detail: r.event.GetCall().GetErrorDetail()}
-	return req.Follow(r.news, why, at)
+	return req.Follow(r.call, why, at)
 }
 
 // foldCall applies the event to its call, or creates the call. Earlier events may be missing, and
 // an inbound call has no request.
 func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error {
-	known := f.Call(r.news.ID)
+	known := f.Call(r.call.ID)
 	var before callstate.Status
 	var changed bool
 	if known != nil {
-		if known.WorkspaceID != r.news.WorkspaceID {
-			return kafka.Parkf("call %s belongs to another workspace", r.news.ID)
+		if known.WorkspaceID != r.call.WorkspaceID {
+			return kafka.Parkf("call %s belongs to another workspace", r.call.ID)
 		}
 		before = known.Status
-		changed = known.Take(*r.news)
+		changed = known.Apply(*r.call)
 	} else {
 		var err error
-		if known, err = begin(f.Fold, *r.news); err != nil {
+		if known, err = newCall(f.Fold, *r.call); err != nil {
 			return err
 		}
 		changed = true
@@ -229,35 +229,35 @@ func (c *Consumer) foldCall(ctx context.Context, f *countedFold, r report) error
 		changed = known.Erase(f.Now) || changed
 	}
 	if changed {
-		if err := c.keep(ctx, f, known, before); err != nil {
+		if err := c.saveCall(ctx, f, known, before); err != nil {
 			return err
 		}
 	}
 	if r.erasure == nil {
 		return nil
 	}
-	return f.Forget(ctx, known, *r.erasure)
+	return f.ReportErased(ctx, known, *r.erasure)
 }
 
 // newCall returns a call from the dialer's first event of it. It copies the external reference, the
 // charge if it is known, and the erasure from the call's request.
-func begin(f *store.Fold, news callstate.Call) (*callstate.Call, error) {
-	if news.CallRequestID == nil {
-		return &news, nil
+func newCall(f *store.Fold, call callstate.Call) (*callstate.Call, error) {
+	if call.CallRequestID == nil {
+		return &call, nil
 	}
-	req := f.Request(*news.CallRequestID)
+	req := f.Request(*call.CallRequestID)
 	if req == nil {
-		return &news, nil
+		return &call, nil
 	}
-	if req.WorkspaceID != news.WorkspaceID {
+	if req.WorkspaceID != call.WorkspaceID {
 		return nil, kafka.Parkf("call request %s belongs to another workspace", req.ID)
 	}
-	news.ExternalRef = req.ExternalRef
-	news.ChargeSettled, news.Credits, news.ErasedAt = req.ChargeSettled, req.Credits, req.ErasedAt
-	return &news, nil
+	call.ExternalRef = req.ExternalRef
+	call.ChargeSettled, call.Credits, call.ErasedAt = req.ChargeSettled, req.Credits, req.ErasedAt
+	return &call, nil
 }
 
-func (c *Consumer) keep(ctx context.Context, f *countedFold, known *callstate.Call, before callstate.Status) error {
+func (c *Consumer) saveCall(ctx context.Context, f *countedFold, known *callstate.Call, before callstate.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
 	if known.Status.Terminal() && !before.Terminal() {
 		cause := "none"
@@ -266,5 +266,5 @@ func (c *Consumer) keep(ctx context.Context, f *countedFold, known *callstate.Ca
 		}
 		f.count(c.ended.WithLabelValues(known.Direction, string(known.Status), cause))
 	}
-	return f.Keep(ctx, known, known.Announce(before, f.Now, c.waits))
+	return f.SaveCall(ctx, known, known.Announce(before, f.Now, c.waits))
 }

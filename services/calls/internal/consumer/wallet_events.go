@@ -52,7 +52,7 @@ func (c *Consumer) onWalletEvents(
 			err = c.settle(traced, f, ids[i], nil)
 		case *eventv1.WalletEvent_Unconfirmed:
 			f.wakeRelay = true
-			err = c.answerFor(traced, tx, ids[i], ev.GetWorkspaceId())
+			err = c.confirmHold(traced, tx, ids[i], ev.GetWorkspaceId())
 		default:
 			err = kafka.Parkf("the wallet event is newer than this build")
 		}
@@ -75,14 +75,14 @@ func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uu
 }
 
 // confirmHold publishes the request of a hold again, or abandons the id if no request exists.
-func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
+func (c *Consumer) confirmHold(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
 	workspaceID, err := uuid.Parse(workspace)
 	if err != nil {
 		return kafka.Parkf("read workspace id: %w", err)
 	}
 	exists, err := c.store.Unconfirmed(ctx, tx, requestID, workspaceID, time.Now())
 	if err == nil && !exists {
-		failpoint.Inject("calls: after tombstone")
+		failpoint.Inject("calls: after abandon")
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UU
 	if !req.Settle(amount) {
 		return nil
 	}
-	f.Charge(req)
+	f.SaveCharge(req)
 	known := f.CallOfRequest(requestID)
 	if known == nil {
 		return nil
@@ -110,5 +110,5 @@ func (c *Consumer) settle(ctx context.Context, f *countedFold, requestID uuid.UU
 	if !changed {
 		return nil
 	}
-	return c.keep(ctx, f, known, known.Status)
+	return c.saveCall(ctx, f, known, known.Status)
 }

@@ -90,7 +90,7 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 // the agent. subject is the beginning of the message of a 503.
 func (a *API) publish(r *http.Request, subject string, changed agents.Agent) error {
 	a.wake()
-	event, err := changed.Fact(changed.UpdatedAt)
+	event, err := changed.Event(changed.UpdatedAt)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 
 // adminCall handles GET /admin/v1/workspaces/{workspace}/calls/{id}. It shows the call without its
 // transcript.
-func (a *API) lookAtCall(w http.ResponseWriter, r *http.Request) error {
+func (a *API) adminCall(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	spoken := c.Spoken()
+	spoken := c.PublicTranscript()
 	if spoken == nil {
 		return apierr.New(http.StatusNotFound, "transcript_not_available", "No transcript is available for this call.")
 	}

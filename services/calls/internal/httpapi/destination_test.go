@@ -2,7 +2,7 @@ package httpapi_test
 
 import "testing"
 
-func TestPlace_RefusesAnUnassignedCountryCode(t *testing.T) {
+func TestCreate_RefusesAnUnassignedCountryCode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	got := r.do("POST", "/v1/calls", r.order("to", "+999123456789"))

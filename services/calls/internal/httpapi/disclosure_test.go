@@ -14,7 +14,7 @@ func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	a.tell(a.fenced(), a.dialing(), a.answered())
+	a.publish(a.fenced(), a.dialing(), a.answered())
 	if got, shown := a.read()["disclosure"]; shown {
 		t.Errorf("disclosure of a live call = %v, want none", got)
 	}
@@ -22,7 +22,7 @@ func TestCall_ShowsWhatWasPlayedOfTheDisclosure(t *testing.T) {
 	ended.GetCall().Disclosure = &eventv1.Disclosure{Text: "Hello, this is an AI.", StartedAt: a.at(20), CutAt: a.at(21)}
 	analysed := a.said()
 	analysed.GetCall().Disclosure = ended.GetCall().GetDisclosure()
-	a.tell(ended, analysed, a.captured(5))
+	a.publish(ended, analysed, a.captured(5))
 	want := map[string]any{
 		"text":        "Hello, this is an AI.",
 		"started_at":  a.at(20).AsTime().Format("2006-01-02T15:04:05.000Z"),

@@ -31,14 +31,14 @@ func (r *rig) erase(erasure uuid.UUID, erasures int64) {
 func contactOf(number string) string { return uuid.NewSHA1(uuid.Nil, []byte(number)).String() }
 
 // countSecretRows counts the rows that contain the secret.
-func (r *rig) kept() int {
+func (r *rig) countSecretRows() int {
 	r.t.Helper()
 	return r.count(`SELECT (SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%')
 		+ (SELECT count(*) FROM calls WHERE summary::text LIKE '%Xylophone%' OR transcript::text LIKE '%Xylophone%')`)
 }
 
 // createWithSecret creates a request that contains the secret.
-func (r *rig) asked(more ...any) *account {
+func (r *rig) createWithSecret(more ...any) *account {
 	r.t.Helper()
 	a := r.account(r.place(append(more, "variables", map[string]any{"name": secret})...))
 	a.call.ContactId = contactOf(person)
@@ -56,7 +56,7 @@ func (a *account) spoke() *eventv1.DialEvent {
 // that follow.
 func (r *rig) steps() (steps []string) {
 	r.t.Helper()
-	for _, f := range facts[eventv1.ErasureReport](r, kafka.ErasureReports) {
+	for _, f := range outboxEvents[eventv1.ErasureReport](r, kafka.ErasureReports) {
 		step := f.GetService() + " " + f.GetStepDone().GetRef() + ":"
 		for _, next := range f.GetStepDone().GetNext() {
 			step += " " + next.GetService() + " " + next.GetRef()
@@ -72,38 +72,38 @@ func (r *rig) steps() (steps []string) {
 func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
-	over, live, waiting, queued := r.asked(), r.asked(), r.asked(), r.asked()
+	over, live, waiting, queued := r.createWithSecret(), r.createWithSecret(), r.createWithSecret(), r.createWithSecret()
 	other := r.account(r.place("to", "+14155550199", "variables", map[string]any{"name": secret}))
 	other.call.ToE164, other.call.ContactId = "+14155550199", contactOf("+14155550199")
 	for _, a := range []*account{over, other} {
-		a.tell(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke(), a.captured(1000))
+		a.publish(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke(), a.captured(1000))
 	}
-	live.tell(live.dialing(), live.answered())
-	waiting.tell(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.spoke())
-	if n := r.kept(); n != 8 {
-		t.Fatalf("%d rows hold the secret before, want 5 requests and 3 calls", n)
+	live.publish(live.dialing(), live.answered())
+	waiting.publish(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.spoke())
+	if n := r.countSecretRows(); n != 8 {
+		t.Fatalf("rows with the secret before the erasure = %d, want 5 requests and 3 calls", n)
 	}
 	r.erase(erasure, 1)
-	live.tell(live.ended("completed", "normal_clearing"), live.spoke(), live.captured(1000))
-	waiting.tell(waiting.captured(1000))
-	if n := r.kept(); n != 2 {
-		t.Errorf("%d rows hold the secret, want the other person's request and call", n)
+	live.publish(live.ended("completed", "normal_clearing"), live.spoke(), live.captured(1000))
+	waiting.publish(waiting.captured(1000))
+	if n := r.countSecretRows(); n != 2 {
+		t.Errorf("rows with the secret = %d, want 2: the other person's request and call", n)
 	}
 	for _, a := range []*account{over, live, waiting, queued} {
-		if told := r.told(a.request); !slices.Equal(told, []string{"requested", "erased"}) {
-			t.Errorf("call-requests.v1 was told %v, want the erasure behind the order", told)
+		if published := r.requestEvents(a.request); !slices.Equal(published, []string{"requested", "erased"}) {
+			t.Errorf("events in call-requests.v1 = %v, want requested, erased", published)
 		}
 	}
-	if told := r.told(other.request); !slices.Equal(told, []string{"requested"}) {
-		t.Errorf("of the other person's request %v was told", told)
+	if published := r.requestEvents(other.request); !slices.Equal(published, []string{"requested"}) {
+		t.Errorf("events of the other request = %v, want requested", published)
 	}
 	got := r.want(http.StatusOK, "GET", "/v1/calls/"+live.id(), nil)
 	testkit.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
-	r.toldOnward(erasure, over, live, waiting, queued)
+	r.wantErasedEvents(erasure, over, live, waiting, queued)
 
 	r.erase(erasure, 1) // the same order again reports the same steps
-	if n := r.kept(); n != 2 {
-		t.Errorf("%d rows hold the secret after the second time", n)
+	if n := r.countSecretRows(); n != 2 {
+		t.Errorf("rows with the secret after the second order = %d, want 2", n)
 	}
 	if steps := r.steps(); len(steps) != 2 {
 		t.Errorf("steps: length of steps = %d, want 2", len(steps))
@@ -114,10 +114,10 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 
 // wantErasedEvents checks call-events.v1 and the reports. Events that were published before are
 // erased; a later event is marked as one of an erased person.
-func (r *rig) toldOnward(erasure uuid.UUID, over, live, waiting, queued *account) {
+func (r *rig) wantErasedEvents(erasure uuid.UUID, over, live, waiting, queued *account) {
 	r.t.Helper()
-	told := map[string][]string{}
-	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+	published := map[string][]string{}
+	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {
 		word := "erased"
 		if public := f.GetPublic(); public != nil {
 			word = public.GetType()
@@ -130,14 +130,14 @@ func (r *rig) toldOnward(erasure uuid.UUID, over, live, waiting, queued *account
 		} else if len(f.GetErased().GetEventIds()) != 6 {
 			r.t.Errorf("the erasure names %v", f.GetErased().GetEventIds())
 		}
-		told[f.GetCallId()] = append(told[f.GetCallId()], word)
+		published[f.GetCallId()] = append(published[f.GetCallId()], word)
 	}
 	for a, want := range map[*account]string{
 		over: "call.answered, call.completed with the secret, erased", live: "call.answered, erased, call.completed of an erased person",
 		waiting: "call.completed of an erased person",
 	} {
-		if got := strings.Join(told[a.id()], ", "); got != want {
-			r.t.Errorf("call-events.v1 was told %q, want %q", got, want)
+		if got := strings.Join(published[a.id()], ", "); got != want {
+			r.t.Errorf("events in call-events.v1 = %q, want %q", got, want)
 		}
 	}
 	want := []string{"calls", ":"}
@@ -169,25 +169,25 @@ func sameSteps(first, second, between string) bool {
 
 // TestErasure_RequestAllowedAfterItIsKept covers a request that was allowed after the erasure, but
 // before calls received the order.
-func TestErasure_WhatIsPlacedSinceIsKept(t *testing.T) {
+func TestErasure_RequestAllowedAfterItIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	before := r.asked()
+	before := r.createWithSecret()
 	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
-	since := r.asked()
+	since := r.createWithSecret()
 	r.erase(newID(t), 1)
-	if n := r.kept(); n != 1 {
+	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("kept: n = %v, want 1", n)
-	} else if !slices.Equal(r.told(since.request), []string{"requested"}) {
-		t.Errorf("kept: published events = %v, want %v", r.told(since.request), []string{"requested"})
+	} else if !slices.Equal(r.requestEvents(since.request), []string{"requested"}) {
+		t.Errorf("kept: published events = %v, want %v", r.requestEvents(since.request), []string{"requested"})
 	}
-	since.tell(since.dialing(), since.ended("completed", "normal_clearing"), since.spoke())
-	before.tell(before.dialing(), before.ended("completed", "normal_clearing"), before.spoke())
-	if n := r.kept(); n != 2 {
+	since.publish(since.dialing(), since.ended("completed", "normal_clearing"), since.spoke())
+	before.publish(before.dialing(), before.ended("completed", "normal_clearing"), before.spoke())
+	if n := r.countSecretRows(); n != 2 {
 		t.Errorf("%d rows hold the secret, want request and call since", n)
 	}
 	r.erase(newID(t), 2)
-	if n := r.kept(); n != 0 {
+	if n := r.countSecretRows(); n != 0 {
 		t.Errorf("%d rows hold the secret after the second erasure", n)
 	}
 }
@@ -202,7 +202,7 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 
 // TestErasure_RacesWithCreate checks that a request that was allowed before the erasure is erased,
 // or is not created.
-func TestErasure_RacingThePlacing(t *testing.T) {
+func TestErasure_RacesWithCreate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *peers) {
@@ -233,7 +233,7 @@ func TestErasure_RacingThePlacing(t *testing.T) {
 	}
 	r.erase(newID(t), 2)
 	all.Wait()
-	if n := r.kept(); n != 0 {
+	if n := r.countSecretRows(); n != 0 {
 		t.Errorf("%d requests of an erased person were placed", n)
 	}
 }
@@ -247,14 +247,14 @@ func orNil(s string) any {
 
 // TestErasure_InboundCaller covers an inbound call that was unknown when the erasure was ordered,
 // which the dialer's erased event erases, and one that was known.
-func TestErasure_OfWhoCallsUs(t *testing.T) {
+func TestErasure_InboundCaller(t *testing.T) {
 	t.Parallel()
 	r, erasure := newRig(t), newID(t)
 	known, late, since := r.account(uuid.Nil), r.account(uuid.Nil), r.account(uuid.Nil)
 	for _, a := range []*account{known, late, since} {
 		a.call.From = person
 	}
-	known.tell(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.spoke())
+	known.publish(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.spoke())
 	r.erase(erasure, 1)
 	forgotten := func(a *account) *eventv1.DialEvent {
 		return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
@@ -263,18 +263,18 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 	}
 	for _, a := range []*account{known, late} { // events from before and after the dialer received the erasure
 		if a == late {
-			a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
+			a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
 		}
-		a.tell(forgotten(a))
+		a.publish(forgotten(a))
 	}
-	since.tell(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spoke())
-	if n := r.kept(); n != 1 {
+	since.publish(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spoke())
+	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("kept: n = %v, want 1", n)
 	} else if got := r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()); got != 1 {
 		t.Errorf("kept: r.count = %v, want 1", got)
 	}
 	r.erase(erasure, 1)
-	if n := r.kept(); n != 1 {
+	if n := r.countSecretRows(); n != 1 {
 		t.Errorf("the same order again left %d calls with the secret, want the one that came since", n)
 	}
 	steps := strings.Join(r.steps(), "\n")
@@ -290,21 +290,21 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 
 // TestErasure_RacesWithCallEvents orders the erasure between any two events of a call. Nothing of
 // the person is stored, and no event with personal data follows the erased event.
-func TestErasure_RacingTheNewsOfTheCall(t *testing.T) {
+func TestErasure_RacesWithCallEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for round := range 40 {
 		r.peers.set(func(p *peers) { p.preCheck = allowAfter(int64(round)) })
-		a := r.asked()
-		news := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
+		a := r.createWithSecret()
+		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
 		var both sync.WaitGroup
 		begin := make(chan struct{}) // starts the erasure and the event of this round together
 		both.Go(func() {
-			for n, fact := range news {
-				if n == round%len(news) {
+			for n, event := range events {
+				if n == round%len(events) {
 					close(begin)
 				}
-				if err := r.deliver(kafka.DialEvents, a.request.String(), fact); err != nil && !kafka.IsSkip(err) {
+				if err := r.deliver(kafka.DialEvents, a.request.String(), event); err != nil && !kafka.IsSkip(err) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			}
@@ -322,15 +322,15 @@ func TestErasure_RacingTheNewsOfTheCall(t *testing.T) {
 			}
 		})
 		both.Wait()
-		if n := r.kept(); n != 0 {
+		if n := r.countSecretRows(); n != 0 {
 			t.Fatalf("round %d: %d rows hold the secret", round, n)
 		}
 	}
 	gone := map[string]bool{}
-	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {
 		gone[f.GetCallId()] = gone[f.GetCallId()] || f.GetErased() != nil
 		if body := string(f.GetPublic().GetBody()); gone[f.GetCallId()] && strings.Contains(body, secret) {
-			t.Errorf("behind the erasure was told %s", body)
+			t.Errorf("event after the erasure contains the secret: %s", body)
 		}
 	}
 }

@@ -7,18 +7,18 @@ import (
 
 // TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript covers a call that failed in the middle of
 // the conversation.
-func TestCall_FailedAfterTheAnswerKeepsWhatWasSaid(t *testing.T) {
+func TestCall_FailedAfterTheAnswerKeepsOutcomeAndTranscript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.wants(1, true, false)
+	r.setFeatures(1, true, false)
 	a := r.account(r.place())
-	a.tell(a.fenced(), a.dialing(), a.answered())
+	a.publish(a.fenced(), a.dialing(), a.answered())
 	ended := a.ended("failed", "media_timeout")
 	ended.GetEnded().Outcome = "opted_out"
-	a.tell(ended)
+	a.publish(ended)
 	analysed := a.said()
 	analysed.GetAnalysed().Outcome = "opted_out"
-	a.tell(analysed)
+	a.publish(analysed)
 	if got := a.read()["outcome"]; got != "opted_out" {
 		t.Errorf("outcome = %v, want opted_out", got)
 	}

@@ -13,7 +13,7 @@ func FuzzAPI(f *testing.F) {
 	r := newRig(f)
 	placed := r.place()
 	a := r.account(placed)
-	a.tell(a.ringing())
+	a.publish(a.ringing())
 	agents := r.admin("/agents")
 	good := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":{"b":[1]}},"external_ref":"order-1","idempotency_key":"k-1",` +
 		`"scheduled_for":"2026-12-04T09:00:00+02:00","schedule_if_outside_hours":true}`

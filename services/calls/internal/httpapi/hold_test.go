@@ -16,7 +16,7 @@ import (
 // TestCreate_TakeoverKeepsTheLengthOfTheHold interrupts a POST between the hold and the commit, as
 // the failpoint "calls: after hold" does. It raises the agent's max_call_seconds before the POST is
 // repeated. The wallet returns the hold of the first attempt, so the call must not become longer.
-func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
+func TestCreate_TakeoverKeepsTheLengthOfTheHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.setMaxCallSeconds(60)
@@ -45,7 +45,7 @@ func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
 	mu.Unlock()
 	id := r.want(http.StatusAccepted, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))["id"]
 
-	requested := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	requested := outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests)
 	if len(requested) != 1 {
 		t.Fatalf("call request events = %d, want 1", len(requested))
 	}

@@ -21,17 +21,17 @@ import (
 )
 
 // wire returns the Kafka record of one event.
-func wire(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) *kgo.Record {
-	value, _ := proto.Marshal(fact)
+func wire(topic kafka.Topic, key string, id uuid.UUID, event proto.Message) *kgo.Record {
+	value, _ := proto.Marshal(event)
 	return &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
 		{Key: kafka.HeaderID, Value: []byte(id.String())},
-		{Key: kafka.HeaderType, Value: []byte(fact.ProtoReflect().Descriptor().FullName())},
+		{Key: kafka.HeaderType, Value: []byte(event.ProtoReflect().Descriptor().FullName())},
 	}}
 }
 
 // TestKafka_EventsArePublishedOnceAndInOrder runs the real consumer and relay. Records arrive twice
 // and late, and an invalid record is between them.
-func TestKafka_FactsInEventsOut(t *testing.T) {
+func TestKafka_EventsArePublishedOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := kafkatest.New(t)
@@ -58,8 +58,8 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	var records []*kgo.Record
 	for i := range calls {
 		a := r.account(r.place("to", number(i)))
-		for _, fact := range []proto.Message{a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed()} {
-			records = append(records, wire(kafka.DialEvents, a.request.String(), uuid.New(), fact))
+		for _, event := range []proto.Message{a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed()} {
+			records = append(records, wire(kafka.DialEvents, a.request.String(), uuid.New(), event))
 		}
 		records = append(records, wire(kafka.WalletEvents, a.request.String(), uuid.New(), a.captured(5000)))
 	}
@@ -81,7 +81,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	for complete := 0; complete < calls; {
 		fetches := client.PollFetches(reading)
 		if reading.Err() != nil {
-			t.Fatalf("only %v came out; inbox %d, outbox %d, parked %d, calls %d", got,
+			t.Fatalf("public events = %v; inbox %d, outbox %d, parked %d, calls %d", got,
 				r.count(`SELECT count(*) FROM inbox_events`), r.count(`SELECT count(*) FROM outbox`), r.count(`SELECT count(*)
 				FROM dead_letters`), r.count(`SELECT count(*) FROM calls`))
 		}

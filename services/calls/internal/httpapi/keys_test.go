@@ -25,7 +25,7 @@ type slot struct {
 // TestCreate_KeyHasOneRequest uses the same keys in two workspaces, in sequence and concurrently.
 // Requests are accepted, refused, or fail like after a crash: a claim without a request whose lease
 // has expired. A key has at most one request, and a refusal frees it.
-func TestPlace_AKeyIsOneRequestWhateverHappens(t *testing.T) {
+func TestCreate_KeyHasOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -47,7 +47,7 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 
 // Variables that do not fit into the pre-check request are a 422. A 503 would promise that a retry
 // helps.
-func TestLimits_VariablesOfAWholeBody(t *testing.T) {
+func TestLimits_VariablesThatFillTheBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	body := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":""}}`
@@ -68,7 +68,7 @@ func TestLimits_VariablesOfAWholeBody(t *testing.T) {
 	}
 }
 
-func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
+func TestAgents_KeepUnknownSettingsUnchanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	path := r.admin("/agents/" + r.agent.String())
@@ -120,7 +120,7 @@ func (r *rig) mustKeep(path, change string, parts ...string) {
 }
 
 // 404 for an unknown agent comes before the errors of the body.
-func TestAgents_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
+func TestAgents_UnknownAgentIs404ForAnyBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, body := range []string{"", "{", "[]", `{"name":7}`, "{}"} {
@@ -134,7 +134,7 @@ func TestAgents_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 	}
 }
 
-func TestPlace_AKeyThatStandsTwiceIsRefused(t *testing.T) {
+func TestCreate_TwoIdempotencyKeyHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.server.URL+"/v1/calls", strings.NewReader(`{}`))

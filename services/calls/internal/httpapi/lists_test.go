@@ -37,7 +37,7 @@ func TestLists_PagesNeitherSkipNorRepeat(t *testing.T) {
 	var requests, calls []string
 	for range 7 {
 		a := r.account(r.place())
-		a.tell(a.ringing())
+		a.publish(a.ringing())
 		requests, calls = append(requests, a.request.String()), append(calls, a.id())
 	}
 	slices.Reverse(requests)
@@ -64,13 +64,13 @@ func TestLists_Filters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.account(r.place("external_ref", "a b"))
-	first.tell(first.ended("busy", "user_busy"))
+	first.publish(first.ended("busy", "user_busy"))
 	second := r.account(r.place("external_ref", "other"))
-	second.tell(second.ringing())
+	second.publish(second.ringing())
 	unnamed := r.account(r.place("external_ref", ""))
-	unnamed.tell(unnamed.answered())
+	unnamed.publish(unnamed.answered())
 	inbound := r.account(uuid.Nil)
-	inbound.tell(inbound.ringing())
+	inbound.publish(inbound.ringing())
 	queued := r.place("external_ref", "a b")
 	created := r.want(http.StatusOK, "GET", "/v1/calls?status=busy", nil)["data"].([]any)[0].(map[string]any)["created_at"].(string)
 	at, err := time.Parse(time.RFC3339, created)
@@ -139,7 +139,7 @@ func TestRead_NotFoundAndNotAvailable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	a.tell(a.ended("completed", "normal_clearing"), a.analysed())
+	a.publish(a.ended("completed", "normal_clearing"), a.analysed())
 	other := newID(t)
 	for _, tt := range []struct {
 		as   uuid.UUID
@@ -164,7 +164,7 @@ func TestRead_NotFoundAndNotAvailable(t *testing.T) {
 	}
 }
 
-func TestAgents_LifeOfOne(t *testing.T) {
+func TestAgents_CreateChangeAndDelete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	added := r.want(http.StatusCreated, "POST", r.admin("/agents"), `{"name":"Bo","from_number":"+15005550006","max_call_seconds":60,"voice":"calm"}`)
@@ -195,9 +195,9 @@ func TestAgents_LifeOfOne(t *testing.T) {
 	}
 	var versions []int64
 	var last *eventv1.AgentEvent
-	for _, fact := range facts[eventv1.AgentEvent](r, kafka.Agents) {
-		if fact.GetAgentId() == added["id"] {
-			versions, last = append(versions, fact.GetVersion()), fact
+	for _, event := range outboxEvents[eventv1.AgentEvent](r, kafka.Agents) {
+		if event.GetAgentId() == added["id"] {
+			versions, last = append(versions, event.GetVersion()), event
 		}
 	}
 	if !slices.Equal(versions, []int64{1, 2, 3}) {

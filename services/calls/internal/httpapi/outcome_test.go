@@ -9,7 +9,7 @@ import (
 
 // TestCompleted_HasTheOutcomeOfTheConversation covers a summary that is late or never arrives.
 // call.completed waits for it, and then has the outcome of the ended event.
-func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
+func TestCompleted_HasTheOutcomeOfTheConversation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -24,10 +24,10 @@ func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			a := r.account(r.place())
-			a.tell(a.dialing(), a.answered())
+			a.publish(a.dialing(), a.answered())
 			end := a.ended("completed", "normal_clearing")
 			end.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: test.ended}}
-			a.tell(end, a.captured(5000))
+			a.publish(end, a.captured(5000))
 			r.complete()
 			if got, want := r.types(), []string{"call.answered"}; !slices.Equal(got, want) {
 				t.Fatalf("events before the analysis is due = %v, want %v", got, want)
@@ -45,7 +45,7 @@ func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
 			if data["summary"] != nil {
 				t.Errorf("summary of call.completed = %v, want null", data["summary"])
 			}
-			a.tell(a.analysed())
+			a.publish(a.analysed())
 			if got := a.read()["outcome"]; got != "interested" {
 				t.Errorf("outcome after the analysis = %v, want interested", got)
 			}

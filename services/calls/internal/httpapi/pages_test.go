@@ -143,7 +143,7 @@ func TestRequests_EveryPageIsExact(t *testing.T) {
 	})
 }
 
-func TestLists_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+func TestLists_PagesShowEachItemOnceWhileItemsAreAdded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	testkit.Race(t, func() uuid.UUID {
@@ -156,11 +156,11 @@ func TestLists_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 
 // TestLists_OnlyTheirOwnItemsAreCursors uses ids of another list, of another workspace and of no
 // item.
-func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
+func TestLists_OnlyTheirOwnItemsAreCursors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	a.tell(a.ended("busy", "user_busy"))
+	a.publish(a.ended("busy", "user_busy"))
 	other := newID(t)
 	r.exec(insertCall, other, newID(t), "busy", "outbound", anAgent, "", "")
 	for _, tt := range []struct {
@@ -191,7 +191,7 @@ func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
 
 // created_after and created_before exclude the given millisecond, in any offset. A plus that is not
 // encoded works too.
-func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
+func TestCalls_CreatedAfterAndBeforeAreExclusive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -224,11 +224,11 @@ func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
 
 // TestViews_HaveExactlyTheDocumentedKeys checks the keys of both forms of a call and of a request.
 // recording_url and transcript are present only if there is a recording or a transcript.
-func TestForms_HaveExactlyTheSpecificationsKeys(t *testing.T) {
+func TestViews_HaveExactlyTheDocumentedKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	a.tell(a.ended("completed", "normal_clearing"), a.analysed())
+	a.publish(a.ended("completed", "normal_clearing"), a.analysed())
 	keys := func(object any) string { return strings.Join(slices.Sorted(maps.Keys(object.(map[string]any))), " ") }
 	sorted := func(names string) string {
 		fields := strings.Fields(names)
@@ -252,11 +252,11 @@ func TestForms_HaveExactlyTheSpecificationsKeys(t *testing.T) {
 }
 
 // A list reads fewer columns, but shows each item as a read of the item does.
-func TestLists_ShowItemsAsTheyAre(t *testing.T) {
+func TestLists_ShowItemsAsAReadDoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-7"))
-	a.tell(a.ended("completed", "normal_clearing"), a.analysed())
+	a.publish(a.ended("completed", "normal_clearing"), a.analysed())
 	request := r.want(http.StatusOK, "GET", "/v1/call-requests", nil)["data"].([]any)[0].(map[string]any)
 	if diff := cmp.Diff(r.request(a.request), request); diff != "" {
 		t.Errorf("the listed request differs (-alone +listed):\n%s", diff)

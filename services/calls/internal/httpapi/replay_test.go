@@ -7,7 +7,7 @@ import (
 
 const replayed = "Idempotency-Replayed"
 
-func TestPlace_ReplayIsMarked(t *testing.T) {
+func TestCreate_ReplayHasTheHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
@@ -30,7 +30,7 @@ func TestPlace_ReplayIsMarked(t *testing.T) {
 	}
 }
 
-func TestPlace_ReplayWithAnotherBodyIsCounted(t *testing.T) {
+func TestCreate_ReplayWithAnotherBodyIsCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want(http.StatusAccepted, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))

@@ -36,7 +36,7 @@ func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	req, replayed, err := a.intake.Place(r.Context(), workspaceID, body, r.Header.Values("Idempotency-Key"))
+	req, replayed, err := a.intake.Create(r.Context(), workspaceID, body, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *API) cancelRequest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := a.desk.Cancel(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
+	req, err := a.canceler.Cancel(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.Patience = testkit.Timeout
+	asked.Timeout = testkit.Timeout
 	wake := func() {}
 	in := callrequests.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
 	api := httpapi.New(in, callrequests.NewCanceler(r.store, asked, wake), r.store, set.links, asked, wake)
@@ -241,45 +241,45 @@ func (r *rig) place(more ...any) uuid.UUID {
 
 // deliver applies one event in its own transaction, without the inbox. So repeated events reach the
 // handlers.
-func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
+func (r *rig) deliver(topic kafka.Topic, key string, event proto.Message) error {
 	return kafkatest.Commit(context.WithoutCancel(r.t.Context()), r.pool, r.handlers[topic.Name], r.record(topic, key,
-		fact))
+		event))
 }
 
 // rollBack applies an event in a transaction that is rolled back.
-func (r *rig) rollBack(topic kafka.Topic, key string, fact proto.Message) {
+func (r *rig) rollBack(topic kafka.Topic, key string, event proto.Message) {
 	r.t.Helper()
 	err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-		if err := kafkatest.Apply(r.t.Context(), tx, r.handlers[topic.Name], r.record(topic, key, fact)); err != nil {
+		if err := kafkatest.Apply(r.t.Context(), tx, r.handlers[topic.Name], r.record(topic, key, event)); err != nil {
 			return err
 		}
 		return tx.Rollback(r.t.Context())
 	})
 	if !errors.Is(err, pgx.ErrTxClosed) {
-		r.t.Fatalf("deliver %T in a transaction that is rolled back: %v", fact, err)
+		r.t.Fatalf("deliver %T in a transaction that is rolled back: %v", event, err)
 	}
 }
 
-func (r *rig) record(topic kafka.Topic, key string, fact proto.Message) kafka.Record {
+func (r *rig) record(topic kafka.Topic, key string, event proto.Message) kafka.Record {
 	r.t.Helper()
-	value, err := proto.Marshal(fact)
+	value, err := proto.Marshal(event)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return kafka.Record{
-		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
+		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
 	}
 }
 
-func (r *rig) mustDeliver(topic kafka.Topic, key string, fact proto.Message) {
+func (r *rig) mustDeliver(topic kafka.Topic, key string, event proto.Message) {
 	r.t.Helper()
-	if err := r.deliver(topic, key, fact); err != nil && !kafka.IsSkip(err) {
-		r.t.Fatalf("deliver %T: %v", fact, err)
+	if err := r.deliver(topic, key, event); err != nil && !kafka.IsSkip(err) {
+		r.t.Fatalf("deliver %T: %v", event, err)
 	}
 }
 
 // outboxEvents returns the messages of a topic in the outbox, in order.
-func facts[M any, P interface {
+func outboxEvents[M any, P interface {
 	*M
 	proto.Message
 }](r *rig, topic kafka.Topic) []P {
@@ -294,40 +294,40 @@ func facts[M any, P interface {
 	}
 	found := make([]P, 0, len(payloads))
 	for _, payload := range payloads {
-		fact := P(new(M))
-		if err := proto.Unmarshal(payload, fact); err != nil {
+		event := P(new(M))
+		if err := proto.Unmarshal(payload, event); err != nil {
 			r.t.Fatal(err)
 		}
-		found = append(found, fact)
+		found = append(found, event)
 	}
 	return found
 }
 
 // requestEvents returns the names of the events of a request in call-requests.v1, in order.
-func (r *rig) told(id uuid.UUID) (told []string) {
+func (r *rig) requestEvents(id uuid.UUID) (names []string) {
 	r.t.Helper()
-	for _, f := range facts[eventv1.CallRequestEvent](r, kafka.CallRequests) {
+	for _, f := range outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests) {
 		if f.GetCallRequestId() != id.String() {
 			continue
 		}
 		switch f.GetEvent().(type) {
 		case *eventv1.CallRequestEvent_Requested:
-			told = append(told, "requested")
+			names = append(names, "requested")
 		case *eventv1.CallRequestEvent_Canceled:
-			told = append(told, "canceled")
+			names = append(names, "canceled")
 		case *eventv1.CallRequestEvent_Abandoned:
-			told = append(told, "abandoned")
+			names = append(names, "abandoned")
 		case *eventv1.CallRequestEvent_Erased:
-			told = append(told, "erased")
+			names = append(names, "erased")
 		}
 	}
-	return told
+	return names
 }
 
 // events returns the public events so far, as customers receive them.
 func (r *rig) events() (events []map[string]any) {
 	r.t.Helper()
-	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+	for _, f := range outboxEvents[eventv1.CallEvent](r, kafka.CallEvents) {
 		var envelope map[string]any
 		if err := json.Unmarshal(f.GetPublic().GetBody(), &envelope); err != nil {
 			r.t.Fatal(err)

@@ -19,13 +19,13 @@ import (
 
 // API is the HTTP API of calls.
 type API struct {
-	intake *callrequests.Intake
-	desk   *callrequests.Canceler
-	store  *store.Store
-	links  *RecordingLinks
-	peers  *peers.Clients
-	wake   func()
-	now    func() time.Time
+	intake   *callrequests.Intake
+	canceler *callrequests.Canceler
+	store    *store.Store
+	links    *RecordingLinks
+	peers    *peers.Clients
+	wake     func()
+	now      func() time.Time
 }
 
 // New returns the API. It calls wake after a commit that wrote to the outbox. If links is nil, no
@@ -33,7 +33,7 @@ type API struct {
 func New(
 	in *callrequests.Intake, desk *callrequests.Canceler, st *store.Store, links *RecordingLinks, peers *peers.Clients, wake func(),
 ) *API {
-	return &API{intake: in, desk: desk, store: st, links: links, peers: peers, wake: wake, now: time.Now}
+	return &API{intake: in, canceler: desk, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }
 
 // Handler returns the routes of the service: /v1 for customers, /admin/v1 for operators, and
@@ -54,7 +54,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *serviceauth.Keys) http.Han
 	router.Group(func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Get("/admin/v1/workspaces/{workspace}/calls", httpserver.Handle(a.listCalls))
-		r.Get("/admin/v1/workspaces/{workspace}/calls/{id}", httpserver.Handle(a.lookAtCall))
+		r.Get("/admin/v1/workspaces/{workspace}/calls/{id}", httpserver.Handle(a.adminCall))
 		r.Get("/admin/v1/workspaces/{workspace}/call-requests", httpserver.Handle(a.listRequests))
 		r.Get("/admin/v1/workspaces/{workspace}/call-requests/{id}", httpserver.Handle(a.readRequest))
 		r.Post("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.addAgent))

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 )
 
-func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	operations, err := openapi.Operations("Calls", "Call requests")
 	if err != nil {

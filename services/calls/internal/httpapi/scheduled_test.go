@@ -9,7 +9,7 @@ import (
 
 // TestCreate_LimitsOfScheduledFor checks the limits of scheduled_for: 7 days in the past and 366
 // days in the future.
-func TestPlace_ScheduledForBounds(t *testing.T) {
+func TestCreate_LimitsOfScheduledFor(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	r := newRig(t)
@@ -84,7 +84,7 @@ func wantScheduledForRefused(t *testing.T, got answer) {
 	}
 }
 
-func TestPlace_PastScheduledForNamesTheRemedy(t *testing.T) {
+func TestCreate_PastScheduledForNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	got := r.do(http.MethodPost, "/v1/calls", r.order("scheduled_for", "0830-11-07T10:56:11Z"))

@@ -45,7 +45,7 @@ func (r *rig) consumeWorkspace(event *eventv1.WorkspaceEvent) error {
 
 // TestWorkspace_NewestVersionAppliesInAnyOrder sends each version by ApplySetting and by Kafka, in
 // different orders.
-func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
+func TestWorkspace_NewestVersionAppliesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		kafka       bool // by Kafka, otherwise by ApplySetting
@@ -97,7 +97,7 @@ func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestApplySetting_RefusesMessagesOfOtherKinds(t *testing.T) {
+func TestApplySetting_RefusesOtherMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if got := connect.CodeOf(r.applyWorkspace(

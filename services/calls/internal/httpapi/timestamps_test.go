@@ -19,7 +19,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		t.Errorf("scheduled_for = %v, want %v", got, want)
 	}
 	call := r.account(r.place())
-	call.tell(call.fenced(), call.dialing(), call.answered(), call.ended("completed", "normal_clearing"))
+	call.publish(call.fenced(), call.dialing(), call.answered(), call.ended("completed", "normal_clearing"))
 	for path, want := range map[string]int{
 		"/v1/call-requests":                    8,
 		"/v1/calls":                            1,

@@ -23,18 +23,18 @@ import (
 )
 
 // requestTimeout limits one call, so that a client does not wait too long for its POST.
-const patience = 2 * time.Second
+const requestTimeout = 2 * time.Second
 
 type Config struct {
-	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance"`
-	WalletURL   string `env:"WALLET_URL,required" help:"base URL of billing-wallet"`
-	DialerURL   string `env:"DIALER_URL,required" help:"base URL of the dialer"`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
+	WalletURL   string `env:"WALLET_URL,required" help:"URL of billing-wallet, without a path"`
+	DialerURL   string `env:"DIALER_URL,required" help:"URL of the dialer, without a path"`
 }
 
 // Clients are the clients of the other services.
 type Clients struct {
 	// Timeout limits one call with its repetition. It is 2 s. Set it only before the first call.
-	Patience time.Duration
+	Timeout time.Duration
 
 	contacts compliancev1.PreCheckServiceClient
 	wallet   billingv1.HoldServiceClient
@@ -51,7 +51,7 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 	client := serviceauth.Client()
 	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
 	return &Clients{
-		Patience: patience,
+		Timeout:  requestTimeout,
 		contacts: compliancev1.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
 		wallet:   billingv1.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
 		dialer:   dialerv1.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
@@ -61,18 +61,18 @@ func New(cfg Config, keys *serviceauth.Keys) (*Clients, error) {
 
 // PreCheck checks whether the number may be called, and finds or creates its contact.
 func (p *Clients) PreCheck(ctx context.Context, q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
-	return ask(ctx, p.Patience, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
+	return callPeer(ctx, p.Timeout, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
 }
 
 // Hold reserves the price of the longest call.
 func (p *Clients) Hold(ctx context.Context, q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
-	return ask(ctx, p.Patience, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
+	return callPeer(ctx, p.Timeout, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
 }
 
 // Withdraw removes a queued request from the dialer's queue. The response states whether the dialer
 // did it.
 func (p *Clients) Withdraw(ctx context.Context, q *dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
-	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
+	return callPeer(ctx, p.Timeout, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
 }
 
 // ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
@@ -87,7 +87,7 @@ func (p *Clients) ApplyAgent(ctx context.Context, subject string, event *eventv1
 		}})
 }
 
-func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+func callPeer[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answer, err := question(ctx, connect.NewRequest(q))
@@ -101,7 +101,7 @@ func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, awa
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
 		return nil, fmt.Errorf("ask %q: %w", peer, err) // a fault of configuration or code: 500
 	default:
-		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 does not show the cause
+		slog.WarnContext(ctx, "request to peer failed", "peer", peer, "error", err) // the 503 does not show the cause
 		return nil, away(peer)
 	}
 }

@@ -33,13 +33,13 @@ func peersAt(t *testing.T, peer http.HandlerFunc) *Clients {
 	return peers
 }
 
-func letGo(w http.ResponseWriter) {
+func withdrawnEvent(w http.ResponseWriter) {
 	body, _ := proto.Marshal(&dialerv1.WithdrawResponse{Withdrawn: true})
 	w.Header().Set("Content-Type", "application/proto")
 	_, _ = w.Write(body)
 }
 
-func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
+func TestCallPeer_RepeatsAfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	peers := peersAt(t, func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
 		if asked.Add(1) == 1 {
 			panic(http.ErrAbortHandler) // closes the connection, as a killed process does
 		}
-		letGo(w)
+		withdrawnEvent(w)
 	})
 	answer, err := peers.Withdraw(t.Context(), &dialerv1.WithdrawRequest{})
 	if err != nil {
@@ -63,12 +63,12 @@ func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
 	}
 }
 
-func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
+func TestCallPeer_NoResponseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
 	t.Cleanup(func() { close(ended) }) // runs before the server waits for its handlers
-	peers.Patience = 50 * time.Millisecond
+	peers.Timeout = 50 * time.Millisecond
 	_, err := peers.Hold(t.Context(), &billingv1.HoldRequest{})
 	var refusal *apierr.Error
 	if !errors.As(err, &refusal) {
@@ -82,7 +82,7 @@ func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestAsk_RefusedTokenIsOurFault(t *testing.T) {
+func TestCallPeer_RejectedTokenIsAnInternalError(t *testing.T) {
 	t.Parallel()
 	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	_, err := peers.PreCheck(t.Context(), &compliancev1.PreCheckRequest{})

@@ -111,12 +111,12 @@ func agentArgs(a agents.Agent) pgx.NamedArgs {
 }
 
 func putAgent(ctx context.Context, tx pgx.Tx, a agents.Agent, at time.Time) error {
-	fact, err := a.Fact(at)
+	event, err := a.Event(at)
 	if err != nil {
 		return err
 	}
 	return outbox.Put(ctx, tx, outbox.Event{
-		Topic: kafka.Agents, Key: a.ID.String(), WorkspaceID: a.WorkspaceID, Message: fact,
+		Topic: kafka.Agents, Key: a.ID.String(), WorkspaceID: a.WorkspaceID, Message: event,
 	})
 }
 

@@ -72,9 +72,9 @@ const callsOfWorkspace = `SELECT ` + listedCall + ` FROM calls WHERE workspace_i
 
 // callsOfPartitions selects the newest calls of each pair of direction and list status. An outer
 // SELECT merges them.
-const callsOfLanes = `
-SELECT ` + listedCall + ` FROM unnest(@directions::text[], @standings::text[]) AS lane (heading, stage) CROSS JOIN LATERAL (
-    SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = heading AND list_status = stage`
+const callsOfPartitions = `
+SELECT ` + listedCall + ` FROM unnest(@directions::text[], @list_statuses::text[]) AS pair (pair_direction, pair_status) CROSS JOIN LATERAL (
+    SELECT ` + listedCall + ` FROM calls WHERE workspace_id = @workspace_id AND direction = pair_direction AND list_status = pair_status`
 
 const (
 	inDirection   = ` AND direction = @direction`
@@ -101,7 +101,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	if below := p.Below(); f.Until != nil && bytes.Compare(f.Until[:], below[:]) < 0 {
 		args["below"] = *f.Until
 	}
-	args["directions"], args["standings"] = callstate.Lanes(f.Direction, callstate.Status(f.Status))
+	args["directions"], args["list_statuses"] = callstate.ListPartitions(f.Direction, callstate.Status(f.Status))
 	given := []any{args}
 	if f.AgentID != nil && f.ExternalRef != nil { // two indexes are possible, and the better one depends on the values
 		given = []any{pgx.QueryExecModeCacheDescribe, args}
@@ -140,7 +140,7 @@ func (f CallFilter) statement() string {
 	if f.Status != "" && !callstate.Status(f.Status).Terminal() {
 		where += inStatus // all live statuses share one list status
 	}
-	return callsOfLanes + where + createdWithin + newestFirst + `) AS c` + newestFirst
+	return callsOfPartitions + where + createdWithin + newestFirst + `) AS c` + newestFirst
 }
 
 const dbNow = `SELECT clock_timestamp()`
@@ -199,7 +199,7 @@ func (s *Store) Complete(ctx context.Context, waits callstate.Waits, limit int, 
 			event := due[i].Announce(due[i].Status, now, waits)
 			traced, end := resume(ctx, &due[i])
 			batch.Queue(saveCall, pg.Args(callArgs(&due[i])))
-			err = tellOf(traced, &batch, &due[i], event, now)
+			err = queueEvent(traced, &batch, &due[i], event, now)
 			end()
 			if err != nil {
 				return err

@@ -59,13 +59,13 @@ type KeyState struct {
 	Fingerprint []byte `db:"fingerprint"`
 }
 
-const lookAtKey = `
+const selectKeyState = `
 SELECT request_id, done, leased_until <= now() AS lapsed, fingerprint FROM idempotency_keys
 WHERE workspace_id = @workspace_id AND key = @key`
 
 // KeyState reads a key. It returns pg.ErrNotFound if the key is free.
-func (s *Store) LookAtKey(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
-	state, err := pg.One[KeyState](ctx, s.pool, lookAtKey, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
+func (s *Store) KeyState(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
+	state, err := pg.One[KeyState](ctx, s.pool, selectKeyState, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
 	if err != nil {
 		return KeyState{}, fmt.Errorf("look at idempotency key: %w", err)
 	}
@@ -108,7 +108,7 @@ func claimArgs(c Claim) pgx.NamedArgs {
 
 // Ids are UUIDv7, so the limit on request_id restricts the scan to old keys. A claim without a
 // request is left from a crash or an error.
-const forgetKeys = `
+const deleteExpiredKeys = `
 DELETE FROM idempotency_keys k USING (
     SELECT k.workspace_id, k.key
     FROM idempotency_keys k LEFT JOIN call_requests r ON r.id = k.request_id
@@ -118,8 +118,8 @@ DELETE FROM idempotency_keys k USING (
 
 // DeleteExpiredKeys deletes at most limit keys whose request ended longer than keep ago, and
 // returns how many. beforeID must be the first id of the time keep ago.
-func (s *Store) ForgetKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64, error) {
-	tag, err := s.pool.Exec(ctx, forgetKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(), "limit": limit})
+func (s *Store) DeleteExpiredKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64, error) {
+	tag, err := s.pool.Exec(ctx, deleteExpiredKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(), "limit": limit})
 	if err != nil {
 		return 0, fmt.Errorf("forget idempotency keys: %w", err)
 	}

@@ -67,7 +67,7 @@ func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 		"person": personKey(e.WorkspaceID, e.Number), "erasure_id": e.ID, "workspace_id": e.WorkspaceID,
 		"phone_e164": e.Number, "contact_id": e.ContactID, "erasures": e.Erasures,
 	}
-	for _, sql := range []string{foldByIndex, lockPerson} {
+	for _, sql := range []string{forceIndexes, lockPerson} {
 		if _, err := tx.Exec(ctx, sql, pg.Args(args)); err != nil {
 			return fmt.Errorf("lock an erased person: %w", err)
 		}
@@ -106,7 +106,7 @@ func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
 		return false, fmt.Errorf("claim erasure job: %w", err)
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, foldByIndex); err != nil {
+		if _, err := tx.Exec(ctx, forceIndexes); err != nil {
 			return err
 		}
 		return eraseStep(ctx, tx, id)
@@ -284,7 +284,7 @@ func publishErased(
 	}
 	batch, step := &pgx.Batch{}, &eventv1.StepDone{More: more}
 	for _, id := range requests {
-		erased := (&callstate.Request{ID: id, WorkspaceID: job.WorkspaceID}).Forgotten(job.ID, now)
+		erased := (&callstate.Request{ID: id, WorkspaceID: job.WorkspaceID}).ErasedEvent(job.ID, now)
 		event := outbox.Event{Topic: kafka.CallRequests, Key: id.String(), WorkspaceID: job.WorkspaceID, Message: erased}
 		if err := outbox.Queue(ctx, batch, event); err != nil {
 			return err
@@ -309,7 +309,7 @@ func publishErased(
 func bodiesErased(callID, workspaceID, erasure uuid.UUID, at time.Time) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.CallEvents, Key: callID.String(), WorkspaceID: workspaceID,
-		Message: (&callstate.Call{ID: callID, WorkspaceID: workspaceID}).Forgotten(erasure, at),
+		Message: (&callstate.Call{ID: callID, WorkspaceID: workspaceID}).ErasedEvent(erasure, at),
 	}
 }
 
@@ -325,15 +325,15 @@ func stepDone(erasure, workspaceID uuid.UUID, at time.Time, step *eventv1.StepDo
 
 // ReportErased publishes that the dialer's erased event of an inbound call was applied. If the call
 // has published events, it also publishes that they are erased.
-func (f *Fold) Forget(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
+func (f *Fold) ReportErased(ctx context.Context, c *callstate.Call, erasure uuid.UUID) error {
 	step := &eventv1.StepDone{Ref: c.ID.String()}
 	if c.Sequence > 0 {
-		if err := outbox.Queue(ctx, &f.told, bodiesErased(c.ID, c.WorkspaceID, erasure, f.Now)); err != nil {
+		if err := outbox.Queue(ctx, &f.events, bodiesErased(c.ID, c.WorkspaceID, erasure, f.Now)); err != nil {
 			return err
 		}
 		step.Next = []*eventv1.ErasureStep{{Service: "webhook-dispatcher", Ref: c.ID.String()}}
 	}
-	return outbox.Queue(ctx, &f.told, stepDone(erasure, c.WorkspaceID, f.Now, step))
+	return outbox.Queue(ctx, &f.events, stepDone(erasure, c.WorkspaceID, f.Now, step))
 }
 
 const erasedSince = `
@@ -349,61 +349,61 @@ func (s *Store) ErasedSince(ctx context.Context, req callstate.Request) (erased 
 }
 
 // Retention are the retention periods of a workspace in days. nil is the default period.
-type Kept struct {
+type Retention struct {
 	WorkspaceID     uuid.UUID `db:"id"`
 	CallsDays       *int32    `db:"keep_calls_days"`
 	TranscriptsDays *int32    `db:"keep_transcripts_days"`
 }
 
-const keptWorkspaces = `
+const selectRetentions = `
 SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
 
 // Retentions returns up to 500 workspaces with an id above after, in the order of their ids.
-func (s *Store) KeptWorkspaces(ctx context.Context, after uuid.UUID) ([]Kept, error) {
-	found, err := pg.Many[Kept](ctx, s.pool, keptWorkspaces, pgx.NamedArgs{"after": after})
+func (s *Store) Retentions(ctx context.Context, after uuid.UUID) ([]Retention, error) {
+	found, err := pg.Many[Retention](ctx, s.pool, selectRetentions, pgx.NamedArgs{"after": after})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
 	return found, nil
 }
 
-const forgetTranscripts = `
+const deleteTranscripts = `
 UPDATE calls SET transcript = NULL WHERE id = ANY (ARRAY(
     SELECT id FROM calls WHERE workspace_id = @workspace_id AND transcript IS NOT NULL AND ended_at < @at
     ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-const forgetCalls = `
+const deleteCalls = `
 DELETE FROM calls WHERE id = ANY (ARRAY(
     SELECT id FROM calls WHERE workspace_id = @workspace_id AND uuid_send(id) < uuid_send(@before::uuid) AND closed AND ended_at < @at
     ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
 // For each status, so that the index of lists is used.
-const forgetRequests = `
+const deleteRequests = `
 DELETE FROM call_requests WHERE id = ANY (ARRAY(
-    SELECT r.id FROM unnest(@statuses::text[]) AS lane (stage) CROSS JOIN LATERAL (
-        SELECT id FROM call_requests WHERE workspace_id = @workspace_id AND status = stage AND uuid_send(id) < uuid_send(@before::uuid) AND completed_at < @at
+    SELECT r.id FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
+        SELECT id FROM call_requests WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@before::uuid) AND completed_at < @at
         ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED) r
     LIMIT @limit))`
 
 // DeleteTranscripts deletes the transcripts of up to limit calls of the workspace that ended before
 // at, and returns how many.
-func (s *Store) ForgetTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
-	return s.forget(ctx, forgetTranscripts, workspaceID, at, limit)
+func (s *Store) DeleteTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.deleteOld(ctx, deleteTranscripts, workspaceID, at, limit)
 }
 
 // DeleteCalls deletes up to limit calls of the workspace that ended before at, and returns how
 // many.
-func (s *Store) ForgetCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
-	return s.forget(ctx, forgetCalls, workspaceID, at, limit)
+func (s *Store) DeleteCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.deleteOld(ctx, deleteCalls, workspaceID, at, limit)
 }
 
 // DeleteRequests deletes up to limit call requests of the workspace that ended before at, and
 // returns how many.
-func (s *Store) ForgetRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
-	return s.forget(ctx, forgetRequests, workspaceID, at, limit)
+func (s *Store) DeleteRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.deleteOld(ctx, deleteRequests, workspaceID, at, limit)
 }
 
-func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+func (s *Store) deleteOld(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	final := slices.DeleteFunc(callstate.RequestStatuses(), func(status string) bool { return !callstate.RequestStatus(status).Final() })
 	did, err := s.pool.Exec(ctx, sql, pg.Args{
 		"workspace_id": workspaceID, "at": at, "before": page.FirstID(at), "limit": limit, "statuses": final,
@@ -414,12 +414,12 @@ func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, a
 	return did.RowsAffected(), nil
 }
 
-const forgetErasures = `DELETE FROM erasures WHERE ordered_at < @at`
+const deleteErasures = `DELETE FROM erasures WHERE ordered_at < @at`
 
 // DeleteErasures deletes erasure counters that were set before at. No request that was allowed
 // before them can still be created.
-func (s *Store) ForgetErasures(ctx context.Context, at time.Time) error {
-	if _, err := s.pool.Exec(ctx, forgetErasures, pg.Args{"at": at}); err != nil {
+func (s *Store) DeleteErasures(ctx context.Context, at time.Time) error {
+	if _, err := s.pool.Exec(ctx, deleteErasures, pg.Args{"at": at}); err != nil {
 		return fmt.Errorf("forget old erasures: %w", err)
 	}
 	return nil

@@ -68,15 +68,15 @@ func seeded(t *testing.T) *pgxpool.Pool {
 func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
-	told, seen := pgtest.Watch(t, pool)
-	st := store.New(told)
+	watched, seen := pgtest.Watch(t, pool)
+	st := store.New(watched)
 	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
 	calls := map[string]store.CallFilter{
-		"nothing": {}, "a rare status": {Status: "busy"}, "a status of nobody": {Status: "canceled"}, "a live status": {Status: "ringing"},
+		"nothing": {}, "a rare status": {Status: "busy"}, "a status without calls": {Status: "canceled"}, "a live status": {Status: "ringing"},
 		"a rare direction": {Direction: "inbound"}, "an impossible pair": {Direction: "inbound", Status: "no_answer"},
 		"a rare agent": {AgentID: &rare}, "the common agent": {AgentID: &common}, "no agent": {AgentID: &none},
 		"the common agent, rarely": {AgentID: &common, Status: "failed"}, "the rare agent, never": {AgentID: &rare, Status: "completed"},
-		"a reference used once": {ExternalRef: new("once")}, "a reference of nobody": {ExternalRef: new("never")},
+		"a reference used once": {ExternalRef: new("once")}, "a reference without calls": {ExternalRef: new("never")},
 		"a common reference": {ExternalRef: new("campaign")}, "a common reference, rarely": {ExternalRef: new("campaign"), Direction: "inbound", Status: "no_answer"},
 		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all at once": {Status: "busy", Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
 		"a time before all": {Until: &early}, "a rare status before all": {Until: &early, Status: "completed"},
@@ -108,7 +108,7 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		}
 	}
 	for name, filter := range map[string]store.RequestFilter{
-		"nothing": {}, "a rare status": {Status: "blocked"}, "a status of nobody": {Status: "canceled"}, "a reference used once": {ExternalRef: new("once")},
+		"nothing": {}, "a rare status": {Status: "blocked"}, "a status without calls": {Status: "canceled"}, "a reference used once": {ExternalRef: new("once")},
 		"a common reference": {ExternalRef: new("campaign")}, "a common reference, never": {ExternalRef: new("campaign"), Status: "canceled"},
 	} {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {

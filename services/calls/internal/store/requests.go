@@ -38,14 +38,14 @@ const listedRequest = `id, workspace_id, status, call_id, to_e164, agent_id, ext
 
 // requestsByStatus selects the newest requests of each status. An outer SELECT merges them. Lists
 // with and without a status filter use the same index, so each POST maintains only one.
-const requestsOfLanes = `
-SELECT ` + listedRequest + ` FROM unnest(@statuses::text[]) AS lane (stage) CROSS JOIN LATERAL (
+const requestsByStatus = `
+SELECT ` + listedRequest + ` FROM unnest(@statuses::text[]) AS one (one_status) CROSS JOIN LATERAL (
     SELECT ` + listedRequest + ` FROM call_requests
-    WHERE workspace_id = @workspace_id AND status = stage AND uuid_send(id) < uuid_send(@below::uuid)`
+    WHERE workspace_id = @workspace_id AND status = one_status AND uuid_send(id) < uuid_send(@below::uuid)`
 
 const (
-	listRequests      = requestsOfLanes + newestFirst + `) AS r` + newestFirst
-	listRequestsOfRef = requestsOfLanes + ofExternalRef + newestFirst + `) AS r` + newestFirst
+	listRequests      = requestsByStatus + newestFirst + `) AS r` + newestFirst
+	listRequestsOfRef = requestsByStatus + ofExternalRef + newestFirst + `) AS r` + newestFirst
 )
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
@@ -91,7 +91,7 @@ func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.T
 			"id": id}); err != nil {
 			return err
 		}
-		return outbox.Put(ctx, tx, requestEvent(&req, req.Withdrawn(at)))
+		return outbox.Put(ctx, tx, requestEvent(&req, req.WithdrawnEvent(at)))
 	})
 	if err != nil {
 		return callstate.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
@@ -154,7 +154,7 @@ func (s *Store) Republish(
 		}
 		for i := range overdue {
 			traced, end := resume(ctx, &overdue[i])
-			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].Overdue(at)))
+			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].OverdueEvent(at)))
 			end()
 			if err != nil {
 				return err
@@ -174,8 +174,8 @@ func (s *Store) Republish(
 	return len(overdue), from, nil
 }
 
-func requestEvent(req *callstate.Request, fact *eventv1.CallRequestEvent) outbox.Event {
-	return outbox.Event{Topic: kafka.CallRequests, Key: req.ID.String(), WorkspaceID: req.WorkspaceID, Message: fact}
+func requestEvent(req *callstate.Request, event *eventv1.CallRequestEvent) outbox.Event {
+	return outbox.Event{Topic: kafka.CallRequests, Key: req.ID.String(), WorkspaceID: req.WorkspaceID, Message: event}
 }
 
 func insertArgs(r callstate.Request) pgx.NamedArgs {

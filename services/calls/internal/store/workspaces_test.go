@@ -16,7 +16,7 @@ import (
 
 // A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
 // such an event must not delay the next change of its workspace.
-func TestKeepWorkspace_AStoredVersionLocksNothing(t *testing.T) {
+func TestKeepWorkspace_StoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	st, stored := store.New(pool), store.Workspace{ID: uuid.New(), Version: 1, Currency: "USD"}

@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-func TestPlace_StoresAndOrdersOnce(t *testing.T) {
+func TestCreate_StoresTheRequestAndPublishesItOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want(http.StatusOK, "PATCH", r.admin("/agents/"+r.agent.String()), map[string]any{"max_call_seconds": 90})
@@ -37,9 +37,9 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	testkit.Members(t, "request", body, map[string]any{
 		"status": "queued", "external_ref": "order-1042", "call_id": nil,
 	})
-	ordered := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	ordered := outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests)
 	if len(ordered) != 1 {
-		t.Fatalf("facts = %v, want one", ordered)
+		t.Fatalf("events = %v, want one", ordered)
 	}
 	order := ordered[0].GetRequested()
 	if order.GetToE164() != "+14155550100" {
@@ -72,7 +72,7 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 
 // TestCreate_RefusedRequestsLeaveNothing causes every refusal. Each comes before all later ones in
 // the order of checks of the API reference.
-func TestPlace_RefusalLeavesNothing(t *testing.T) {
+func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
@@ -156,7 +156,7 @@ func down[Q, A any](*Q) (*A, error) {
 	return nil, connect.NewError(connect.CodeUnknown, errors.New("its database is away"))
 }
 
-func TestPlace_ReplayedKeyDialsOnce(t *testing.T) {
+func TestCreate_ReplayedKeyDialsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "order-1042"))
@@ -196,7 +196,7 @@ func TestPlace_ReplayedKeyDialsOnce(t *testing.T) {
 	}
 }
 
-func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
+func TestCreate_FiftyConcurrentPOSTsMakeOneCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	statuses, ids := make([]int, 50), make([]string, 50)
@@ -230,7 +230,7 @@ func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
 	}
 }
 
-func TestPlace_WaiterTriesItselfAfterARefusal(t *testing.T) {
+func TestCreate_WaitingPOSTClaimsTheKeyAfterARefusal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -260,7 +260,7 @@ func TestPlace_WaiterTriesItselfAfterARefusal(t *testing.T) {
 	}
 }
 
-func TestPlace_WaiterGivesUp(t *testing.T) {
+func TestCreate_WaitForAnotherPOSTTimesOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Wait = 50 * time.Millisecond })
 	r.claim("k", newID(t), time.Minute)
@@ -291,7 +291,7 @@ func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.peers.set(func(p *peers) { p.holds, p.preChecks = nil, nil })
 }
 
-func TestPlace_TakeOverAfterACrash(t *testing.T) {
+func TestCreate_TakeoverAfterACrash(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)
@@ -312,7 +312,7 @@ func TestPlace_TakeOverAfterACrash(t *testing.T) {
 	}
 }
 
-func TestPlace_FaultKeepsTheID(t *testing.T) {
+func TestCreate_FailureKeepsTheRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *peers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })
@@ -323,12 +323,12 @@ func TestPlace_FaultKeepsTheID(t *testing.T) {
 	again := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	for _, id := range r.peers.heldIDs() {
 		if id != again["id"] {
-			t.Errorf("holds = %v, want all under %v: a hold may stand that was not heard of", r.peers.heldIDs(), again["id"])
+			t.Errorf("request ids of holds = %v, want only %v", r.peers.heldIDs(), again["id"])
 		}
 	}
 }
 
-func TestPlace_LostClaimWritesNothing(t *testing.T) {
+func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.peers.set(func(p *peers) {
@@ -345,7 +345,7 @@ func TestPlace_LostClaimWritesNothing(t *testing.T) {
 	}
 }
 
-func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
+func TestCreate_SlowPOSTAndTakeoverMakeOneRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *settings) { s.intake.Lease = 50 * time.Millisecond })
 	var first sync.Once
@@ -375,7 +375,7 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	}
 }
 
-func TestPlace_RefusedWhileFactsCannotLeave(t *testing.T) {
+func TestCreate_RefusedWhileEventsCannotBePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.backlog.Store(int64(9 * time.Minute))
@@ -387,7 +387,7 @@ func TestPlace_RefusedWhileFactsCannotLeave(t *testing.T) {
 	r.want(http.StatusOK, "GET", "/v1/calls", nil) // other routes still work
 }
 
-func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
+func TestDeleteExpiredKeys_KeepsKeysOfRecentRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	young, old := r.place("idempotency_key", "young"), r.place("idempotency_key", "old")
@@ -395,7 +395,7 @@ func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
 	r.want(http.StatusOK, "POST", "/v1/call-requests/"+old.String()+"/cancel", nil)
 	r.exec(`UPDATE call_requests SET completed_at = now() - interval '31 days' WHERE id = $1`, old)
 	r.exec(`UPDATE idempotency_keys SET leased_until = now() - interval '1 second'`)
-	freed, err := r.store.ForgetKeys(t.Context(), uuid.Max, 30*24*time.Hour, 10)
+	freed, err := r.store.DeleteExpiredKeys(t.Context(), uuid.Max, 30*24*time.Hour, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
 		t.Errorf("r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) = %v, want 1",
 			r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`))
 	}
-	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, pg.ErrNotFound) {
+	if _, err = r.store.KeyState(t.Context(), r.workspace, "old"); !errors.Is(err, pg.ErrNotFound) {
 		t.Errorf("old key: %v, want it free", err)
 	}
 }

@@ -34,22 +34,22 @@ type Fold struct {
 	// Now is the database's clock after all rows were locked. Due times are computed from it.
 	Now time.Time
 
-	requests       map[uuid.UUID]*callstate.Request
-	calls          map[uuid.UUID]*callstate.Call
-	transcribed    map[uuid.UUID]bool // workspaces that store transcripts
-	moved, charged []*callstate.Request
-	changed        []*callstate.Call
-	told           pgx.Batch
+	requests                      map[uuid.UUID]*callstate.Request
+	calls                         map[uuid.UUID]*callstate.Call
+	transcribed                   map[uuid.UUID]bool // workspaces that store transcripts
+	requestsToSave, chargesToSave []*callstate.Request
+	callsToSave                   []*callstate.Call
+	events                        pgx.Batch
 }
 
 // The plan may have been made while the tables were empty. It must still use indexes.
-const foldByIndex = `SELECT set_config('enable_seqscan', 'off', true)`
+const forceIndexes = `SELECT set_config('enable_seqscan', 'off', true)`
 
 // Dial events and wallet events of one request have the same key, and so the same partition number.
 // All folds lock partitions, requests and calls in this order, so they cannot deadlock.
-const lockLanes = `
-SELECT pg_advisory_xact_lock(hashtextextended('lane', lane.number))
-FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) lane`
+const lockPartitions = `
+SELECT pg_advisory_xact_lock(hashtextextended('partition', partition.number))
+FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY number) partition`
 
 const lockRequests = `SELECT ` + requestColumns + ` FROM call_requests WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
@@ -63,13 +63,13 @@ const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::u
 // runs until the transaction ends.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	f := &Fold{requests: map[uuid.UUID]*callstate.Request{}, calls: map[uuid.UUID]*callstate.Call{}, transcribed: map[uuid.UUID]bool{}}
-	lanes := make([]int64, len(w.Partitions))
+	partitions := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
-		lanes[i] = int64(n)
+		partitions[i] = int64(n)
 	}
 	var batch pgx.Batch
-	batch.Queue(foldByIndex)
-	batch.Queue(lockLanes, pg.Args{"partitions": lanes})
+	batch.Queue(forceIndexes)
+	batch.Queue(lockPartitions, pg.Args{"partitions": partitions})
 	if len(w.Requests) > 0 {
 		batch.Queue(lockRequests, pg.Args{"ids": w.Requests}).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Request])
@@ -128,71 +128,71 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *callstate.Call) {
 func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
 
 // SaveRequest adds a changed request to the rows that Write writes.
-func (f *Fold) Move(req *callstate.Request) {
-	if !slices.Contains(f.moved, req) {
-		f.moved = append(f.moved, req)
+func (f *Fold) SaveRequest(req *callstate.Request) {
+	if !slices.Contains(f.requestsToSave, req) {
+		f.requestsToSave = append(f.requestsToSave, req)
 	}
 }
 
 // SaveCanceled adds a request that the withdrawn event canceled, and its event for
 // call-requests.v1. It replaces the commit of the HTTP cancel, which was lost.
-func (f *Fold) Cancel(ctx context.Context, req *callstate.Request, at time.Time) error {
-	f.Move(req)
-	return outbox.Queue(ctx, &f.told, requestEvent(req, req.Withdrawn(at)))
+func (f *Fold) SaveCanceled(ctx context.Context, req *callstate.Request, at time.Time) error {
+	f.SaveRequest(req)
+	return outbox.Queue(ctx, &f.events, requestEvent(req, req.WithdrawnEvent(at)))
 }
 
 // SaveCharge adds a request whose charge is known now. Its updated_at does not change, because
 // customers do not see the charge there.
-func (f *Fold) Charge(req *callstate.Request) {
-	if !slices.Contains(f.charged, req) {
-		f.charged = append(f.charged, req)
+func (f *Fold) SaveCharge(req *callstate.Request) {
+	if !slices.Contains(f.chargesToSave, req) {
+		f.chargesToSave = append(f.chargesToSave, req)
 	}
 }
 
 // SaveCall adds a changed or new call and, unless event is "", its public event for call-events.v1.
-func (f *Fold) Keep(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
+func (f *Fold) SaveCall(ctx context.Context, c *callstate.Call, event openapi.EventType) error {
 	f.calls[c.ID] = c
-	if !slices.Contains(f.changed, c) {
-		f.changed = append(f.changed, c)
+	if !slices.Contains(f.callsToSave, c) {
+		f.callsToSave = append(f.callsToSave, c)
 	}
-	return tellOf(ctx, &f.told, c, event, f.Now)
+	return queueEvent(ctx, &f.events, c, event, f.Now)
 }
 
 // queueEvent queues the public event, unless event is "".
-func tellOf(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
+func queueEvent(ctx context.Context, batch *pgx.Batch, c *callstate.Call, event openapi.EventType, at time.Time) error {
 	if event == "" {
 		return nil
 	}
-	fact, err := c.Event(event, at)
+	message, err := c.Event(event, at)
 	if err != nil {
 		return err
 	}
 	return outbox.Queue(ctx, batch, outbox.Event{
-		ID: callstate.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: fact,
+		ID: callstate.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: message,
 	})
 }
 
 // Write writes all changed rows and the events. Call it last.
 func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch
-	for _, req := range f.moved {
+	for _, req := range f.requestsToSave {
 		batch.Queue(saveRequest, pg.Args(saveArgs(req)))
 	}
-	for _, req := range f.charged {
+	for _, req := range f.chargesToSave {
 		batch.Queue(saveCharge, pg.Args{"id": req.ID, "charge_settled": req.ChargeSettled, "credits_micro": req.Credits})
 	}
-	for _, c := range f.changed {
+	for _, c := range f.callsToSave {
 		batch.Queue(saveCall, pg.Args(callArgs(c)))
 	}
-	batch.QueuedQueries = append(batch.QueuedQueries, f.told.QueuedQueries...)
+	batch.QueuedQueries = append(batch.QueuedQueries, f.events.QueuedQueries...)
 	if batch.Len() == 0 {
 		return nil
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("write %d requests and %d calls: %w", len(f.moved), len(f.changed), err)
+		return fmt.Errorf("write %d requests and %d calls: %w", len(f.requestsToSave), len(f.callsToSave), err)
 	}
 	return nil
 }
 
 // HasEvents reports whether Write puts events into the outbox.
-func (f *Fold) HasEvents() bool { return f.told.Len() > 0 }
+func (f *Fold) HasEvents() bool { return f.events.Len() > 0 }

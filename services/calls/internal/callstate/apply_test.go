@@ -22,17 +22,17 @@ func at(seconds int) *time.Time {
 func ptr[T any](v T) *T { return &v }
 
 // eventsOfCall returns the states of one answered call as the dialer publishes them, in order.
-func story(end Status) []Call {
+func eventsOfCall(end Status) []Call {
 	request := uuid.MustParse("0190a000-0000-7000-8000-000000000001")
 	call := Call{
 		ID: uuid.MustParse("0190a000-0000-7000-8000-000000000002"), CallRequestID: &request, Direction: Outbound,
 		From: "+15005550006", To: "+14155550100", Status: Initiated, Version: 1, QueuedAt: at(0), DialedAt: at(1),
 	}
-	facts := []Call{call}
+	events := []Call{call}
 	step := func(change func(*Call)) {
 		call.Version++
 		change(&call)
-		facts = append(facts, call)
+		events = append(events, call)
 	}
 	step(func(c *Call) { c.Status, c.RingingAt = Ringing, at(2) })
 	if end == Completed {
@@ -44,12 +44,12 @@ func story(end Status) []Call {
 			c.TalkSeconds, c.BillableSeconds = ptr(int32(6)), 6
 		}
 	})
-	return facts
+	return events
 }
 
-func TestTake_MovesForwardOnly(t *testing.T) {
+func TestApply_StatusOnlyMovesForward(t *testing.T) {
 	t.Parallel()
-	whole := story(Completed)
+	whole := eventsOfCall(Completed)
 	tests := []struct {
 		name  string
 		first Call
@@ -60,18 +60,18 @@ func TestTake_MovesForwardOnly(t *testing.T) {
 		{"ringing may be skipped", whole[0], whole[2], InProgress},
 		{"everything may be skipped", whole[0], whole[3], Completed},
 		{"a late ringing after the answer is history", whole[2], whole[1], InProgress},
-		{"a repeated fact changes nothing", whole[1], whole[1], Ringing},
+		{"a repeated event changes nothing", whole[1], whole[1], Ringing},
 		{"a late dialing after the end is history", whole[3], whole[0], Completed},
 		{"a higher version cannot take a call back", whole[2], withVersion(whole[1], 9), InProgress},
-		{"the first end counts", whole[3], withVersion(story(Failed)[2], 9), Completed},
-		{"an end with a version that was seen", whole[2], withVersion(story(Failed)[2], 3), Failed},
-		{"an end with an earlier version", withVersion(whole[2], 1003), story(Failed)[2], Failed},
+		{"the first end counts", whole[3], withVersion(eventsOfCall(Failed)[2], 9), Completed},
+		{"an end with a version that was seen", whole[2], withVersion(eventsOfCall(Failed)[2], 3), Failed},
+		{"an end with an earlier version", withVersion(whole[2], 1003), eventsOfCall(Failed)[2], Failed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			call := tt.first
-			call.Take(tt.then)
+			call.Apply(tt.then)
 			if call.Status != tt.want {
 				t.Errorf("status = %s, want %s", call.Status, tt.want)
 			}
@@ -86,34 +86,34 @@ func withVersion(c Call, version int64) Call {
 
 // TestEvents_AnyOrderGivesTheSameCall applies every event twice and in any order. The call, its
 // request and the number of terminal events are always the same.
-func TestFold_AnyOrderSameCall(t *testing.T) {
+func TestEvents_AnyOrderGivesTheSameCall(t *testing.T) {
 	t.Parallel()
 	waits := Waits{Charge: time.Hour, Analysis: time.Hour}
 	rapid.Check(t, func(t *rapid.T) {
 		end := rapid.SampledFrom([]Status{Completed, NoAnswer, Busy, Failed, Canceled}).Draw(t, "end")
-		type fact func(*world)
-		var facts []fact
-		for _, news := range story(end) {
-			facts = append(facts, func(w *world) { w.take(news) })
+		type apply func(*world)
+		var events []apply
+		for _, event := range eventsOfCall(end) {
+			events = append(events, func(w *world) { w.take(event) })
 		}
-		last := story(end)[len(story(end))-1]
+		last := eventsOfCall(end)[len(eventsOfCall(end))-1]
 		if end == Completed {
 			analysis := withVersion(last, last.Version+1)
-			facts = append(facts,
+			events = append(events,
 				func(w *world) {
 					w.analyse(analysis, Analysis{Outcome: "interested", Summary: []byte(`{"outcome":"interested"}`)})
 				},
 				func(w *world) { w.settle(ptr(money.Micro(5000))) })
 		} else {
-			facts = append(facts, func(w *world) { w.settle(nil) })
+			events = append(events, func(w *world) { w.settle(nil) })
 		}
-		facts = append(facts, facts...)
+		events = append(events, events...)
 
 		inOrder, shuffled := newWorld(waits), newWorld(waits)
-		for _, f := range facts {
+		for _, f := range events {
 			f(inOrder)
 		}
-		for _, f := range rapid.Permutation(facts).Draw(t, "order") {
+		for _, f := range rapid.Permutation(events).Draw(t, "order") {
 			f(shuffled)
 		}
 		if shuffled.terminal != 1 {
@@ -146,21 +146,21 @@ func newWorld(waits Waits) *world {
 	return &world{waits: waits, request: Request{Status: RequestQueued}}
 }
 
-func (w *world) take(news Call) {
-	w.request.Follow(&news, Ending{Code: "provider_unavailable"}, start)
+func (w *world) take(event Call) {
+	w.request.Follow(&event, Ending{Code: "provider_unavailable"}, start)
 	before := Status("")
 	if w.call == nil {
-		w.call = &news
+		w.call = &event
 		w.call.ChargeSettled, w.call.Credits = w.request.ChargeSettled, w.request.Credits
 	} else {
 		before = w.call.Status
-		w.call.Take(news)
+		w.call.Apply(event)
 	}
 	w.announce(before)
 }
 
-func (w *world) analyse(news Call, a Analysis) {
-	w.take(news)
+func (w *world) analyse(event Call, a Analysis) {
+	w.take(event)
 	if changed, _ := w.call.Analyse(a); changed {
 		w.announce(w.call.Status)
 	}
@@ -241,7 +241,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 	}
 }
 
-func TestAnnounce_OneEventAState(t *testing.T) {
+func TestAnnounce_OneEventForEachStatus(t *testing.T) {
 	t.Parallel()
 	want := map[Status]openapi.EventType{
 		Initiated: "", Ringing: openapi.EventTypeCallRinging, InProgress: openapi.EventTypeCallAnswered,
@@ -279,16 +279,16 @@ func TestRequest_FollowsItsCall(t *testing.T) {
 		t.Run(string(tt.status), func(t *testing.T) {
 			t.Parallel()
 			req := Request{Status: RequestQueued}
-			news := Call{ID: uuid.New(), Status: tt.status, DialedAt: at(1)}
+			event := Call{ID: uuid.New(), Status: tt.status, DialedAt: at(1)}
 			if tt.status.Terminal() {
-				news.EndedAt = at(9)
+				event.EndedAt = at(9)
 			}
-			req.Follow(&news, Ending{Code: "invalid_number", Detail: "The number is not assigned."}, *at(20))
+			req.Follow(&event, Ending{Code: "invalid_number", Detail: "The number is not assigned."}, *at(20))
 			if req.Status != tt.want {
 				t.Errorf("request: req.Status = %v, want %v", req.Status, tt.want)
 			}
-			if *req.CallID != news.ID {
-				t.Errorf("request: req.CallID = %v, want %v", *req.CallID, news.ID)
+			if *req.CallID != event.ID {
+				t.Errorf("request: req.CallID = %v, want %v", *req.CallID, event.ID)
 			}
 			if !req.DialedAt.Equal(*at(1)) {
 				t.Errorf("request: req.DialedAt.Equal(*at(1)) = false, want true")
@@ -305,7 +305,7 @@ func TestRequest_FollowsItsCall(t *testing.T) {
 	}
 }
 
-func TestRequest_FinalStaysFinal(t *testing.T) {
+func TestRequest_FinalStatusNeverChanges(t *testing.T) {
 	t.Parallel()
 	for _, final := range []RequestStatus{RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled} {
 		req := Request{Status: final}

@@ -11,26 +11,26 @@ import (
 // applied before, an earlier status and a second end change nothing. Statuses may be skipped. The
 // first end is applied with any version: a dialer whose database lost its last commits counts again
 // from a lower version.
-func (c *Call) Take(news Call) bool {
-	ends := news.Status.Terminal() && !c.Status.Terminal()
-	if !ends && (news.Version <= c.Version || news.Status.rank() < c.Status.rank()) {
+func (c *Call) Apply(reported Call) bool {
+	ends := reported.Status.Terminal() && !c.Status.Terminal()
+	if !ends && (reported.Version <= c.Version || reported.Status.rank() < c.Status.rank()) {
 		return false
 	}
-	if c.Status.Terminal() && news.Status != c.Status {
+	if c.Status.Terminal() && reported.Status != c.Status {
 		return false // the first end is final
 	}
-	c.Status, c.Version = news.Status, news.Version
-	c.From, c.To, c.AgentID, c.ContactID = news.From, news.To, news.AgentID, news.ContactID
-	c.HangupCause, c.Disposition = news.HangupCause, news.Disposition
-	c.QueuedAt, c.DialedAt, c.RingingAt = news.QueuedAt, news.DialedAt, news.RingingAt
-	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
-	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
-	c.BillableSeconds, c.Disclosure = news.BillableSeconds, news.Disclosure
-	if news.Outcome != nil && !c.Analysed {
-		c.Outcome = news.Outcome
+	c.Status, c.Version = reported.Status, reported.Version
+	c.From, c.To, c.AgentID, c.ContactID = reported.From, reported.To, reported.AgentID, reported.ContactID
+	c.HangupCause, c.Disposition = reported.HangupCause, reported.Disposition
+	c.QueuedAt, c.DialedAt, c.RingingAt = reported.QueuedAt, reported.DialedAt, reported.RingingAt
+	c.AnsweredAt, c.EndedAt = reported.AnsweredAt, reported.EndedAt
+	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = reported.RingSeconds, reported.TalkSeconds, reported.TotalSeconds
+	c.BillableSeconds, c.Disclosure = reported.BillableSeconds, reported.Disclosure
+	if reported.Outcome != nil && !c.Analysed {
+		c.Outcome = reported.Outcome
 	}
 	if c.ErasedAt == nil {
-		c.RecordingKey = news.RecordingKey
+		c.RecordingKey = reported.RecordingKey
 	}
 	return true
 }

@@ -24,11 +24,11 @@ func (r *rig) cancel(id uuid.UUID) answer {
 	return r.do("POST", "/v1/call-requests/"+id.String()+"/cancel", nil)
 }
 
-func (a *account) letGo() *eventv1.DialEvent {
+func (a *account) withdrawnEvent() *eventv1.DialEvent {
 	return a.event(nil, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}} })
 }
 
-func TestCancel_TruthTable(t *testing.T) {
+func TestCancel_EveryOutcome(t *testing.T) {
 	t.Parallel()
 	silent := func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 		return nil, connect.NewError(connect.CodeUnavailable, nil)
@@ -40,15 +40,15 @@ func TestCancel_TruthTable(t *testing.T) {
 		wantStatus int
 		wantCode   string
 		wantState  string
-		wantTold   []string
+		wantEvents []string
 	}{
 		{"queued and let go", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
 		{"queued but dialled by now", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
 		{"queued and no answer", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
-		{"dialing", func(_ *rig, a *account) { a.tell(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing", []string{"requested"}},
-		{"completed", func(_ *rig, a *account) { a.tell(a.ended("busy", "user_busy")) }, withdrawn(true), 409, "not_cancelable", "completed", []string{"requested"}},
+		{"dialing", func(_ *rig, a *account) { a.publish(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing", []string{"requested"}},
+		{"completed", func(_ *rig, a *account) { a.publish(a.ended("busy", "user_busy")) }, withdrawn(true), 409, "not_cancelable", "completed", []string{"requested"}},
 		{"canceled before", func(r *rig, a *account) { r.cancel(a.request) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
-		{"canceled by the dialer's fact", func(_ *rig, a *account) { a.tell(a.letGo(), a.letGo()) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
+		{"canceled by the dialer's event", func(_ *rig, a *account) { a.publish(a.withdrawnEvent(), a.withdrawnEvent()) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,20 +71,20 @@ func TestCancel_TruthTable(t *testing.T) {
 			if req := r.request(a.request); req["status"] != tt.wantState {
 				t.Errorf("request = %v, want %s", req, tt.wantState)
 			}
-			if told := r.told(a.request); !slices.Equal(told, tt.wantTold) {
-				t.Errorf("told %v, want %v", told, tt.wantTold)
+			if published := r.requestEvents(a.request); !slices.Equal(published, tt.wantEvents) {
+				t.Errorf("events = %v, want %v", published, tt.wantEvents)
 			}
 		})
 	}
 }
 
-func TestCancel_FactOvertakesOurCommit(t *testing.T) {
+func TestCancel_WithdrawnEventArrivesBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
 	r.peers.set(func(p *peers) {
 		p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
-			a.tell(a.letGo())
+			a.publish(a.withdrawnEvent())
 			return &dialerv1.WithdrawResponse{Withdrawn: true}, nil
 		}
 	})
@@ -93,26 +93,26 @@ func TestCancel_FactOvertakesOurCommit(t *testing.T) {
 	} else if got.body["status"] != "canceled" {
 		t.Errorf(`cancel: got.body["status"] = %q, want "canceled"`, got.body["status"])
 	}
-	if told := r.told(a.request); !slices.Equal(told, []string{"requested", "canceled"}) {
-		t.Errorf("told %v, want canceled once", told)
+	if published := r.requestEvents(a.request); !slices.Equal(published, []string{"requested", "canceled"}) {
+		t.Errorf("events = %v, want canceled once", published)
 	}
 }
 
-func TestCancel_OneOfManyTakesItBack(t *testing.T) {
+func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 	t.Parallel()
 	for _, factFirst := range []bool{false, true} {
 		r := newRig(t)
 		a := r.account(r.place())
 		const many = 8
 		var asked sync.WaitGroup
-		var letGo sync.Once
+		var withdrawnEvent sync.Once
 		asked.Add(many)
 		r.peers.set(func(p *peers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
 				asked.Wait() // all of them have read the request as queued
 				if factFirst {
-					letGo.Do(func() { a.tell(a.letGo()) })
+					withdrawnEvent.Do(func() { a.publish(a.withdrawnEvent()) })
 				}
 				return &dialerv1.WithdrawResponse{Withdrawn: true}, nil
 			}
@@ -158,35 +158,35 @@ func (r *rig) unconfirmed(id uuid.UUID) {
 	})
 }
 
-func TestUnconfirmed_ARequestIsToldAgain(t *testing.T) {
+func TestUnconfirmed_RequestIsPublishedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.place("external_ref", "x", "variables", map[string]any{"a": 1})
 	r.unconfirmed(id)
-	told := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
-	if len(told) != 2 {
-		t.Fatalf("told %v, want requested twice", told)
+	published := outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	if len(published) != 2 {
+		t.Fatalf("events = %v, want requested twice", published)
 	}
-	first, again := told[0].GetRequested(), told[1].GetRequested()
+	first, again := published[0].GetRequested(), published[1].GetRequested()
 	if first.String() != again.String() {
-		t.Errorf("told again %v, want the same as %v", again, first)
+		t.Errorf("second event = %v, want the same as %v", again, first)
 	}
 	r.cancel(id)
 	r.unconfirmed(id)
-	if got := r.told(id); !slices.Equal(got, []string{"requested", "requested", "canceled", "canceled"}) {
-		t.Errorf("told %v, want canceled again", got)
+	if got := r.requestEvents(id); !slices.Equal(got, []string{"requested", "requested", "canceled", "canceled"}) {
+		t.Errorf("events = %v, want canceled again", got)
 	}
 }
 
-func TestUnconfirmed_NoRequestIsBuried(t *testing.T) {
+func TestUnconfirmed_IDWithoutARequestIsAbandoned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	died := newID(t)
 	r.claim("k", died, time.Hour)
 	r.unconfirmed(died)
 	r.unconfirmed(died)
-	if got := r.told(died); !slices.Equal(got, []string{"abandoned", "abandoned"}) {
-		t.Errorf("told %v, want abandoned each time", got)
+	if got := r.requestEvents(died); !slices.Equal(got, []string{"abandoned", "abandoned"}) {
+		t.Errorf("events = %v, want abandoned each time", got)
 	}
 	next := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	if next["id"] == died.String() {
@@ -196,7 +196,7 @@ func TestUnconfirmed_NoRequestIsBuried(t *testing.T) {
 
 // TestUnconfirmed_AbandonsTheRequestOfASlowPOST abandons the id of a POST that is between hold and
 // commit.
-func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
+func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
 		t.Run("key "+key, func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
 			if n := r.count(`SELECT count(*) FROM call_requests`); n != 0 {
 				t.Errorf("%d requests, want none", n)
 			}
-			if got := r.told(slow); !slices.Equal(got, []string{"abandoned"}) {
-				t.Errorf("told %v, want abandoned only", got)
+			if got := r.requestEvents(slow); !slices.Equal(got, []string{"abandoned"}) {
+				t.Errorf("events = %v, want abandoned only", got)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
 
 // TestUnconfirmed_RacesWithThePOST runs both concurrently. The hold is always either used or
 // released.
-func TestUnconfirmed_RacesThePOST(t *testing.T) {
+func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 20 {
@@ -244,36 +244,36 @@ func TestUnconfirmed_RacesThePOST(t *testing.T) {
 		})
 		a := r.do("POST", "/v1/calls", r.order())
 		settling.Wait()
-		told := r.told(id)
-		accepted, abandoned := a.status == http.StatusAccepted, slices.Contains(told, "abandoned")
+		published := r.requestEvents(id)
+		accepted, abandoned := a.status == http.StatusAccepted, slices.Contains(published, "abandoned")
 		if accepted == abandoned {
 			t.Fatalf("accepted = %v, want another value; i = %d; a.status = %d", accepted, i, a.status)
 		}
-		if accepted != slices.Contains(told, "requested") {
+		if accepted != slices.Contains(published, "requested") {
 			t.Fatalf("accepted = %v, want %v; i = %d; a.status = %d",
-				accepted, slices.Contains(told, "requested"), i, a.status)
+				accepted, slices.Contains(published, "requested"), i, a.status)
 		}
 	}
 }
 
 // TestRepublish_OldDialingRequestIsEndOnly covers a request whose end was lost: it has been dialing
 // for longer than its call may take. The dialer must not dial it again.
-func TestRepublish_AsksForTheEndOfAnOldDialingRequest(t *testing.T) {
+func TestRepublish_OldDialingRequestIsEndOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	old, young := r.place(), r.place()
 	for _, id := range []uuid.UUID{old, young} {
 		a := r.account(id)
-		a.tell(a.fenced())
+		a.publish(a.fenced())
 		r.exec(`UPDATE call_requests SET scheduled_for = now() - interval '2 hours', max_call_seconds = 600,
 			dialed_at = now() - interval '11 minutes' WHERE id = $1`, id)
 	}
 	r.exec(`UPDATE call_requests SET dialed_at = now() - interval '26 minutes' WHERE id = $1`, old)
 	r.republish(15 * time.Minute)
-	if got := len(r.told(young)); got != 1 {
+	if got := len(r.requestEvents(young)); got != 1 {
 		t.Errorf("events of the request whose call may go on = %d, want 1", got)
 	}
-	events := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	events := outboxEvents[eventv1.CallRequestEvent](r, kafka.CallRequests)
 	last := events[len(events)-1]
 	if got := last.GetCallRequestId(); got != old.String() {
 		t.Fatalf("last event is of request %s, want %s", got, old)
@@ -285,7 +285,7 @@ func TestRepublish_AsksForTheEndOfAnOldDialingRequest(t *testing.T) {
 
 // TestRepublish_IsLimited checks that a pass publishes a part of a long backlog, and that the next
 // pass continues.
-func TestRepublish_IsBounded(t *testing.T) {
+func TestRepublish_IsLimited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	first := r.place()
@@ -313,22 +313,22 @@ func TestRepublish_OncePerInterval(t *testing.T) {
 	overdue, fresh, dialing := r.place(), r.place(), r.place()
 	r.place("scheduled_for", time.Now().Add(time.Hour))
 	a := r.account(dialing)
-	a.tell(a.fenced())
+	a.publish(a.fenced())
 	r.exec(`UPDATE call_requests SET scheduled_for = now() - interval '20 minutes' WHERE id = ANY($1)`, []uuid.UUID{overdue, dialing})
 	r.republish(15 * time.Minute)
 	r.republish(15 * time.Minute)
-	if got := r.told(overdue); !slices.Equal(got, []string{"requested", "requested"}) {
-		t.Errorf("overdue: told %v, want requested again once", got)
+	if got := r.requestEvents(overdue); !slices.Equal(got, []string{"requested", "requested"}) {
+		t.Errorf("overdue: events = %v, want requested again once", got)
 	}
 	r.exec(`UPDATE call_requests SET republished_at = now() - interval '16 minutes' WHERE id = $1`, overdue)
 	r.republish(15 * time.Minute)
-	if got := r.told(overdue); len(got) != 3 {
-		t.Errorf("overdue after the interval: told %v, want it a third time", got)
+	if got := r.requestEvents(overdue); len(got) != 3 {
+		t.Errorf("overdue after the interval: events = %v, want it a third time", got)
 	}
-	if got := len(r.told(fresh)); got != 1 {
+	if got := len(r.requestEvents(fresh)); got != 1 {
 		t.Fatalf("events of the fresh request = %d, want 1", got)
 	}
-	if got := len(r.told(dialing)); got != 1 {
+	if got := len(r.requestEvents(dialing)); got != 1 {
 		t.Fatalf("events of the request that is being dialed = %d, want 1", got)
 	}
 	if r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {

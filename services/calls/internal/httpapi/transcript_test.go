@@ -19,7 +19,7 @@ import (
 )
 
 // setFeatures stores the workspace with or without transcripts and recordings.
-func (r *rig) wants(version int64, transcripts, recordings bool) {
+func (r *rig) setFeatures(version int64, transcripts, recordings bool) {
 	r.t.Helper()
 	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version, OccurredAt: timestamppb.Now(),
@@ -68,29 +68,29 @@ func (r *rig) refusalAs(workspace uuid.UUID, path string) string {
 	return fmt.Sprint(fault["code"])
 }
 
-func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
+func TestTranscript_IsStoredAndShownIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	off := r.account(r.place())
-	off.tell(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
+	off.publish(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
 	if _, shown := off.read()["transcript"]; shown {
 		t.Error("what was said is kept or shown after the feature was turned off: shown = true, want false")
 	} else if got := r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL"); got != 0 {
 		t.Errorf(`calls with a transcript = %v, want 0`,
 			got)
 	}
-	r.wants(1, true, false)
+	r.setFeatures(1, true, false)
 	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
 		t.Errorf("a call from before: %s", got)
 	}
 	// First the analysis arrives before the charge, and then after it.
 	for i, chargedFirst := range []bool{false, true} {
 		on := r.account(r.place())
-		on.tell(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))
+		on.publish(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))
 		if chargedFirst {
-			on.tell(on.captured(5), on.said())
+			on.publish(on.captured(5), on.said())
 		} else {
-			on.tell(on.said(), on.captured(5))
+			on.publish(on.said(), on.captured(5))
 		}
 		if got := fmt.Sprint(on.read()["transcript"]); got != wantSpoken {
 			t.Errorf("on the call: %s", got)
@@ -108,34 +108,34 @@ func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
 		if got := fmt.Sprint(events[len(events)-1]["data"].(map[string]any)["transcript"]); got != wantSpoken {
 			t.Errorf("call.completed (charged first: %v) carries %s", chargedFirst, got)
 		}
-		r.wants(int64(2+2*i), false, false)
+		r.setFeatures(int64(2+2*i), false, false)
 		if _, shown := on.read()["transcript"]; shown {
 			t.Error("shown after the feature was turned off: shown = true, want false")
 		} else if got := r.refusal("/v1/calls/" + on.id() + "/transcript"); got != "transcript_not_available" {
 			t.Errorf(`transcript after the feature was turned off = %q, want "transcript_not_available"`,
 				got)
 		}
-		r.wants(int64(3+2*i), true, false)
+		r.setFeatures(int64(3+2*i), true, false)
 		if got := r.refusalAs(uuid.New(), "/v1/calls/"+on.id()+"/transcript"); got != "not_found" {
 			t.Errorf("another workspace gets %s", got)
 		}
 	}
 }
 
-func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
+func TestRecording_IsLinkedIfTheFeatureIsOn(t *testing.T) {
 	t.Parallel()
 	made, known := localLinks(t)
 	r := newRig(t, func(s *settings) { s.links = made })
 	a := r.account(r.place())
 	key := recordingstore.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
-	a.tell(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
+	a.publish(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
 	path := "/v1/calls/" + a.id() + "/recording"
 	if _, shown := a.read()["recording_url"]; shown {
 		t.Error("shown after the feature was turned off: shown = true, want false")
 	} else if got := r.refusal(path); got != "recording_not_available" {
 		t.Errorf(`shown after the feature was turned off: r.refusal(path) = %q, want "recording_not_available"`, got)
 	}
-	r.wants(1, false, true)
+	r.setFeatures(1, false, true)
 	got := r.want(http.StatusOK, "GET", path, nil)
 	if got["expires_in"] != 3600.0 {
 		t.Errorf(`recording: got["expires_in"] = %v, want 3600.0`, got["expires_in"])
@@ -165,12 +165,12 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	if got := r.refusalAs(uuid.New(), path); got != "not_found" {
 		t.Errorf("another workspace gets %s", got)
 	}
-	r.wants(2, false, false)
+	r.setFeatures(2, false, false)
 	if r.refusal(path) != "recording_not_available" {
 		t.Error("shown after the feature was turned off")
 	}
-	r.wants(3, false, true)
-	a.tell(a.recorded(""))
+	r.setFeatures(3, false, true)
+	a.publish(a.recorded(""))
 	if _, shown := a.read()["recording_url"]; shown {
 		t.Error("shown though it lies there no more: shown = true, want false")
 	} else if got := r.refusal(path); got != "recording_not_available" {
@@ -178,7 +178,7 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	}
 }
 
-func TestRecording_APresignedLinkIsMadeWithoutAskingTheStorage(t *testing.T) {
+func TestRecording_LinkIsSignedWithoutARequestToTheStorage(t *testing.T) {
 	t.Parallel()
 	links, err := httpapi.NewRecordingLinks(recordingstore.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
 	if err != nil {

@@ -5,7 +5,7 @@ const live = "live"
 
 // ListStatus returns the status of an ended call, and live for all others. It changes once in a
 // call's life, so an index on it is cheap.
-func (s Status) Standing() string {
+func (s Status) ListStatus() string {
 	if s.Terminal() {
 		return string(s)
 	}
@@ -14,13 +14,13 @@ func (s Status) Standing() string {
 
 // ListPartitions returns the pairs of direction and list status that calls with this direction and
 // status can have. An empty filter matches all.
-func Lanes(direction string, status Status) (directions, standings []string) {
+func ListPartitions(direction string, status Status) (directions, listStatuses []string) {
 	for _, d := range []string{Inbound, Outbound} {
 		for _, s := range []string{live, string(Completed), string(NoAnswer), string(Busy), string(Failed), string(Canceled)} {
-			if (direction == "" || direction == d) && (status == "" || status.Standing() == s) {
-				directions, standings = append(directions, d), append(standings, s)
+			if (direction == "" || direction == d) && (status == "" || status.ListStatus() == s) {
+				directions, listStatuses = append(directions, d), append(listStatuses, s)
 			}
 		}
 	}
-	return directions, standings
+	return directions, listStatuses
 }

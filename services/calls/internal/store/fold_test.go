@@ -29,13 +29,13 @@ func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status callstate.Statu
 			ID: id, WorkspaceID: large, Direction: callstate.Inbound, From: "+14155550100", To: "+15005550006", AgentID: common,
 			Status: status, Version: 1, Sequence: 1, Closed: status.Terminal(),
 		}
-		return errors.Join(meanwhile(), f.Keep(t.Context(), c, event), f.Write(t.Context(), tx))
+		return errors.Join(meanwhile(), f.SaveCall(t.Context(), c, event), f.Write(t.Context(), tx))
 	})
 }
 
 // TestFold_CallClosedMeanwhileRollsBack closes a call after another transaction has read it and
 // before that one commits. The other transaction must roll back, and its event with it.
-func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
+func TestFold_CallClosedMeanwhileRollsBack(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: store.Migrations})
 	id, done := uuid.Must(uuid.NewV7()), false
@@ -86,7 +86,7 @@ func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
 				return err
 			}
 			if req := f.Request(id); move(req) {
-				f.Move(req)
+				f.SaveRequest(req)
 			}
 			return f.Write(t.Context(), tx)
 		})

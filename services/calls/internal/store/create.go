@@ -18,7 +18,7 @@ import (
 
 // ErrNotCreated means that the request was not stored: the id was abandoned or is a request
 // already, the claim was lost, or the person was erased after the request was allowed.
-var ErrNotPlaced = errors.New("not placed")
+var ErrNotCreated = errors.New("call request not created")
 
 const insertRequest = `
 INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref,
@@ -38,14 +38,14 @@ const mayBecome = `NOT EXISTS (SELECT FROM abandoned_requests WHERE request_id =
 // Create stores the request, marks its key as done and enqueues the requested event, in one
 // transaction. claim is nil if the request has no key. It takes the same lock as Unconfirmed. It
 // returns ErrNotCreated if the id cannot become a request.
-func (s *Store) Place(ctx context.Context, req callstate.Request, claim *Claim, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) Create(ctx context.Context, req callstate.Request, claim *Claim, at time.Time) (placed callstate.Request, err error) {
 	if claim == nil {
-		placed, err = s.placeAtOnce(ctx, req, at)
+		placed, err = s.createWithoutKey(ctx, req, at)
 	} else {
-		placed, err = s.placeClaimed(ctx, req, *claim, at)
+		placed, err = s.createClaimed(ctx, req, *claim, at)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return callstate.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotPlaced)
+		return callstate.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotCreated)
 	}
 	if err != nil {
 		return callstate.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, err)
@@ -56,27 +56,27 @@ func (s *Store) Place(ctx context.Context, req callstate.Request, claim *Claim, 
 // createWithoutKey needs one round trip: a batch outside of a transaction is one transaction, which
 // commits with its last statement. Code here cannot roll it back, so the event has the same guard
 // as the insert. The id is new, so no other row has it.
-func (s *Store) placeAtOnce(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) createWithoutKey(ctx context.Context, req callstate.Request, at time.Time) (placed callstate.Request, err error) {
 	batch := &pgx.Batch{}
-	queueRequest(batch, req, &placed)
-	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req, req.Requested(at))); err != nil {
+	queueInsert(batch, req, &placed)
+	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req, req.RequestedEvent(at))); err != nil {
 		return placed, err
 	}
 	return placed, s.pool.SendBatch(ctx, batch).Close()
 }
 
 // createClaimed stores nothing if the claim was lost.
-func (s *Store) placeClaimed(ctx context.Context, req callstate.Request, claim Claim, at time.Time) (placed callstate.Request, err error) {
+func (s *Store) createClaimed(ctx context.Context, req callstate.Request, claim Claim, at time.Time) (placed callstate.Request, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		queueRequest(batch, req, &placed)
+		queueInsert(batch, req, &placed)
 		batch.Queue(finishKey, pg.Args(claimArgs(claim))).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
 				return pgx.ErrNoRows
 			}
 			return nil
 		})
-		if err := outbox.Queue(ctx, batch, requestEvent(&req, req.Requested(at))); err != nil {
+		if err := outbox.Queue(ctx, batch, requestEvent(&req, req.RequestedEvent(at))); err != nil {
 			return err
 		}
 		return tx.SendBatch(ctx, batch).Close()
@@ -86,19 +86,19 @@ func (s *Store) placeClaimed(ctx context.Context, req callstate.Request, claim C
 
 // lockRequestAndPerson makes the erasure of a person wait for requests that are being created, and
 // the reverse. Requests of the same person do not wait for each other.
-const lockPlacing = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
+const lockRequestAndPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
 
 // queueInsert adds the locks and the insert to the batch. If no row is inserted, the error is
 // pgx.ErrNoRows.
-func queueRequest(batch *pgx.Batch, req callstate.Request, placed *callstate.Request) {
-	batch.Queue(lockPlacing, pg.Args{"request_id": req.ID.String(), "person": personKey(req.WorkspaceID, req.To)})
+func queueInsert(batch *pgx.Batch, req callstate.Request, placed *callstate.Request) {
+	batch.Queue(lockRequestAndPerson, pg.Args{"request_id": req.ID.String(), "person": personKey(req.WorkspaceID, req.To)})
 	batch.Queue(insertRequest, pg.Args(insertArgs(req))).Query(func(rows pgx.Rows) (err error) {
 		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[callstate.Request])
 		return err
 	})
 }
 
-const insertTombstone = `INSERT INTO abandoned_requests (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
+const abandonRequest = `INSERT INTO abandoned_requests (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
 
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
@@ -113,27 +113,27 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	req, err := pg.One[callstate.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
 	switch {
 	case err == nil:
-		event := req.Requested(at)
+		event := req.RequestedEvent(at)
 		switch req.Status {
 		case callstate.RequestQueued:
 		case callstate.RequestCanceled:
-			event = req.Withdrawn(at)
+			event = req.WithdrawnEvent(at)
 		default:
-			event = req.Overdue(at)
+			event = req.OverdueEvent(at)
 		}
 		return true, outbox.Put(ctx, tx, requestEvent(&req, event))
 	case !errors.Is(err, pg.ErrNotFound):
 		return false, fmt.Errorf("lock call request %s: %w", requestID, err)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(insertTombstone, lockArgs(requestID))
+	batch.Queue(abandonRequest, lockArgs(requestID))
 	batch.Queue(dropClaim, lockArgs(requestID))
 	if err = tx.SendBatch(ctx, batch).Close(); err != nil {
 		return false, fmt.Errorf("bury request id %s: %w", requestID, err)
 	}
 	return false, outbox.Put(ctx, tx, outbox.Event{
 		Topic: kafka.CallRequests, Key: requestID.String(), WorkspaceID: workspaceID,
-		Message: callstate.Abandoned(requestID, workspaceID, at),
+		Message: callstate.AbandonedEvent(requestID, workspaceID, at),
 	})
 }
 
@@ -147,13 +147,13 @@ type PlacementInputs struct {
 }
 
 // One round trip, because every POST needs it.
-const admission = `
+const selectPlacementInputs = `
 SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
     (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
 
 // PlacementInputs reads the destinations of the workspace and the limit of the agent.
-func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {
-	found, err := pg.One[PlacementInputs](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID,
+func (s *Store) PlacementInputs(ctx context.Context, workspaceID, agentID uuid.UUID) (PlacementInputs, error) {
+	found, err := pg.One[PlacementInputs](ctx, s.pool, selectPlacementInputs, pgx.NamedArgs{"workspace_id": workspaceID,
 		"agent_id": agentID})
 	if err != nil {
 		return PlacementInputs{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)

@@ -111,14 +111,14 @@ func (a *account) released() *eventv1.WalletEvent {
 		Event: &eventv1.WalletEvent_Released{Released: &eventv1.Released{CallId: a.id()}}}
 }
 
-func (a *account) tell(facts ...proto.Message) {
+func (a *account) publish(events ...proto.Message) {
 	a.r.t.Helper()
-	for _, fact := range facts {
+	for _, event := range events {
 		topic := kafka.DialEvents
-		if _, wallet := fact.(*eventv1.WalletEvent); wallet {
+		if _, wallet := event.(*eventv1.WalletEvent); wallet {
 			topic = kafka.WalletEvents
 		}
-		a.r.mustDeliver(topic, a.request.String(), fact)
+		a.r.mustDeliver(topic, a.request.String(), event)
 	}
 }
 
@@ -127,23 +127,23 @@ func (a *account) read() map[string]any {
 	return a.r.want(http.StatusOK, "GET", "/v1/calls/"+a.id(), nil)
 }
 
-func TestFacts_ACallFromDialToCharge(t *testing.T) {
+func TestEvents_CallFromDialToCharge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-1042"))
-	a.tell(a.fenced())
+	a.publish(a.fenced())
 	if req := r.request(a.request); req["status"] != "dialing" {
 		t.Errorf(`after the fence: req["status"] = %q, want "dialing"`, req["status"])
 	} else if req["call_id"] != nil {
 		t.Errorf(`after the fence: req["call_id"] = %v, want nil`, req["call_id"])
 	}
-	a.tell(a.dialing())
+	a.publish(a.dialing())
 	if req := r.request(a.request); req["call_id"] != a.id() {
 		t.Errorf(`after the originate: req["call_id"] = %v, want %v`, req["call_id"], a.id())
 	} else if req["dialed_at"] == nil {
 		t.Error(`after the originate: req["dialed_at"] = nil, want a value`)
 	}
-	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
+	a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
 	if req := r.request(a.request); req["status"] != "completed" ||
 		req["completed_at"] != a.at(9).AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("after the end: %v", req)
@@ -151,11 +151,11 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered"}) {
 		t.Errorf("events before charge and analysis = %v", got)
 	}
-	a.tell(a.analysed())
+	a.publish(a.analysed())
 	if len(r.events()) != 2 {
 		t.Error("call.completed did not wait for the charge")
 	}
-	a.tell(a.captured(5000))
+	a.publish(a.captured(5000))
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered", "call.completed"}) {
 		t.Fatalf("events = %v", got)
 	}
@@ -181,7 +181,7 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 
 // TestEvents_AnyOrderGivesTheSameRows applies every event twice and in random order through the
 // real handlers. The rows are the same as in order.
-func TestFacts_AnyOrder(t *testing.T) {
+func TestEvents_AnyOrderGivesTheSameRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var want, wantRequest map[string]any
@@ -195,7 +195,7 @@ func TestFacts_AnyOrder(t *testing.T) {
 		if round > 0 {
 			random.Shuffle(len(story), func(i, j int) { story[i], story[j] = story[j], story[i] })
 		}
-		a.tell(story...)
+		a.publish(story...)
 		full, req := a.read(), r.request(a.request)
 		terminal := 0
 		for _, e := range r.events() {
@@ -217,12 +217,12 @@ func TestFacts_AnyOrder(t *testing.T) {
 			want, wantRequest = full, req
 		}
 		if diff := cmp.Diff(want, full) + cmp.Diff(wantRequest, req); diff != "" {
-			t.Errorf("round %d differs from the order of the facts:\n%s", round, diff)
+			t.Errorf("round %d differs from the order of the events:\n%s", round, diff)
 		}
 	}
 }
 
-func TestFacts_EndsOfACall(t *testing.T) {
+func TestEvents_EndsOfACall(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ status, cause, event, request, code string }{
 		{"no_answer", "no_answer", "call.no_answer", "completed", ""},
@@ -236,7 +236,7 @@ func TestFacts_EndsOfACall(t *testing.T) {
 			r := newRig(t)
 			a := r.account(r.place())
 			end := a.ended(tt.status, tt.cause)
-			a.tell(end, end, a.released())
+			a.publish(end, end, a.released())
 			req := r.request(a.request)
 			code, _ := req["error_code"].(string)
 			if req["status"] != tt.request {
@@ -259,7 +259,7 @@ func TestFacts_EndsOfACall(t *testing.T) {
 	}
 }
 
-func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
+func TestEvents_RequestsThatEndWithoutACall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -267,14 +267,14 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 	moved := a.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: later}}
 	})
-	a.tell(moved, moved)
+	a.publish(moved, moved)
 	if req := r.request(a.request); req["status"] != "queued" {
 		t.Errorf(`after rescheduled: req["status"] = %q, want "queued"`, req["status"])
 	} else if req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf(`after rescheduled: req["scheduled_for"] = %v, want %v`,
 			req["scheduled_for"], later.AsTime().Format("2006-01-02T15:04:05.000Z"))
 	}
-	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
+	a.publish(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}
 	}))
 	req := r.request(a.request)
@@ -285,7 +285,7 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		t.Errorf("completed_at = nil, want a value")
 	}
 	b := r.account(r.place())
-	b.tell(b.event(nil, func(ev *eventv1.DialEvent) {
+	b.publish(b.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: "queue_expired"}}
 	}), b.fenced())
 	if req := r.request(b.request); req["status"] != "failed" {
@@ -298,11 +298,11 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 	}
 }
 
-func TestFacts_InboundCall(t *testing.T) {
+func TestEvents_InboundCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(uuid.Nil)
-	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed())
+	a.publish(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed())
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered", "call.completed"}) {
 		t.Errorf("events = %v, want all without waiting for a charge", got)
 	}
@@ -314,23 +314,23 @@ func TestFacts_InboundCall(t *testing.T) {
 	}
 }
 
-func TestFacts_ChargeOvertakesTheCall(t *testing.T) {
+func TestEvents_ChargeArrivesBeforeTheCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	a.tell(a.captured(5000), a.ended("completed", "normal_clearing"), a.analysed())
+	a.publish(a.captured(5000), a.ended("completed", "normal_clearing"), a.analysed())
 	if got := r.types(); !slices.Equal(got, []string{"call.completed"}) {
 		t.Errorf("events: got = %v, want %v", got, []string{"call.completed"})
 	} else if value := a.read()["credits_charged"]; value != 0.005 {
 		t.Errorf(`events: a.read()["credits_charged"] = %v, want 0.005`, value)
 	}
-	a.tell(a.captured(9000), a.released())
+	a.publish(a.captured(9000), a.released())
 	if a.read()["credits_charged"] != 0.005 {
 		t.Error("a second capture changed the charge")
 	}
 }
 
-func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
+func TestCompleted_IsPublishedAtItsDeadlineWithMissingParts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -349,8 +349,8 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			a := r.account(r.place())
-			a.tell(a.ended("completed", "normal_clearing"))
-			a.tell(tt.have(a)...)
+			a.publish(a.ended("completed", "normal_clearing"))
+			a.publish(tt.have(a)...)
 			r.complete()
 			if len(r.events()) != 0 {
 				t.Fatal("call.completed went out before its deadline")
@@ -370,11 +370,11 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 			if got := r.metric("ringfence_calls_late_events_total", tt.kind); got != 0 {
 				t.Errorf("late %s in a transaction that was rolled back counted %v times, want 0", tt.kind, got)
 			}
-			a.tell(late...)
+			a.publish(late...)
 			if a.read()[tt.shown] == nil {
-				t.Error("late news: a.read()[tt.shown] = nil, want a value")
+				t.Error("late event: a.read()[tt.shown] = nil, want a value")
 			} else if got := len(r.events()); got != 1 {
-				t.Errorf("late news: length of r.events() = %d, want 1", got)
+				t.Errorf("late event: length of r.events() = %d, want 1", got)
 			}
 			if got := r.metric("ringfence_calls_late_events_total", tt.kind); got != 1 {
 				t.Errorf("late %s counted %v times, want 1", tt.kind, got)
@@ -383,7 +383,7 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestFacts_WhatCannotBeIsParked(t *testing.T) {
+func TestEvents_InvalidEventsAreParked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
@@ -393,10 +393,10 @@ func TestFacts_WhatCannotBeIsParked(t *testing.T) {
 	noJSON.GetAnalysed().SummaryJson = []byte("{")
 	foreign := a.ringing()
 	foreign.WorkspaceId = newID(t).String()
-	for name, fact := range map[string]*eventv1.DialEvent{
-		"an unknown status": broken, "a summary that is no JSON": noJSON, "a fact of a later build": {}, "another workspace's request": foreign,
+	for name, event := range map[string]*eventv1.DialEvent{
+		"an unknown status": broken, "a summary that is no JSON": noJSON, "a event of a later build": {}, "another workspace's request": foreign,
 	} {
-		if err := r.deliver(kafka.DialEvents, a.request.String(), fact); !kafka.IsPark(err) {
+		if err := r.deliver(kafka.DialEvents, a.request.String(), event); !kafka.IsPark(err) {
 			t.Errorf("%s: %v, want it parked", name, err)
 		}
 	}
@@ -407,13 +407,13 @@ func TestFacts_WhatCannotBeIsParked(t *testing.T) {
 	if err := r.deliver(kafka.DialEvents, "x", unknown.fenced()); !kafka.IsSkip(err) {
 		t.Errorf("a request of a database before ours: %v, want it skipped", err)
 	}
-	unknown.tell(unknown.ringing())
+	unknown.publish(unknown.ringing())
 	if unknown.read()["status"] != "ringing" {
 		t.Error("its call is not kept")
 	}
 }
 
-func TestWorkspaces_NewestVersionWins(t *testing.T) {
+func TestWorkspaces_NewestVersionIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	tell := func(version int64, destinations ...string) {
@@ -435,13 +435,13 @@ func TestWorkspaces_NewestVersionWins(t *testing.T) {
 	r.place()
 }
 
-func TestSummary_NullCharacterStopsNothing(t *testing.T) {
+func TestSummary_NullCharacterIsAccepted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	news := a.analysed()
-	news.GetAnalysed().SummaryJson = []byte(`{"customer_name":"a\u0000b"}`)
-	a.tell(a.ended("completed", "normal_clearing"), news)
+	event := a.analysed()
+	event.GetAnalysed().SummaryJson = []byte(`{"customer_name":"a\u0000b"}`)
+	a.publish(a.ended("completed", "normal_clearing"), event)
 	text, err := json.Marshal(a.read()["summary"])
 	if err != nil {
 		t.Errorf("summary: json.Marshal: %v", err)
