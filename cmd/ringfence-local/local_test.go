@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// options are those of a stack in a home of its own.
+// options returns options of a stack with its own home.
 func options(t *testing.T, env ...string) kit.Options {
 	t.Helper()
 	if testing.Short() {
@@ -33,7 +33,7 @@ func options(t *testing.T, env ...string) kit.Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		t.Fatal(err)
 	}
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -43,7 +43,7 @@ func options(t *testing.T, env ...string) kit.Options {
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
-	// The work of a killed process is taken over when its leases have expired.
+	// Another process takes over the work of a killed one when its leases have expired.
 	env = append(env, "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "RINGFENCE_RESTART_PAUSE=500ms")
 	return kit.Options{Bin: bin, Home: home, Env: append(env, "SIMULATOR_TIME_SCALE=0.02")}
 }
@@ -64,7 +64,7 @@ func stop(t *testing.T, s *kit.Stack) {
 	}
 }
 
-// completes places a call in the demo workspace and waits until it has ended well.
+// completes places a call in the demo workspace and waits until it is completed.
 func completes(t *testing.T, s *kit.Stack) {
 	t.Helper()
 	w := &kit.Workspace{ID: s.Demo.WorkspaceID, AgentID: s.Demo.AgentID, API: kit.NewClient(s.Demo.BaseURL, s.Demo.WriteKey)}
@@ -72,7 +72,7 @@ func completes(t *testing.T, s *kit.Stack) {
 	err := kit.Until(t.Context(), kit.HangTimeout, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
-		return err == nil, nil //nolint:nilerr // a process may be between two lives: asked again
+		return err == nil, nil //nolint:nilerr // a process can be restarting: try again
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
 	first := s.Demo
 	for kill := range 3 {
 		s.Kill()
-		// What a kill in the middle of a write may leave.
+		// A kill during a write can leave such files.
 		for _, name := range []string{"state.json.half", "demo.json.half", "children.json.half"} {
 			if err := os.WriteFile(filepath.Join(home, name), []byte(`{"x":`), 0o600); err != nil {
 				t.Fatal(err)
@@ -251,7 +251,8 @@ func checkSecondStart(t *testing.T, opts kit.Options, s *kit.Stack) {
 	}
 }
 
-// checkReplay parks a record that no service can decode at its two readers and puts it back at one of them.
+// checkReplay publishes a record that no service can decode. Its two consumers dead-letter it, and
+// the test replays it for one of them.
 func checkReplay(t *testing.T, opts kit.Options, s *kit.Stack) {
 	t.Helper()
 	bus := embedded(t, opts.Home)
@@ -372,7 +373,7 @@ func serviceCommand(t *testing.T, opts kit.Options, args ...string) (said string
 	return string(out), err
 }
 
-// embedded is a client of the stack's embedded Kafka.
+// embedded returns a client of the embedded Kafka.
 func embedded(t *testing.T, home string) *kgo.Client {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(home, "state.json"))

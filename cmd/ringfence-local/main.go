@@ -1,6 +1,7 @@
-// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `service` runs a command of a service's
-// binary beside the running stack. The other two are its parts, for tests: `broker` is the embedded Kafka, `with-postgres` lends a
-// throw-away database to a command. Production never runs this.
+// Command ringfence-local runs Ringfence on this machine. `up` is what `make run` calls. `service`
+// runs a command of a service's binary with the running stack. `broker` runs the embedded Kafka,
+// and `with-postgres` runs a command with a temporary database; tests use both. It is not for
+// production.
 package main
 
 import (
@@ -19,7 +20,7 @@ import (
 	"ringfence.dev/cmd/ringfence-local/internal/stack"
 )
 
-// commands are the command line.
+// commands are the subcommands.
 type commands struct {
 	Up struct {
 	} `cmd:"" default:"1" help:"Run everything in the foreground until Ctrl-C or SIGTERM (the default)."`
@@ -60,7 +61,8 @@ func main() {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "ringfence-local:", strings.Join(strings.Fields(explain(err).Error()), " ")) // one line, whatever it is
+		// always one line
+		fmt.Fprintln(os.Stderr, "ringfence-local:", strings.Join(strings.Fields(explain(err).Error()), " "))
 		os.Exit(1)
 	}
 }
@@ -80,7 +82,7 @@ func up(ctx, hurry, kill context.Context) error {
 	})
 }
 
-// service runs a command of one of the six beside the stack that runs on the home.
+// service runs a command of a service with the running stack.
 func service(ctx context.Context, name string, command []string) error {
 	home, err := stack.FindHome()
 	if err != nil {
@@ -93,8 +95,8 @@ func service(ctx context.Context, name string, command []string) error {
 	return stack.Command(ctx, stack.Options{Home: &stack.Home{Dir: home}, Bin: bin}, name, command...)
 }
 
-// programs finds this program and the services, which lie beside the name it was called by: that may be a link among
-// other builds of theirs.
+// programs returns the path of this program and the folder of the services. That is the folder of
+// the name by which it was called, which can be a link.
 func programs() (self, bin string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", "", fmt.Errorf("find this program: %w", err)
@@ -124,10 +126,10 @@ func signals() (ctx, hurry, kill context.Context) {
 	return ctx, hurry, kill
 }
 
-// explain adds the remedy where the system's own words have none.
+// explain adds the remedy to errors of the operating system.
 func explain(err error) error {
 	switch {
-	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // it has one
+	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // the message has a remedy
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):

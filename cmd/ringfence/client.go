@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// plainClient asks this machine only, so no proxy has a say.
+// plainClient returns a client for this machine, which uses no proxy.
 func plainClient() *http.Client {
 	return &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 }
 
-// client speaks the public API.
+// client is a client of the public API.
 type client struct {
 	stack stack
 	http  *http.Client
@@ -28,7 +28,7 @@ type client struct {
 
 func newClient(s stack) *client { return &client{stack: s, http: plainClient()} }
 
-// refusal is the error body of an answer.
+// refusal is the body of an error response.
 type refusal struct {
 	status  int
 	Code    string `json:"code"`
@@ -40,7 +40,7 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s was answered with %d %s: %s", r.what, r.status, r.Code, r.Message)
 }
 
-// ask sends one request, with the key that its method needs, and decodes the answer.
+// ask sends one request with the API key that its method needs, and decodes the response.
 func (c *client) ask(ctx context.Context, method, path string, body, into any) error {
 	payload := []byte(nil)
 	if body != nil {
@@ -73,7 +73,7 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 	}
 	if resp.StatusCode >= 300 {
 		wrapped := struct{ Error refusal }{refusal{status: resp.StatusCode, what: method + " " + path}}
-		_ = json.Unmarshal(answer, &wrapped) // without a body the status says it all
+		_ = json.Unmarshal(answer, &wrapped) // without a body the status is the only information
 		return &wrapped.Error
 	}
 	if err := json.Unmarshal(answer, into); err != nil {

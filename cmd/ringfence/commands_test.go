@@ -15,10 +15,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// hostile is text that would steer a terminal: in seven and in eight bits, and by turning the direction of what follows.
+// hostile is a text with control characters: escape sequences in 7 and 8 bits, and bidirectional
+// controls.
 const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
-// office is an /admin/v1 that answers everything with a page that is a member too, written by somebody hostile; what it was asked is kept.
+// office is an /admin/v1 that responds to every request with a hostile page that is also a valid
+// object. It records the requests.
 type office struct {
 	status int
 	asked  []string
@@ -35,7 +37,8 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostile}})
 	}
 	w.WriteHeader(o.status)
-	_, _ = w.Write([]byte(strings.ReplaceAll(string(body), `\u202e`, "\u202e"))) // Go's encoder writes the rest as it is, too
+	// Go's encoder does not escape the other characters
+	_, _ = w.Write([]byte(strings.ReplaceAll(string(body), `\u202e`, "\u202e")))
 }
 
 // admin serves an office at the address that the environment names.
@@ -47,7 +50,7 @@ func admin(t *testing.T, status int) *office {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	via := filepath.Join(t.TempDir(), "via") // text, and JSON for --json, and asides, all written by somebody hostile
+	via := filepath.Join(t.TempDir(), "via") // prints hostile text, JSON with --json, and log lines
 	script := fmt.Appendf(nil, `#!/bin/sh
 printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2
 case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;; esac
@@ -59,7 +62,7 @@ case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;
 	return o
 }
 
-// operators are the command lines of all operator's commands, complete.
+// operators returns a complete command line of each operator command.
 func operators(t *testing.T) (lines [][]string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rates.json")
@@ -104,7 +107,7 @@ func sample(of *kong.Positional, file string) string {
 	return "7"
 }
 
-// wantNoControls checks that a text has no character that would control a terminal.
+// wantNoControls checks that a text contains no control characters of a terminal.
 func wantNoControls(t *testing.T, text string) {
 	t.Helper()
 	if at := strings.IndexAny(text, "\x1b\r\u009b\u202e\u2066"); at >= 0 {
@@ -112,8 +115,8 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-// TestCommands_EveryOne: each command explains itself, does without a word of nonsense on the terminal what others wrote, answers scripts in JSON, refusals too, and
-// says 2 when it is incomplete.
+// TestCommands_EveryOne checks that each command has a help text, prints no control characters,
+// prints JSON with --json, also for errors, and exits with status 2 if an argument is missing.
 func TestCommands_EveryOne(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {
@@ -151,7 +154,8 @@ func TestCommands_EveryOne(t *testing.T) {
 	}
 }
 
-// TestCommands_SayWhyTheyFailed: text for people, the error body for scripts, and a status.
+// TestCommands_SayWhyTheyFailed checks the error: text for people, the error body for scripts, and
+// the exit status.
 func TestCommands_SayWhyTheyFailed(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -209,7 +213,8 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 	}
 }
 
-// TestCommands_ARefusalSaysEachThingOnce: apart for scripts; for people the sentence and then the code, and what a log knows the request by when that helps.
+// TestCommands_ARefusalSaysEachThingOnce checks that an error has separate fields for scripts. For
+// people it is the message with the code, and the request id if that helps.
 func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
 	for _, test := range []struct {
 		status           int
@@ -243,7 +248,8 @@ func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
 	}
 }
 
-// TestServices_SayWhyOnce: why a binary failed is the refusal's message, and what else it wrote beside stays beside.
+// TestServices_SayWhyOnce checks that the error of a service's binary is printed once, and its log
+// separately.
 func TestServices_SayWhyOnce(t *testing.T) {
 	admin(t, http.StatusOK)
 	via := filepath.Join(t.TempDir(), "via")
@@ -267,7 +273,8 @@ func TestServices_SayWhyOnce(t *testing.T) {
 	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
-// TestCommands_AskBeforeTheyDestroy: nothing that cannot be taken back is done without --yes where nobody can be asked.
+// TestCommands_AskBeforeTheyDestroy checks that a destructive command without a terminal needs
+// --yes.
 func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 	var careful []string
 	for _, line := range operators(t) {
@@ -293,7 +300,8 @@ func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 	}
 }
 
-// TestWorkspacesAdd_WhatTheFileSaysHolds: the standard plan and currency are for whom says nothing.
+// TestWorkspacesAdd_WhatTheFileSaysHolds checks that the default plan and currency apply only if
+// the file has none.
 func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -319,7 +327,8 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 	}
 }
 
-// TestTopUp_AReferenceThatStandsForAnother: the same again is done; another amount or kind by its reference is not, and that is no success.
+// TestTopUp_AReferenceThatStandsForAnother checks that a repeated top-up succeeds, and that another
+// amount or kind with the same reference fails.
 func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
 	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
 		admin(t, http.StatusOK)
@@ -336,7 +345,8 @@ func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
 	}
 }
 
-// TestRates_SayWhatAMinuteCostsWithoutThem: the standard rate is told, with rates and without, and is the one that the wallet charges.
+// TestRates_SayWhatAMinuteCostsWithoutThem checks that the default rate is printed, with and
+// without rates, and is the rate of the wallet.
 func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rates/rates.go")
 	if err != nil {
@@ -367,7 +377,8 @@ func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	}
 }
 
-// TestReplay_EndsWhenNothingIsReplayed: a gateway that always has more does not keep the command for ever.
+// TestReplay_EndsWhenNothingIsReplayed checks that the command ends although the gateway always
+// reports more.
 func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
 	left := 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -384,7 +395,8 @@ func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
 	wantText(t, "stderr", faults, "2 queued again so far\n3 queued again so far\n")
 }
 
-// TestImport_SaysOnceHowFarItIs: progress is told when it is one, and what is not on record is no success.
+// TestImport_SaysOnceHowFarItIs checks that progress is printed when it changes, and that unknown
+// numbers make the command fail.
 func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	looks := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -406,7 +418,8 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	wantContains(t, "stderr", faults, "1 rows without a number, so not on record; 2 numbers on record")
 }
 
-// TestAudit_OfTheWorkspaceThatIsNamed: a workspace that was named is never left out of the question; the demo workspace is not named.
+// TestAudit_OfTheWorkspaceThatIsNamed checks that the query contains the workspace that was named,
+// and not the default workspace.
 func TestAudit_OfTheWorkspaceThatIsNamed(t *testing.T) {
 	o := admin(t, http.StatusOK)
 	home := t.TempDir()

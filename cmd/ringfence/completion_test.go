@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// TestCompletion_WhatMayComeNext: commands, flags and the words of a choice, for the place where the cursor is; nothing is done, and no token is asked for.
+// TestCompletion_WhatMayComeNext checks the commands, flags and values that complete the word at
+// the cursor. No request is sent.
 func TestCompletion_WhatMayComeNext(t *testing.T) {
 	t.Setenv("RINGFENCE_ADMIN_URL", "")
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {
 		line string
-		// want is all that is said, some what is among it.
+		// want is the whole output, some is a part of it.
 		want, some []string
 	}{
 		{"ringfence wor", []string{"workspaces"}, nil},
@@ -45,7 +46,7 @@ func TestCompletion_WhatMayComeNext(t *testing.T) {
 	}
 }
 
-// TestCompletion_Scripts: each is one that its shell takes, where there is such a shell.
+// TestCompletion_Scripts checks the syntax of each script with its shell, if that is installed.
 func TestCompletion_Scripts(t *testing.T) {
 	for shell, wants := range map[string]string{"bash": " ringfence\n", "zsh": "#compdef ringfence", "fish": "complete -f -c ringfence"} {
 		code, script, faults := runCommand(t, "completion", shell)
@@ -55,7 +56,8 @@ func TestCompletion_Scripts(t *testing.T) {
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}
-		if said, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec // our own script
+		// the script of this program
+		if said, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec
 			t.Errorf("%s does not take %q: %v %s", shell, script, err, said)
 		}
 	}

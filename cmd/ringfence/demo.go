@@ -19,10 +19,10 @@ type demoCommand struct {
 	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
 }
 
-// pollEvery keeps a demo well below the rate limit of its key.
+// pollEvery keeps the requests of a demo below the rate limit of its key.
 const pollEvery = 400 * time.Millisecond
 
-// request is what the demo looks at of a call request.
+// request contains the fields of a call request that the demo reads.
 type request struct {
 	ID          string  `json:"id"`
 	Status      string  `json:"status"`
@@ -118,7 +118,7 @@ func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case got := <-arrivals:
-			if err := d.look(ctx); err != nil { // what the webhook tells of is told first
+			if err := d.look(ctx); err != nil { // print the webhooks that have arrived first
 				return err
 			}
 			if err := d.receive(got); err != nil {
@@ -138,7 +138,7 @@ func (d *demo) receive(got arrival) error {
 		return fmt.Errorf("a webhook came that cannot be trusted: %w", got.fault)
 	}
 	if got.Data.ExternalRef == nil || *got.Data.ExternalRef != d.ref {
-		return nil // of another call in the workspace
+		return nil // an event of another call in the workspace
 	}
 	d.tell.step("webhook", "%-16s signature verified, attempt %s", got.Type, got.attempt)
 	if !slices.Contains([]string{"call.ringing", "call.answered"}, got.Type) {
@@ -175,7 +175,7 @@ func (d *demo) look(ctx context.Context) error {
 	return nil
 }
 
-// tolerant lets a look pass that was refused for now: the next one comes soon.
+// tolerant returns nil for an error that the next poll can repair.
 func tolerant(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {

@@ -29,18 +29,18 @@ const (
 	maxBody  = 1 << 20
 )
 
-// arrival is one webhook as it came in.
+// arrival is one received webhook.
 type arrival struct {
 	Type       string `json:"type"`
 	Data       call   `json:"data"`
 	deliveryID string
 	attempt    string
 	body       []byte
-	// fault is why the signature is not good; nil when it is.
+	// fault is why the signature is invalid, or nil.
 	fault error
 }
 
-// endpoint is a local HTTPS receiver with a certificate of the stack's own authority.
+// endpoint is a local HTTPS receiver with a certificate of the stack's authority.
 type endpoint struct {
 	url      string
 	arrivals chan arrival
@@ -50,7 +50,8 @@ type endpoint struct {
 	armed    chan struct{}
 }
 
-// openEndpoint listens on this machine; port 0 takes any. Requests wait until arm has told the secret.
+// openEndpoint listens on this machine. Port 0 means any free port. Requests wait until arm has set
+// the secret.
 func openEndpoint(home string, port int) (*endpoint, error) {
 	cert, err := issue(home)
 	if err != nil {
@@ -72,7 +73,7 @@ func openEndpoint(home string, port int) (*endpoint, error) {
 	return e, nil
 }
 
-// arm tells the secret; it is called once.
+// arm sets the secret. It must be called once.
 func (e *endpoint) arm(secret string) {
 	e.secret = secret
 	close(e.armed)
@@ -86,7 +87,7 @@ func (e *endpoint) close() {
 	}
 }
 
-// ServeHTTP answers 200 to what is signed well and 400 to everything else.
+// ServeHTTP responds with 200 to a valid signature and with 400 otherwise.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -114,7 +115,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// issue signs a certificate for this machine with the stack's authority, which the webhook dispatcher trusts.
+// issue creates a certificate for this machine, signed by the stack's authority, which the webhook
+// dispatcher trusts.
 func issue(home string) (tls.Certificate, error) {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(home, "ca.pem"), filepath.Join(home, "ca-key.pem"))
 	if err != nil {

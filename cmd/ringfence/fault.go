@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/cmd/ringfence/internal/operator"
 )
 
-// fault is why a command did not do what it should, as /admin/v1 says it; Status and RequestID are there when it was /admin/v1 that refused.
+// fault is the error of a command in the form of /admin/v1. Status and RequestID are set if
+// /admin/v1 returned the error.
 type fault struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
@@ -20,10 +21,10 @@ type fault struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
-// unknown is the code of a fault that /admin/v1 has none for.
+// unknown is the code of an error without a code of /admin/v1.
 const unknown = "failed"
 
-// told is the fault of a command that failed.
+// told returns the fault of a failed command.
 func told(err error) fault {
 	f := fault{Code: unknown, Message: err.Error()}
 	var refused *operator.Refusal
@@ -33,7 +34,7 @@ func told(err error) fault {
 	return f
 }
 
-// String names the request, too, where the fault is the service's: its log says more.
+// String adds the request id if the service failed, because its log has more.
 func (f fault) String() string {
 	switch {
 	case f.Status == 0, f.Code == unknown:
@@ -48,7 +49,7 @@ func (f fault) tell(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "err
 
 var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
 
-// misread is the sentence of a command line that is not understood.
+// misread returns the message for an invalid command line.
 func misread(why string) string {
 	if negative.MatchString(why) {
 		return "a number below zero is read as a flag: write -- before it, as in adjust -- -2.50 REFERENCE."
@@ -59,7 +60,7 @@ func misread(why string) string {
 	return why + "."
 }
 
-// wantsJSON reads a command line that could not be parsed.
+// wantsJSON reads --json from a command line that could not be parsed.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		switch {

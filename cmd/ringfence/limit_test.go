@@ -36,7 +36,7 @@ func TestDemo_DeletesSubscriptionsOfKilledRuns(t *testing.T) {
 	}
 }
 
-// A subscription for the port on which listen listens now is from a killed run, although the endpoint answers.
+// A subscription for the port of this command is from a killed run, although its endpoint responds.
 func TestListen_DeletesSubscriptionsOfKilledRunsOnTheSamePort(t *testing.T) {
 	f := newFakeStack(t)
 	port := freePort(t)

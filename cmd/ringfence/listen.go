@@ -56,7 +56,7 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil // Ctrl-C is how this ends
+			return nil // Ctrl-C ends the command
 		case got := <-receiver.arrivals:
 			c.print(tell, got)
 		}

@@ -1,5 +1,6 @@
-// Command ringfence is Ringfence from a terminal: place a call against the local stack and watch it (demo), receive webhooks and verify them
-// (listen), and everything that an operator does over /admin/v1 and with the services' own binaries.
+// Command ringfence is the command line: place a call on the local stack and print each step
+// (demo), receive and verify webhooks (listen), and every operation of an operator over /admin/v1
+// and the services' binaries.
 package main
 
 import (
@@ -39,17 +40,17 @@ type commands struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// about is what --help says first.
+// about is the first text of --help.
 const about = "Ringfence from a terminal. The exit status is 0 when it is done, 1 when it failed or was refused, 2 when the command is not understood, 130 when Ctrl-C stopped it. " +
 	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" when it is the gateway's."
 
-// The exit statuses.
+// Exit statuses.
 const (
 	done = iota
 	failed
@@ -57,7 +58,7 @@ const (
 	stopped = 130
 )
 
-// run parses and does one command, and answers its exit status.
+// run parses and runs one command, and returns its exit status.
 func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	var cli commands
 	exited := -1
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		fmt.Fprintln(faults, "ringfence:", err)
 		return misunderstood
 	}
-	kongcompletion.Register(parser) // a shell asks by COMP_LINE
+	kongcompletion.Register(parser) // a shell requests completions through COMP_LINE
 	if exited >= 0 {
 		return exited
 	}
@@ -97,7 +98,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	return failed
 }
 
-// parser knows every command; exit is told of --help and --version.
+// parser knows every command. exit is called after --help and --version.
 func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
 		kong.Groups{"operator": "For operators:", "local": "On this machine:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -118,7 +119,7 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
 }
 
-// completionCommand prints a script for a shell, which asks this program from then on.
+// completionCommand prints a completion script for a shell.
 type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Which: bash, zsh or fish."`
 }
@@ -130,7 +131,8 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// desk is at the address that was named, or at the local stack's, whose demo workspace is then the standard one.
+// desk returns a client for the named address, or for the local stack, whose demo workspace is then
+// the default.
 func (c *commands) desk(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {
@@ -146,7 +148,8 @@ func (c *commands) desk(out, faults io.Writer) (opened *operator.Client, standar
 	return operator.New(door, out, faults, c.Output == "json"), standard, nil
 }
 
-// reach is the command that was named, or the local stack's, which lies beside this one.
+// reach returns the command that runs a service's binary: the named one, or ringfence-local beside
+// this program.
 func (c *commands) reach(out, faults io.Writer) (*operator.Reach, error) {
 	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
 	if len(reach.Via) == 0 {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestPages_EveryCommandIsUnderstood gives the parser each command line of ours that stands on a page of this repository, in a block or in a sentence.
+// TestPages_EveryCommandIsUnderstood parses each ringfence command line in the pages of this
+// repository, in a block or in a sentence.
 func TestPages_EveryCommandIsUnderstood(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -88,7 +89,7 @@ func spoken(page string) (lines [][]string) {
 		for i, w := range words {
 			words[i] = strings.Trim(w, `'"`)
 		}
-		if len(words) == 1 { // what there is of a kind: `ringfence services`
+		if len(words) == 1 { // a group of commands: `ringfence services`
 			words = append(words, "--help")
 		}
 		lines = append(lines, words)
@@ -96,7 +97,7 @@ func spoken(page string) (lines [][]string) {
 	return lines
 }
 
-// understood parses and does nothing.
+// understood parses a command line and does not run it.
 func understood(args []string) error {
 	var cli commands
 	helped := false

@@ -30,7 +30,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fakeStack answers the few routes that the commands use and sends webhooks as the dispatcher would.
+// fakeStack serves the routes that the commands use and sends webhooks as the dispatcher does.
 type fakeStack struct {
 	t      *testing.T
 	home   string
@@ -47,7 +47,7 @@ type fakeStack struct {
 	looks   int
 	blocked bool
 	refuse  string // error code of POST /v1/calls
-	silent  bool   // no webhook ever comes
+	silent  bool // sends no webhooks
 }
 
 const fakeSecret = "whsec_fake"

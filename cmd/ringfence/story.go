@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/cmd/ringfence/internal/operator"
 )
 
-// call is what we show of a full call (spec 2.2a).
+// call contains the fields of a call that the commands print.
 type call struct {
 	CallID         string      `json:"call_id"`
 	To             string      `json:"to"`
@@ -39,7 +39,7 @@ type summary struct {
 	ScheduledFor  string   `json:"scheduled_for"`
 }
 
-// story tells a person what happens, with the time since the beginning.
+// story prints the events of a call with the time since the beginning.
 type story struct {
 	out   io.Writer
 	start time.Time
@@ -66,7 +66,7 @@ func (s *story) limit(full *limitError) {
 	s.raw("\n  `pause` in the place of `delete` keeps a subscription, which then receives no events.\n")
 }
 
-// summary prints what became of the call; what is not known is left out.
+// summary prints the result of the call. It leaves out unknown fields.
 func (s *story) summary(c call) {
 	s.raw("\n  %s\n\n", operator.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
 	s.field("outcome", text(c.Outcome))

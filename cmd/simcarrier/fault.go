@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Faults that the exchange commits on demand. The first group breaks the answer to an originate, the second the call, the third the news of it; what
-// really happens on the telephone stands in GET /log as ever.
+// Faults that a rule can request. The first group changes the response to an originate, the second
+// the call, the third its events. GET /log always shows what happened.
 const (
 	FaultRefuse        = "refuse"
 	FaultCrash         = "crash"
@@ -30,7 +30,7 @@ const (
 	FaultLoseEnd     = "lose_end"
 )
 
-// faults says of each what it does, in the order in which help lists them.
+// faults describes each fault, in the order of the help text.
 var faults = [...]struct{ name, does string }{
 	{FaultRefuse, "503, nothing rings"},
 	{FaultCrash, "dials, then the process kills itself before it has answered"},
@@ -48,23 +48,23 @@ var faults = [...]struct{ name, does string }{
 	{FaultLoseEnd, "does not tell that the call ended"},
 }
 
-// ErrNoSuchFault says that a rule names a fault that is not known.
+// ErrNoSuchFault is returned for an unknown fault.
 var ErrNoSuchFault = errors.New("no such fault")
 
-// Rule has the calls of a range of numbers go wrong.
+// Rule requests a fault for the calls of a range of numbers.
 type Rule struct {
 	Fault string `json:"fault"`
-	// To is how the other party's number begins; empty: every number.
+	// To is the prefix of the other party's number. "" matches every number.
 	To string `json:"to"`
-	// Times is how many calls it strikes; 0: every one.
+	// Times is the number of calls with the fault. 0 means every call.
 	Times int `json:"times"`
-	// DelayMS is how late FaultLate is, never scaled.
+	// DelayMS is the delay of FaultLate. The time scale does not apply.
 	DelayMS int64 `json:"delay_ms"`
-	// Struck is how many it has struck.
+	// Struck is the number of calls that have had the fault.
 	Struck int `json:"struck"`
 }
 
-// FaultHelp lists the faults, a line each.
+// FaultHelp describes the faults, one per line.
 func FaultHelp() string {
 	var b strings.Builder
 	for _, f := range faults {
@@ -73,7 +73,8 @@ func FaultHelp() string {
 	return b.String()
 }
 
-// Break adds a rule. Of several that cover a number the oldest that has strikes left holds. Rules die with the process.
+// Break adds a rule. If several rules match a number, the oldest one that is not used up applies. A
+// restart deletes the rules.
 func (x *Exchange) Break(r Rule) error {
 	known := false
 	for _, f := range faults {
@@ -89,21 +90,22 @@ func (x *Exchange) Break(r Rule) error {
 	return nil
 }
 
-// Mend drops every rule. Calls that were struck stay struck.
+// Mend deletes every rule. Calls that have a fault keep it.
 func (x *Exchange) Mend() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rules = nil
 }
 
-// Rules are those in force, oldest first.
+// Rules returns the rules, oldest first.
 func (x *Exchange) Rules() []Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.rules)
 }
 
-// strike answers the rule that a call with this number meets, and counts it. Without one the answer names no fault.
+// strike returns the rule for a call with this number and counts it. Without a rule it returns the
+// zero Rule.
 func (x *Exchange) strike(number string) Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,7 +122,7 @@ func (x *Exchange) strike(number string) Rule {
 
 func (r Rule) delay() time.Duration { return time.Duration(r.DelayMS) * time.Millisecond }
 
-// die is a crash: nothing is flushed, nobody is told.
+// die ends the process as a crash does, without flushing anything.
 func die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
@@ -128,7 +130,7 @@ func die() {
 	select {}
 }
 
-// cut leaves out what the far end of a call with a fault does not do.
+// cut removes the steps that do not happen in a call with a fault.
 func (l *line) cut(steps []step) []step {
 	switch l.fault {
 	case FaultDead:
@@ -141,7 +143,7 @@ func (l *line) cut(steps []step) []step {
 	return steps
 }
 
-// hides says that news of this kind are not told, or not yet.
+// hides reports whether events of this kind are omitted or delayed.
 func (l *line) hides(kind string) bool {
 	switch l.fault {
 	case FaultLose:
@@ -154,7 +156,7 @@ func (l *line) hides(kind string) bool {
 	return false
 }
 
-// echoes are the news that are told after e, once more or at last.
+// echoes returns the events that are sent after e: repeated or delayed ones.
 func (l *line) echoes(e Entry) (again []Entry) {
 	switch {
 	case l.fault == FaultRepeat, l.fault == FaultAnswerTwice && e.Kind == KindAnswer:

@@ -27,7 +27,7 @@ func (x *Exchange) deleteFaults(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// before commits what a fault does instead of dialling. done: there is nothing more to do.
+// before applies a fault instead of dialing. If done is true, the request is finished.
 func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultRefuse:
@@ -39,12 +39,12 @@ func (r Rule) before(w http.ResponseWriter, req *http.Request) (done bool) {
 		hang(req)
 		return true
 	case FaultLate:
-		time.Sleep(r.delay()) // whoever asked may have left: a carrier that is late does not look
+		time.Sleep(r.delay()) // the delay does not end when the client disconnects
 	}
 	return false
 }
 
-// after commits what a fault does instead of answering. done: there is nothing more to do.
+// after applies a fault instead of responding. If done is true, the request is finished.
 func (r Rule) after(req *http.Request) (done bool) {
 	switch r.Fault {
 	case FaultCrash:
@@ -56,8 +56,8 @@ func (r Rule) after(req *http.Request) (done bool) {
 	return false
 }
 
-// hang holds the asker until he leaves, and then answers nothing.
+// hang waits until the client disconnects and sends no response.
 func hang(req *http.Request) {
-	_, _ = io.Copy(io.Discard, req.Body) // only behind the body is it seen that he left
+	_, _ = io.Copy(io.Discard, req.Body) // the server detects a disconnect only after it has read the body
 	<-req.Context().Done()
 }

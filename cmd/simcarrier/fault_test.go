@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// told waits until the call has ended and answers what the feed says of it, in order. No mark of a fault may be seen.
+// told waits until the call has ended and returns its events in order. Events must not contain the
+// marks of a fault.
 func (n network) told(id string) (kinds []string, news []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
@@ -34,7 +35,7 @@ func (n network) told(id string) (kinds []string, news []map[string]any) {
 	return kinds, news
 }
 
-// order has numbers go wrong.
+// order adds a rule.
 func (n network) order(rule string) {
 	n.t.Helper()
 	if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != http.StatusCreated {
@@ -69,7 +70,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			if !slices.IsSortedFunc(news, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
 				t.Errorf("places are out of order: %v", news)
 			}
-			stop() // what was told stays told, as it was told
+			stop() // sent events do not change
 			again, _ := start(t, dir, 0)
 			if after, _ := again.told(struck); !slices.Equal(after, kinds) {
 				t.Errorf("after a restart the feed tells %v, before it %v", after, kinds)
@@ -84,7 +85,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 func TestFault_Originate(t *testing.T) {
 	tests := []struct {
 		rule    string
-		answer  int // 0: the client leaves before a response
+		answer  int // 0: the client disconnects before the response
 		dialled int
 	}{
 		{rule: `{"fault":"refuse"}`, answer: 503, dialled: 0},
@@ -98,7 +99,7 @@ func TestFault_Originate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if tt.answer == 0 {
-				go func() { // the client leaves when its request has arrived
+				go func() { // the client disconnects when its request has arrived
 					n.awaitStruck()
 					cancel()
 				}()
@@ -134,7 +135,7 @@ func (n network) awaitKnown(id string) {
 	}
 }
 
-// awaitStruck waits until the first fault has met a request.
+// awaitStruck waits until the first fault has been applied.
 func (n network) awaitStruck() {
 	if err := kit.Until(n.t.Context(), kit.HangTimeout, "the fault has met a request", func() (bool, error) {
 		var page struct{ Data []struct{ Struck int } }
@@ -145,7 +146,8 @@ func (n network) awaitStruck() {
 	}
 }
 
-// TestFault_RulesAreCountedAndEnd: a rule strikes so many times, then the next one; DELETE ends all.
+// TestFault_RulesAreCountedAndEnd checks that a rule applies to its number of calls, then the next
+// one, and that DELETE removes all.
 func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
@@ -177,13 +179,13 @@ func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 	}
 }
 
-// TestFault_StuckCalls: they last until they are hung up.
+// TestFault_StuckCalls checks that such calls last until they are hung up.
 func TestFault_StuckCalls(t *testing.T) {
 	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
-		n.ended(n.originate("+14155660101")) // a whole call has passed meanwhile
+		n.ended(n.originate("+14155660101")) // a whole call takes place in the meantime
 		var told struct{ Was string }
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &told); told.Was != state {
 			t.Errorf("%s: the call was %s, want %s", fault, told.Was, state)
@@ -191,7 +193,7 @@ func TestFault_StuckCalls(t *testing.T) {
 	}
 }
 
-// TestHangup_ByThePerson: the dialer is told that it was not he.
+// TestHangup_ByThePerson checks that the event names the callee as the party that hung up.
 func TestHangup_ByThePerson(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"hold"}`)

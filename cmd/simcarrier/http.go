@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// logEntry is one item of GET /log: exactly the fields of contract.md §8.
+// logEntry is one item of GET /log (docs/reference/api/local-stack.md).
 type logEntry struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
@@ -22,13 +22,14 @@ type logEntry struct {
 	To     string    `json:"to"`
 }
 
-// maxEvents bounds one answer of the feed.
+// maxEvents limits the events in one response.
 const maxEvents = 1000
 
-// maxWait bounds one long poll of the feed.
+// maxWait limits one long poll.
 const maxWait = 30 * time.Second
 
-// Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log, /events, /faults, /healthz.
+// Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log,
+// /events, /faults, /healthz.
 func (x *Exchange) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /originate", x.postOriginate)
@@ -173,8 +174,8 @@ func (x *Exchange) getLog(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"data": data})
 }
 
-// getEvents is the dialer's feed: entries later than after, or, when there are none, whatever comes within wait
-// milliseconds. The same question gets the same answer, also after a restart.
+// getEvents returns the events after the position `after`. If there are none, it waits up to `wait`
+// milliseconds. The same request has the same response, also after a restart.
 func (x *Exchange) getEvents(w http.ResponseWriter, r *http.Request) {
 	after, ok := number(w, r, "after", 0)
 	if !ok {
@@ -187,7 +188,7 @@ func (x *Exchange) getEvents(w http.ResponseWriter, r *http.Request) {
 	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, maxWait))
 	defer timer.Stop()
 	data, seen, waiting := []Entry{}, after, true
-	for waiting && len(data) == 0 { // what is not told does not end the wait
+	for waiting && len(data) == 0 { // hidden events do not end the wait
 		select {
 		case <-x.journal.Grown(seen):
 		case <-timer.C:

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Kinds of journal entries. A said entry is part of the feed only; GET /log shows the others.
+// Kinds of journal entries. GET /log does not show said entries.
 const (
 	KindOriginate = "originate"
 	KindRinging   = "ringing"
@@ -23,7 +23,7 @@ const (
 	KindHangup    = "hangup"
 )
 
-// Entry is one thing that happened on the telephone network.
+// Entry is one event on the telephone network.
 type Entry struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
@@ -31,26 +31,28 @@ type Entry struct {
 	CallID string    `json:"call_id"`
 	From   string    `json:"from"`
 	To     string    `json:"to"`
-	// Inbound marks a call that rings the dialer.
+	// Inbound is true for a call to the dialer.
 	Inbound bool `json:"inbound,omitempty"`
 	// Text is what the person said (kind said).
 	Text string `json:"text,omitempty"`
-	// Cause is the Q.850 name and By who ended it: caller, callee, carrier or dialer (kind hangup).
+	// Cause is the Q.850 name, and By the party that ended the call: caller, callee, carrier or
+	// dialer (kind hangup).
 	Cause string `json:"cause,omitempty"`
 	By    string `json:"by,omitempty"`
-	// DialedAt is the instant the dialer gave with its originate, echoed with all news of that call.
+	// DialedAt is the time in the dialer's originate. All events of the call contain it.
 	DialedAt *time.Time `json:"dialed_at,omitempty"`
-	// Untold entries happened and are missing from the feed; an Echo is told in the feed, with its old instant, and did not happen (again). The feed
-	// shows neither mark.
+	// Untold entries are not in the event feed. An Echo is in the feed with its old time and did
+	// not happen again. The feed does not contain either field.
 	Untold bool `json:"untold,omitempty"`
 	Echo   bool `json:"echo,omitempty"`
 }
 
-// indexEvery is how many entries lie between two remembered file offsets.
+// indexEvery is the number of entries between two indexed file offsets.
 const indexEvery = 64
 
-// Journal is the append-only log: one JSON line an entry, its first line naming the feed. It is written through to
-// the file system with every entry, so that a killed process loses nothing; it is not synced.
+// Journal is the append-only log with one JSON line per entry. Its first line names the feed. Every
+// entry is written to the file immediately, so that a killed process loses nothing. It is not
+// synced to the disk.
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -58,12 +60,12 @@ type Journal struct {
 	last    int64
 	lastAt  time.Time
 	size    int64
-	offsets []int64 // of entry 1, 1+indexEvery, …
+	offsets []int64 // of entries 1, 1+indexEvery, …
 	grown   chan struct{}
 }
 
-// OpenJournal opens or creates the journal of a directory and hands every entry that is there to replay. A last line cut
-// short by a kill is removed.
+// OpenJournal opens or creates the journal of a directory and passes every entry to replay. It
+// removes an incomplete last line.
 func OpenJournal(dir string, replay func(Entry)) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make journal directory: %w", err)
@@ -85,7 +87,7 @@ func (j *Journal) load(replay func(Entry)) error {
 	for {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // whatever stands after the last newline was cut short
+			break // an incomplete last line
 		}
 		if err != nil {
 			return fmt.Errorf("read journal: %w", err)
@@ -131,7 +133,8 @@ func (j *Journal) remember(e Entry, length int) {
 	j.size += int64(length)
 }
 
-// Append writes an entry; its number and instant are given here, each later than the one before. An echo keeps its instant.
+// Append writes an entry with the next number and a later time than the last one. An echo keeps its
+// time.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -157,10 +160,10 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// Feed names this journal; a journal begun anew has another name.
+// Feed is the name of this journal. A new journal has another name.
 func (j *Journal) Feed() string { return j.feed }
 
-// Grown is closed when an entry later than after exists.
+// Grown returns a channel that is closed when an entry after the position exists.
 func (j *Journal) Grown(after int64) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -172,7 +175,7 @@ func (j *Journal) Grown(after int64) <-chan struct{} {
 	return j.grown
 }
 
-// Read hands out the entries later than after, in order, until give answers false.
+// Read passes the entries after the position to give, in order, until give returns false.
 func (j *Journal) Read(after int64, give func(Entry) bool) error {
 	after = max(after, 0)
 	j.mu.Lock()

@@ -1,6 +1,6 @@
-// Command simcarrier is the simulated telephone carrier: a process of its own, reached over HTTP, that rings, answers, talks and
-// hangs up by the number's last two digits (contract.md §8) and keeps its own append-only journal. It serves
-// development and tests; no real call is ever placed.
+// Command simcarrier is the simulated carrier for development and tests. The last two digits of the
+// number determine whether a phone rings, answers, talks or hangs up (docs/test-numbers.md). It
+// serves HTTP, keeps an append-only journal, and places no real call.
 package main
 
 import (
@@ -26,9 +26,9 @@ import (
 // Config is the environment.
 type Config struct {
 	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address it listens on"`
-	// Dir keeps the journal.
+	// Dir is the folder of the journal.
 	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
-	// TimeScale multiplies every simulated duration; 0 means at once.
+	// TimeScale multiplies every simulated duration. 0 means immediately.
 	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
 
 	Telemetry telemetry.Config
@@ -66,7 +66,7 @@ func main() {
 	}
 }
 
-// healthy asks the carrier that runs beside it: there is nothing else in its image that could.
+// healthy checks the carrier on this machine, for images without other programs.
 func healthy(ctx context.Context) error {
 	cfg, err := env.ParseAs[Config]()
 	if err != nil {
@@ -116,6 +116,6 @@ func run(ctx context.Context, cfg Config) error {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
-		return server.Close() // telephones do not drain: the journal has all of it
+		return server.Close() // calls need no drain: they are in the journal
 	}
 }

@@ -1,6 +1,6 @@
-// Package phonenetwork owns the simulated telephone network: who rings, who answers, what the person says and how a call
-// ends, by the number's last two digits (contract.md §8). Its journal is the one record of what really happened, from which
-// tests count dials. It knows nothing of the dialer but its originations, answers and hang-ups.
+// The simulated telephone network. The last two digits of a number determine who rings and answers,
+// what the person says, and how a call ends (docs/test-numbers.md). Its journal records what really
+// happened; tests count dials in it.
 
 package main
 
@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// Call is what the exchange can say about one call.
+// Call is the state of one call.
 type Call struct {
 	CallID     string     `json:"call_id"`
 	State      string     `json:"state"` // dialing, ringing, answered, ended
@@ -27,29 +27,29 @@ type Call struct {
 	By         string     `json:"by,omitempty"`
 }
 
-// line is a call in progress; a second originate with the same id makes a second line.
+// line is a call in progress. A second originate with the same id creates a second line.
 type line struct {
 	call   Call
 	steps  []step
 	waited bool
 	timer  *time.Timer
-	// fault is what goes wrong with its news, held those that wait to be told out of order.
+	// fault is the fault of its events. held contains events that are sent out of order later.
 	fault string
 	held  *Entry
 }
 
-// Exchange is the network. All its methods may be called at once.
+// Exchange is the network. Its methods can be called concurrently.
 type Exchange struct {
 	journal *Journal
 	scale   float64
 
 	mu    sync.Mutex
-	lines map[string][]*line // by call id, in the order they were dialled
+	lines map[string][]*line // by call id, in the order of dialing
 	rules []Rule
 }
 
-// New opens the exchange over a directory. scale multiplies every simulated duration; 0 means at once. Calls that were alive when the last process
-// died have ended: the journal says so with a hangup.
+// New opens the exchange with a directory. scale multiplies every simulated duration; 0 means
+// immediately. Calls that were live when the last process died get a hangup in the journal.
 func New(dir string, scale float64) (*Exchange, error) {
 	x := &Exchange{scale: scale, lines: map[string][]*line{}}
 	journal, err := OpenJournal(dir, x.replay)
@@ -89,7 +89,7 @@ func (x *Exchange) replay(e Entry) {
 	}
 }
 
-// note takes an entry into the call's state.
+// note applies an entry to the state of the call.
 func (l *line) note(e Entry) {
 	switch at := e.At; e.Kind {
 	case KindOriginate:
@@ -103,12 +103,13 @@ func (l *line) note(e Entry) {
 	}
 }
 
-// Originate rings a number. The same id again rings again: nothing here protects anybody from a second dial.
+// Originate rings a number. The same id rings again, because the carrier does not protect against a
+// second dial.
 func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error {
 	return x.dial(callID, from, to, dialedAt, "")
 }
 
-// dial is Originate of a call whose news go wrong.
+// dial is Originate for a call with a fault.
 func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -122,7 +123,7 @@ func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault stri
 	return nil
 }
 
-// Inbound rings the dialer at one of its numbers; an empty from is withheld.
+// Inbound calls one of the dialer's numbers. An empty from means a withheld number.
 func (x *Exchange) Inbound(callID, from, to string) error {
 	fault := x.strike(from).Fault
 	x.mu.Lock()
@@ -137,7 +138,8 @@ func (x *Exchange) Inbound(callID, from, to string) error {
 	return nil
 }
 
-// Answer picks up an inbound call that rings. A second answer changes nothing; known is false for an id never heard of.
+// Answer answers an inbound call that rings. A second answer changes nothing. known is false for an
+// unknown id.
 func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -156,8 +158,9 @@ func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
 	return l.call, true, nil
 }
 
-// Hangup ends every line of a call and answers the state it was in before, and what is known of it now. by is who hangs up: the dialer, or, in a
-// test, the person; cause is what he wants written; empty: normal_clearing, or originator_cancel before the answer.
+// Hangup ends every line of a call. It returns the previous state and the call. by is the party
+// that hangs up: the dialer, or the person in a test. An empty cause means normal_clearing, or
+// originator_cancel before the answer.
 func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -183,7 +186,7 @@ func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, know
 	return was, newest.call, true, nil
 }
 
-// Find tells what is known of a call.
+// Find returns a call.
 func (x *Exchange) Find(callID string) (call Call, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -193,7 +196,7 @@ func (x *Exchange) Find(callID string) (call Call, known bool) {
 	return Call{}, false
 }
 
-// Journal is what happened.
+// Journal returns the journal.
 func (x *Exchange) Journal() *Journal { return x.journal }
 
 func (x *Exchange) newest(callID string) *line {
@@ -204,7 +207,7 @@ func (x *Exchange) newest(callID string) *line {
 	return lines[len(lines)-1]
 }
 
-// proceed does the steps that are due and sets the timer for the next.
+// proceed performs the steps that are due and sets the timer for the next one.
 func (x *Exchange) proceed(l *line) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -221,14 +224,14 @@ func (x *Exchange) proceed(l *line) {
 		}
 		entry := Entry{Kind: next.kind, Text: next.text, Cause: next.cause, By: x.party(l, next.by)}
 		if err := x.write(l, entry); err != nil {
-			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) }) // a full disk: the telephone waits
+			l.timer = time.AfterFunc(time.Second, func() { x.proceed(l) }) // the disk is full: try again later
 			return
 		}
 		l.steps, l.waited = l.steps[1:], false
 	}
 }
 
-// party names the person at the far end by the direction of the call.
+// party returns the name of the person at the far end, by the direction of the call.
 func (x *Exchange) party(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:
@@ -247,7 +250,7 @@ func (x *Exchange) end(l *line, cause, by string) error {
 	return x.write(l, Entry{Kind: KindHangup, Cause: cause, By: by})
 }
 
-// write appends an entry of the line's call and takes it into its state.
+// write appends an entry and applies it to the state of the call.
 func (x *Exchange) write(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
@@ -260,13 +263,14 @@ func (x *Exchange) write(l *line, e Entry) error {
 	tell(e)
 	for _, echo := range l.echoes(e) {
 		if _, err := x.journal.Append(echo); err != nil {
-			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err) // it has happened all the same
+			// the call has ended although its events are lost
+			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err)
 		}
 	}
 	return nil
 }
 
-// tell logs what happened on the telephone network, but not what was said there.
+// tell logs an entry, except spoken text.
 func tell(e Entry) {
 	switch e.Kind {
 	case KindOriginate, KindRinging, KindAnswer:

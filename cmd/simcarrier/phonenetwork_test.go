@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// network is an exchange behind HTTP.
+// network is an exchange with an HTTP server.
 type network struct {
 	t   *testing.T
 	url string
@@ -74,7 +74,7 @@ func (n network) originate(to string) string {
 	return id
 }
 
-// kinds are what the log says of a call, in order.
+// kinds returns the kinds of the log entries of a call in order.
 func (n network) kinds(id string) string {
 	n.t.Helper()
 	var page struct{ Data []map[string]any }
@@ -169,7 +169,8 @@ func TestHangup_TellsTheStateItFound(t *testing.T) {
 	}
 }
 
-// TestRestart_FeedGoesOnAndLiveCallsEnd: what was told stays told, a line cut short by a kill is dropped, and calls that were alive have ended.
+// TestRestart_FeedGoesOnAndLiveCallsEnd checks that sent events do not change, that an incomplete
+// line is dropped, and that live calls have ended.
 func TestRestart_FeedGoesOnAndLiveCallsEnd(t *testing.T) {
 	dir := t.TempDir()
 	n, stop := start(t, dir, 0)
@@ -246,7 +247,7 @@ func TestInbound_RingsUntilAnswered(t *testing.T) {
 	}
 }
 
-// TestLog_EntriesAreOfTheContract: exactly the fields of contract.md §8, no speech.
+// TestLog_EntriesAreOfTheContract checks the fields of GET /log, which contains no speech.
 func TestLog_EntriesAreOfTheContract(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.ended(n.originate("+14155550101"))
@@ -269,7 +270,7 @@ func TestLog_EntriesAreOfTheContract(t *testing.T) {
 	}
 }
 
-// TestExchange_ThousandsOfCalls: one timer a call, no goroutine.
+// TestExchange_ThousandsOfCalls checks that a call uses one timer and no goroutine.
 func TestExchange_ThousandsOfCalls(t *testing.T) {
 	x, err := main.New(t.TempDir(), 0.01)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// step is one thing the far end does, so long after the step before.
+// step is one action of the far end, at a time after the previous step.
 type step struct {
 	after time.Duration
-	// patient: this wait is not simulated time and is never scaled.
+	// patient marks a wait that the time scale does not change.
 	patient bool
 	kind    string
 	text    string
@@ -17,13 +17,14 @@ type step struct {
 	by      string
 }
 
-// patience is how long the far end stays on the line for somebody who should act: to hang up on it, or to answer.
+// patience is how long the far end waits for the dialer to hang up or to answer.
 const patience = 2 * time.Minute
 
-// BreakingLine makes the scripted agent of the dialer break (contract.md §8, digits 99).
+// BreakingLine is a text on which the scripted agent of the dialer fails (digits 99).
 const BreakingLine = "[an unbearable noise on the line]"
 
-// outboundScript is the table of contract.md §8: the last two digits of the number decide. callID seeds what varies.
+// outboundScript returns the steps for a called number, by its last two digits
+// (docs/test-numbers.md). callID seeds what varies.
 func outboundScript(to, callID string) []step {
 	seed := seedOf(callID)
 	ring := step{after: 50 * time.Millisecond, kind: KindRinging}
@@ -48,12 +49,13 @@ func outboundScript(to, callID string) []step {
 	}
 }
 
-// inboundScript is what a caller does once we answered; his own number's digits decide. A caller who is not answered gives up.
+// inboundScript returns the steps of a caller after the answer, by the digits of the caller's
+// number. A caller who gets no answer gives up.
 func inboundScript(from, callID string) []step {
 	return talkScript(lastTwo(from), seedOf(callID))
 }
 
-// talkScript is what the person says after the answer, and how it ends.
+// talkScript returns what the person says after the answer, and how the call ends.
 func talkScript(digits string, seed uint32) []step {
 	said := func(after time.Duration, text string) step { return step{after: after, kind: KindSaid, text: text} }
 	bye := func(after time.Duration) step {

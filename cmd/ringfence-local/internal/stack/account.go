@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// Account is who runs Postgres, which refuses to run as root.
+// Account is the user that runs Postgres, which refuses to run as root.
 type Account struct {
 	Name string
-	// Credential is nil when it is the user we are.
+	// Credential is nil for the user of this process.
 	Credential *syscall.Credential
 }
 
-// ChooseAccount is ourselves, or for root the user postgres, else nobody.
+// ChooseAccount returns the user of this process. For root it returns the user postgres, or nobody.
 func ChooseAccount() (Account, error) {
 	if os.Geteuid() != 0 {
 		return Account{}, nil
@@ -39,7 +39,7 @@ func ChooseAccount() (Account, error) {
 	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has neither a user postgres nor nobody: run as an ordinary user, or set POSTGRES_URL")
 }
 
-// reaches says whether the account may walk into the directory.
+// reaches reports whether the account can open the directory.
 func (a Account) reaches(dir string) bool {
 	if a.Credential == nil {
 		return true
@@ -50,7 +50,7 @@ func (a Account) reaches(dir string) bool {
 	return cmd.Run() == nil
 }
 
-// own hands a file or directory to the account.
+// own gives a file or directory to the account.
 func (a Account) own(path string) error {
 	if a.Credential == nil {
 		return nil
@@ -61,8 +61,9 @@ func (a Account) own(path string) error {
 	return nil
 }
 
-// Place is where the account's data and downloads of this home lie: in the home where the account can reach it, else in
-// /var/tmp under a name made from the home. The place itself belongs to us and is walkable, nothing more.
+// Place returns the folder for the account's data and downloads of this home. It is in the home if
+// the account can reach it, otherwise in /var/tmp with a name derived from the home. The folder
+// belongs to the user of this process. Others can pass through it and cannot list it.
 func (a Account) Place(home string) (string, error) {
 	if a.reaches(home) {
 		return home, nil
@@ -76,12 +77,12 @@ func (a Account) Place(home string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", place, err)
 	}
-	// Anybody may make names in /var/tmp: a place that somebody else prepared is not ours.
+	// Any user can create names in /var/tmp, so a folder of another user is refused.
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(owner.Uid) != os.Geteuid() {
 		return "", fmt.Errorf("%s exists and belongs to somebody else: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)
 	}
-	if err := os.Chmod(place, 0o711); err != nil { // the umask may have taken the walk bit
+	if err := os.Chmod(place, 0o711); err != nil { // the umask can have removed the x bit
 		return "", fmt.Errorf("open %s to %s: %w", place, a.Name, err)
 	}
 	return place, nil

@@ -4,10 +4,11 @@ package stack
 
 import "syscall"
 
-// attributes: only Linux tells a child that its parent died; elsewhere the next start ends orphans.
+// attributes sets no death signal, which only Linux has. On other systems the next start ends
+// orphaned processes.
 func attributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
 }
 
-// onMainThread matters only where a thread's end is a signal.
+// onMainThread has no meaning without death signals.
 func onMainThread() bool { return false }

@@ -1,5 +1,5 @@
-// Package authority owns the certificate authority of one local stack: the webhook dispatcher trusts it, so that
-// endpoints on this machine can be real HTTPS. It signs nothing itself; `ringfence demo` does.
+// The certificate authority of one local stack. The webhook dispatcher trusts it, so endpoints on
+// this machine can use HTTPS. `ringfence demo` signs with it.
 
 package stack
 
@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// The files under the home; whoever signs for a local endpoint reads both.
+// File names in the home.
 const (
 	CertFile = "ca.pem"
 	KeyFile  = "ca-key.pem"
 )
 
-// years it is good for; one that ends within a month is made anew.
+// years is the validity. A certificate that expires within a month is replaced.
 const years = 10
 
-// Ensure makes the authority unless a whole and current one is there, and returns the certificate's path.
+// Ensure creates the authority unless a valid one exists, and returns the path of the certificate.
 func Ensure(dir string) (string, error) {
 	certPath, keyPath := filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile)
 	if good(certPath, keyPath) {
@@ -55,14 +55,14 @@ func Ensure(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("render authority key: %w", err)
 	}
-	// The key first: a certificate without its key would look whole to nobody.
+	// Write the key first: a certificate without its key is not used.
 	if err := WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600); err != nil {
 		return "", err
 	}
 	return certPath, WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
-// good says whether both halves are there, belong together and last.
+// good reports whether both files exist, belong together and stay valid for a month.
 func good(certPath, keyPath string) bool {
 	certPEM, errCert := os.ReadFile(certPath)
 	keyPEM, errKey := os.ReadFile(keyPath)

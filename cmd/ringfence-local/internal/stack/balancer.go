@@ -1,5 +1,5 @@
-// Package balancer forwards TCP connections to the ready replicas of a service, as a Kubernetes
-// Service does.
+// The balancer forwards TCP connections to the ready replicas of a service, as a Kubernetes Service
+// does.
 
 package stack
 
@@ -24,9 +24,9 @@ const (
 
 // Replica is one process behind a balancer.
 type Replica struct {
-	// Addr is where it accepts connections.
+	// Addr is the address at which it accepts connections.
 	Addr string
-	// Probe is the URL that responds 200 while it is ready.
+	// Probe is a URL that responds with 200 while the replica is ready.
 	Probe string
 }
 
@@ -121,7 +121,7 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies one direction and passes its end on.
+// copyHalf copies one direction and forwards its end.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && err == nil {
@@ -132,9 +132,9 @@ func copyHalf(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// dial connects to the next ready replica, or to another one if it refuses. Without a ready replica
-// it tries all. The replica sees the loopback address of the client, because the gateway limits
-// requests by address.
+// dial connects to the next ready replica, or to another one if that refuses the connection. If no
+// replica is ready it tries all. The replica sees the loopback address of the client, because the
+// gateway limits requests by address.
 func (b *Balancer) dial(ctx context.Context, client net.Addr) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if peer, ok := client.(*net.TCPAddr); ok && peer.IP.IsLoopback() {

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// signature is the file in a cluster by which its home is known again: a hash of the password it was made with.
+// signature is the file in a cluster that identifies its home: a hash of the password with which
+// the cluster was created.
 const signature = "ringfence.home"
 
-// sign marks a cluster that is being made.
+// sign marks a new cluster.
 func (s *Server) sign(data string) error {
 	path := filepath.Join(data, signature)
 	if err := os.WriteFile(path, []byte(s.hash()), 0o600); err != nil {
@@ -27,12 +28,15 @@ func (s *Server) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Settle looks whether the cluster that is there, if any, is this home's. One that lies outside belongs to a home of the same name that
-// was removed: it is moved aside, and told where, since the next Init makes a new one. One inside the home is refused.
+// Settle checks whether an existing cluster belongs to this home. A cluster outside the home that
+// belongs to a deleted home of the same name is renamed, and its new path is returned, because Init
+// will create a new one. A foreign cluster inside the home is an error.
 func (s *Server) Settle(ctx context.Context, home string) (aside string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signature))
 	if err != nil || string(signed) == s.hash() {
-		return "", nil //nolint:nilerr // no cluster, or one without a signature: the password will tell
+		// no cluster, or one without a signature: connecting will show whether the password is
+		// right
+		return "", nil //nolint:nilerr
 	}
 	if strings.HasPrefix(s.Data, home+string(filepath.Separator)) {
 		return "", s.locked()
@@ -50,7 +54,7 @@ func (s *Server) Settle(ctx context.Context, home string) (aside string, err err
 	return aside, nil
 }
 
-// locked is the database whose password is lost.
+// locked returns the error for a database whose password is lost.
 func (s *Server) locked() error {
 	return fmt.Errorf("the database in %s was made with the passwords of another state.json: restore that file, or remove %s to begin anew", s.Data, s.Data)
 }

@@ -1,6 +1,6 @@
-// Package broker owns the embedded Kafka: kfake on disk, made safe for a long life (reference: the
-// guard at its door, a lock on its directory, its own ticker for retention and compaction). Topics are the
-// business of whoever starts it; none is ever made by being named.
+// The embedded Kafka: kfake with its data on disk. A guard drops frames that kfake cannot handle, a
+// lock protects the directory, and a ticker runs retention and compaction. The broker creates no
+// topic by itself.
 
 package stack
 
@@ -17,20 +17,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// Config says where the broker lies and listens.
+// Config is the configuration of the broker.
 type Config struct {
 	Dir  string
 	Port int
-	// Advertise is the address that clients are told to come to; empty: the one it listens on.
+	// Advertise is the address that clients are directed to. If it is empty, it is the address of
+	// the listener.
 	Advertise string
-	// RetainEvery and CompactEvery are the ticker's periods; zero: 30 s and 10 min.
+	// RetainEvery and CompactEvery are the intervals of retention and compaction. 0 means 30 s and
+	// 10 min.
 	RetainEvery, CompactEvery time.Duration
 }
 
-// segmentBytes bounds a segment: retention removes whole segments only.
+// segmentBytes limits a segment. Retention deletes whole segments only.
 const segmentBytes = 16 << 20
 
-// Run serves until ctx ends. The directory's lock makes a second broker on it fail: two would write over each other.
+// Run serves until ctx ends. It returns an error if another broker has locked the directory.
 func Run(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("make broker directory: %w", err)
@@ -64,8 +66,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// tick keeps retention and compaction going: kfake arms its own ticker when a topic is made, never when
-// it is loaded from disk.
+// tick runs retention and compaction. kfake starts its own ticker only for new topics, and not for
+// topics that it loads from disk.
 func tick(ctx context.Context, cluster *kfake.Cluster, cfg Config) {
 	retain := time.NewTicker(orElse(cfg.RetainEvery, 30*time.Second))
 	defer retain.Stop()

@@ -111,7 +111,7 @@ func TestRun_RecordsAndTopicsOutliveARestart(t *testing.T) {
 func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	cfg := config(t)
 	start(t, cfg)
-	makeTopic(t, cfg, "up", nil) // it serves: it holds the lock
+	makeTopic(t, cfg, "up", nil) // it serves, so it holds the lock
 	other := cfg
 	other.Port, _ = Free(cfg.Port)
 	err := Run(within(t), other)
@@ -152,7 +152,7 @@ func TestTick_CompactionGoesOnAfterARestart(t *testing.T) {
 		fetches := reader.PollFetches(ctx)
 		reader.Close()
 		if first := fetches.Records(); len(first) > 0 && first[0].Offset > 0 {
-			return // older values of the key are gone
+			return // compaction has deleted older values of the key
 		}
 		if ctx.Err() != nil {
 			t.Fatal("nothing was compacted: the ticker is not armed after a restart")
@@ -188,7 +188,8 @@ func TestGuard_DropsWhatIsNotKafkaAndServesOn(t *testing.T) {
 			if _, err := conn.Write(packet); err != nil {
 				t.Fatal(err)
 			}
-			// Dropped means the end of the stream or a reset; only the deadline would mean that it was kept.
+			// The end of the stream or a reset means that the guard dropped the connection. A
+			// timeout means that it did not.
 			var timeout net.Error
 			if _, err := io.ReadAll(conn); errors.As(err, &timeout) && timeout.Timeout() {
 				t.Error("the connection was kept")

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// Command runs a command of a service's binary (replay, verify, reconcile, …) with the environment that the service has in the stack that runs
-// on the home, and returns the command's own end.
+// Command runs a command of a service's binary (replay, verify, reconcile, …) with the environment
+// of the service in the running stack, and returns the error of the command.
 func Command(ctx context.Context, opts Options, name string, args ...string) error {
 	if !slices.Contains(serviceNames(), name) {
 		return fmt.Errorf("there is no service %q: name one of %s", name, strings.Join(serviceNames(), ", "))
@@ -41,7 +41,7 @@ func Command(ctx context.Context, opts Options, name string, args ...string) err
 	return cmd.Run()
 }
 
-// findRunning settles where the Postgres and the Kafka of the running stack are.
+// findRunning finds the Postgres and the Kafka of the running stack.
 func (s *stack) findRunning(ctx context.Context) error {
 	server := Server{Port: s.state.Ports["postgres"], Password: s.state.PostgresPassword}
 	s.postgresURL, s.brokers = server.URL(database), loopback(s.state.Ports["kafka"])

@@ -20,10 +20,10 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// database is the one in our private Postgres.
+// database is the name of the database in the stack's own Postgres.
 const database = "ringfence"
 
-// startPostgres brings up the private Postgres, unless POSTGRES_URL names another.
+// startPostgres starts Postgres, unless POSTGRES_URL names a server.
 func (s *stack) startPostgres(ctx context.Context) error {
 	if s.postgresURL = os.Getenv("POSTGRES_URL"); s.postgresURL != "" {
 		if there, err := url.Parse(s.postgresURL); err != nil || there.Host == "" {
@@ -60,8 +60,9 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	return nil
 }
 
-// newPostgres finds account, place and binaries of a private Postgres; port and password are the caller's. Downloads are kept with
-// the home; data is the parent of the cluster, or empty: beside the downloads.
+// newPostgres returns a server with account, folder and binaries. The caller sets port and
+// password. Downloads are kept in the home. data is the parent of the cluster; if it is empty, the
+// cluster is beside the downloads.
 func newPostgres(ctx context.Context, home, data string, note func(string, ...any)) (*Server, error) {
 	account, err := ChooseAccount()
 	if err != nil {
@@ -89,7 +90,8 @@ func newPostgres(ctx context.Context, home, data string, note func(string, ...an
 	return &Server{Binaries: binaries, Account: account, Data: data}, nil
 }
 
-// startBroker brings up a broker as a child, the embedded one or, with RINGFENCE_BROKER=apache, Apache Kafka, unless KAFKA_BROKERS names others.
+// startBroker starts the embedded broker, or Apache Kafka with RINGFENCE_BROKER=apache, unless
+// KAFKA_BROKERS names brokers.
 func (s *stack) startBroker(ctx context.Context) error {
 	if s.brokers = os.Getenv("KAFKA_BROKERS"); s.brokers != "" {
 		s.Console.Say("using the Kafka of KAFKA_BROKERS")
@@ -114,7 +116,7 @@ func (s *stack) startBroker(ctx context.Context) error {
 	return s.keep(ctx, spec)
 }
 
-// provision makes the schemas with their roles and the topics, side by side.
+// provision creates the schemas with their roles and the topics in parallel.
 func (s *stack) provision(ctx context.Context) error {
 	var schemas, topics error
 	var both sync.WaitGroup
@@ -137,7 +139,7 @@ func (s *stack) provision(ctx context.Context) error {
 	return s.state.Save()
 }
 
-// ensureTopics waits until a broker answers and makes what is missing of the catalogue.
+// ensureTopics waits until a broker responds and creates the missing topics.
 func (s *stack) ensureTopics(ctx context.Context) error {
 	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
 	if os.Getenv("KAFKA_BROKERS") == "" {
@@ -178,7 +180,8 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 	}
 }
 
-// brokerConfig is how these brokers are spoken to: those of KAFKA_BROKERS as the services do, by the same variables, ours in the clear.
+// brokerConfig returns the client configuration: for KAFKA_BROKERS from the same variables as the
+// services, for the stack's own broker without TLS.
 func brokerConfig(brokers []string) (kafka.Config, error) {
 	if os.Getenv("KAFKA_BROKERS") == "" {
 		return kafka.Config{Brokers: brokers}, nil
@@ -202,8 +205,9 @@ func answers(ctx context.Context, addresses []string) bool {
 
 var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
 
-// schemaURLs are the variables that connect to the same database as the two roles of a service's schema. RINGFENCE_POOLER is the address of a pooler in transaction
-// mode in front of it.
+// schemaURLs returns the variables with which a service connects to its schema as owner and as
+// application role. RINGFENCE_POOLER is the address of a pooler in transaction mode in front of the
+// database.
 func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {

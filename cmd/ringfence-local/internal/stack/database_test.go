@@ -7,7 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// TestEnsureTopics_AtBrokersThatAskForAPassword: what the services are told of such brokers is told `up` as well.
+// TestEnsureTopics_AtBrokersThatAskForAPassword uses the KAFKA_… variables of the services for
+// brokers with SASL.
 func TestEnsureTopics_AtBrokersThatAskForAPassword(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "ringfence", "right"))
 	if err != nil {

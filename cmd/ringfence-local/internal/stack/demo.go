@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The demo workspace's parts are found again by these, so that a kill between two steps makes nothing twice
-// but a key that nobody knows.
+// Names by which the parts of the demo workspace are found again, so that a start after a kill does
+// not create them twice. Only an API key whose secret was not saved is created again.
 const (
 	demoName      = "Demo"
 	demoAgent     = "Ada"
@@ -27,7 +27,7 @@ const (
 	demoReference = "demo-credit"
 )
 
-// operator speaks to the admin API.
+// operator is a client of the admin API.
 type operator struct {
 	base, token string
 	client      *http.Client
@@ -52,7 +52,7 @@ func (s *stack) demoWorkspace(ctx context.Context) (Demo, error) {
 		if err != nil {
 			return *demo, err
 		}
-		if status == http.StatusNotFound { // another database than last time
+		if status == http.StatusNotFound { // another database than at the last start
 			*demo = Demo{}
 		}
 	}
@@ -192,7 +192,7 @@ func (op operator) key(ctx context.Context, workspace, access string) (string, e
 	return made.Key, err
 }
 
-// into demands one of the statuses and decodes the answer.
+// into requires one of the statuses and decodes the response.
 func (op operator) into(ctx context.Context, method, path string, body, into any, want ...int) error {
 	status, answer, err := op.do(ctx, method, path, body)
 	if err != nil {
@@ -214,8 +214,8 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 // and the event arrives later.
 const unknownAgent = `"code":"invalid_agent"`
 
-// maxTries is how often a request is sent while the gateway does not respond or responds with 503: a service may be
-// restarting. breath is the pause between two tries.
+// maxTries limits the attempts of a request while the gateway does not respond or responds with
+// 503, because a service can be restarting. breath is the pause between two attempts.
 const (
 	maxTries = 20
 	breath   = 250 * time.Millisecond
@@ -278,7 +278,7 @@ func (op operator) once(ctx context.Context, method, path string, payload []byte
 	return resp.StatusCode, answer, err
 }
 
-// demoJSON is .ringfence/demo.json (contract.md §8).
+// demoJSON is .ringfence/demo.json (docs/reference/api/local-stack.md).
 type demoJSON struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`
@@ -295,7 +295,7 @@ func (s *stack) baseURL() string  { return "http://" + loopback(basePort()) }
 func (s *stack) adminURL() string { return "http://" + loopback(adminPort()) }
 func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrier]) }
 
-// writeDemo tells other programs that everything is ready and where.
+// writeDemo writes demo.json, which tells other programs that the stack is ready.
 func (s *stack) writeDemo(demo Demo) error {
 	data, err := json.MarshalIndent(demoJSON{
 		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
@@ -307,7 +307,7 @@ func (s *stack) writeDemo(demo Demo) error {
 	return WriteFile(s.demoFile(), append(data, '\n'), 0o600)
 }
 
-// greet shows how to place the first call, ready to be copied.
+// greet prints the commands that place the first call.
 func (s *stack) greet(ctx context.Context, demo Demo, took time.Duration) {
 	file := s.demoFile()
 	if here, err := os.Getwd(); err == nil {
@@ -337,12 +337,12 @@ Log lines follow. LOG_LEVEL=info also shows every request. Ctrl-C stops; the nex
 `, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file)
 }
 
-// sipProcess is where a dialer process listens, as GET /admin/v1/dialer shows it.
+// sipProcess is the SIP address of a dialer process in GET /admin/v1/dialer.
 type sipProcess struct {
 	SIP *struct{ UDP, TCP, TLS, Advertised, RTP string }
 }
 
-// String is one line about the process.
+// String returns a line about the process.
 func (p sipProcess) String() string {
 	listens := ""
 	for _, one := range [][2]string{{"UDP", p.SIP.UDP}, {"TCP", p.SIP.TCP}, {"TLS", p.SIP.TLS}} {
@@ -353,7 +353,7 @@ func (p sipProcess) String() string {
 	return fmt.Sprintf("SIP:%s. Trunks reach it at %s. Audio: %s.", listens, p.SIP.Advertised, p.SIP.RTP)
 }
 
-// sipAddresses returns a line for each dialer process that has reported where it listens.
+// sipAddresses returns a line for each dialer process that has reported its SIP address.
 func (s *stack) sipAddresses(ctx context.Context) string {
 	op := s.operator()
 	defer op.client.CloseIdleConnections()

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/testkit/pgtest"
 )
 
-// TestOperator_RepeatsUntilTheDialerKnowsTheAgent: the dialer receives a new agent over Kafka. Every
-// other refusal is final.
+// TestOperator_RepeatsUntilTheDialerKnowsTheAgent checks that a request is repeated while the
+// dialer has not received a new agent from Kafka. Every other error is final.
 func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {

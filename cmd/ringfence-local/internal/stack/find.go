@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// oldest is the first major version whose SQL the services use.
+// oldest is the lowest supported major version.
 const oldest = 15
 
-// Binaries is one installation of the server.
+// Binaries is an installation of Postgres.
 type Binaries struct {
 	Dir   string
 	Major int
@@ -24,19 +24,20 @@ type Binaries struct {
 
 func (b Binaries) path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Source says where binaries may come from.
+// Source finds or installs the binaries of Postgres.
 type Source struct {
 	Account Account
-	// Downloads is where fetched binaries are kept.
+	// Downloads is the folder for downloaded binaries.
 	Downloads string
-	// Major, unless zero, is the only version that will do: the one that made the data.
+	// Major is the required major version, the one that created the data. 0 accepts every supported
+	// version.
 	Major int
-	// Note tells the person who waits.
+	// Note prints progress to the user.
 	Note func(format string, args ...any)
 }
 
-// Find takes what is on the machine, else installs it with the package manager, else downloads it. Its
-// error is one line with the remedy.
+// Find returns an installed Postgres. If there is none it installs one with the package manager, or
+// downloads one. The error is one line with the remedy.
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
 		if major, ok := s.try(ctx, dir); !ok || major < oldest {
@@ -68,7 +69,7 @@ func remedy() string {
 	return "run `sudo apt-get install postgresql` (or your system's package)"
 }
 
-// onMachine looks in every place, in order, and takes the first good one.
+// onMachine returns the first usable installation.
 func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
 	for _, dir := range s.places(ctx) {
 		major, ok := s.try(ctx, dir)
@@ -109,7 +110,7 @@ func (s Source) places(ctx context.Context) []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// highestFirst sorts by the version in the path, so that 9 does not come after 16.
+// highestFirst sorts by the version number in the path, so that 16 precedes 9.
 func highestFirst(pattern string) []string {
 	found, _ := filepath.Glob(pattern)
 	before, _, _ := strings.Cut(pattern, "*")
@@ -123,8 +124,8 @@ func highestFirst(pattern string) []string {
 
 var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// try runs the server's --version as the account that will run it: it proves that the account reaches the
-// binary and that its libraries are there.
+// try runs `postgres --version` as the account that will run the server, which shows that the
+// account can use the binary and its libraries.
 func (s Source) try(ctx context.Context, dir string) (major int, ok bool) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return 0, false

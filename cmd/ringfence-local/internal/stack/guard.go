@@ -8,7 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A request's size: at least key, version and correlation id, at most what no client of ours comes near.
+// Limits of the size of a request: at least key, version and correlation id, and at most much more
+// than our clients send.
 const (
 	leastFrame = 8
 	mostFrame  = 100 << 20
@@ -17,8 +18,9 @@ const (
 
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
-// guard drops a connection whose next frame kfake cannot bear: an unknown key is a nil dereference
-// in it, and a size is believed and allocated. Clients are told to come to the advertised address; empty: to the listener's.
+// guard drops a connection before a frame that kfake cannot handle: an unknown key is a nil
+// dereference in kfake, and kfake allocates whatever size a frame states. Clients are directed to
+// advertised, or to the listener's address if that is empty.
 func guard(ln net.Listener, advertised string) net.Listener { return guarded{ln, advertised} }
 
 type guarded struct {
@@ -26,13 +28,13 @@ type guarded struct {
 	advertised string
 }
 
-// address is a TCP one in words.
+// address is a TCP address as text.
 type address string
 
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// Addr is what kfake tells its clients.
+// Addr returns the address that kfake sends to its clients.
 func (g guarded) Addr() net.Addr {
 	if g.advertised == "" {
 		return g.Listener.Addr()
@@ -48,12 +50,13 @@ func (g guarded) Accept() (net.Conn, error) {
 	return &watched{Conn: conn}, nil
 }
 
-// watched reads each frame's head whole before it hands a byte on. Only one goroutine reads a
+// watched checks the header of each frame before it passes on a byte. Only one goroutine reads a
 // connection.
 type watched struct {
 	net.Conn
 	head [headBytes]byte
-	// ready is what of head waits to be handed on; body is what of the frame is still to come.
+	// ready is the part of the header that is not passed on yet. body is the number of remaining
+	// bytes of the frame.
 	ready []byte
 	body  uint32
 }
@@ -80,7 +83,7 @@ func (w *watched) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// next reads and judges the head of a frame.
+// next reads and checks the header of a frame.
 func (w *watched) next() error {
 	for have := 0; have < headBytes; {
 		n, err := w.Conn.Read(w.head[have:])

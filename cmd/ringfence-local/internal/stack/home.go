@@ -11,17 +11,18 @@ import (
 	"syscall"
 )
 
-// Home is the directory that holds everything the local stack keeps.
+// Home is the folder with the data of the local stack.
 type Home struct {
 	Dir  string
 	lock *os.File
 }
 
-// leastFree is what a first start needs and a running stack should keep, in bytes: database, write-ahead log and
-// broker segments.
+// leastFree is the free space in bytes that a start needs for database, write-ahead log and broker
+// segments.
 const leastFree = 400 << 20
 
-// FindHome is the directory (RINGFENCE_HOME, else .ringfence) as an absolute path, be it there or not.
+// FindHome returns the absolute path of the folder (RINGFENCE_HOME, otherwise .ringfence), whether
+// it exists or not.
 func FindHome() (string, error) {
 	dir := os.Getenv("RINGFENCE_HOME")
 	if dir == "" {
@@ -34,20 +35,21 @@ func FindHome() (string, error) {
 	return dir, nil
 }
 
-// MakeHome makes the directory unless it is there and returns its absolute path.
+// MakeHome creates the folder if it does not exist and returns its absolute path.
 func MakeHome() (string, error) {
 	dir, err := FindHome()
 	if err != nil {
 		return "", err
 	}
-	// The files with keys are 0600; the directory itself may be walked by the database's account.
+	// Files with keys have mode 0600. The account of the database must be able to pass through the
+	// folder.
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("%s cannot be made (%w): set RINGFENCE_HOME to a directory you may write", dir, errors.Unwrap(err))
 	}
 	return dir, nil
 }
 
-// OpenHome makes the home and takes its lock: one stack at a time.
+// OpenHome creates the home and locks it, because only one stack can use it.
 func OpenHome() (*Home, error) {
 	dir, err := MakeHome()
 	if err != nil {
@@ -79,10 +81,10 @@ func OpenHome() (*Home, error) {
 	return &Home{Dir: dir, lock: lock}, nil
 }
 
-// Path is a file or directory of the home.
+// Path returns the path of a file or folder in the home.
 func (h *Home) Path(name string) string { return filepath.Join(h.Dir, name) }
 
-// Close frees the lock.
+// Close releases the lock.
 func (h *Home) Close() error { return h.lock.Close() }
 
 // CheckRoom returns an error if the file system of dir has less than leastFree bytes of free space. It returns nil if
@@ -106,8 +108,7 @@ func FreeSpace(dir string) int64 {
 	return int64(disk.Bavail * uint64(disk.Bsize))
 }
 
-// WriteFile puts data in place at once: a reader sees the old content or the new, never a half, also after
-// a crash.
+// WriteFile replaces a file atomically: after a crash the file has the old or the new content.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	half := path + ".half"
 	file, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)

@@ -15,31 +15,32 @@ import (
 	"time"
 )
 
-// Identity tells one process from a later one with the same number.
+// Identity distinguishes a process from a later one with the same process id.
 type Identity struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// Started is the boot and the instant of the start, as the system tells it.
+	// Started is the boot and the start time of the process.
 	Started string `json:"started"`
 }
 
-// Identify is the process's identity now; ok is false when there is no such process.
+// Identify returns the identity of a process. ok is false if there is no such process.
 func Identify(name string, pid int) (id Identity, ok bool) {
 	started := startedAt(pid)
 	return Identity{Name: name, PID: pid, Started: started}, started != ""
 }
 
-// Alive says whether the very same process still runs.
+// Alive reports whether the same process is still running.
 func (id Identity) Alive() bool {
 	now, ok := Identify(id.Name, id.PID)
 	return ok && id.PID > 1 && now.Started == id.Started
 }
 
-// startedAt is empty when the process is gone or a zombie.
+// startedAt returns "" if the process does not exist or is a zombie.
 func startedAt(pid int) string {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err == nil {
-		// The name in brackets may hold blanks: fields are counted after the last bracket (state is 3, starttime 22).
+		// The name in parentheses can contain spaces, so fields are counted after the last
+		// parenthesis. State is field 3, the start time field 22.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 			return ""
@@ -57,8 +58,8 @@ func startedAt(pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Orphans reads the record a killed run left behind: those that still live. A damaged or missing record
-// names none.
+// Orphans returns the processes in the record of a killed run that are still running. A damaged or
+// missing record contains none.
 func Orphans(record string) []Identity {
 	data, err := os.ReadFile(record)
 	if err != nil {
@@ -76,7 +77,7 @@ func Orphans(record string) []Identity {
 	return alive
 }
 
-// End asks the process to end and kills it and its group once patience is over.
+// End sends the signal ask. It kills the process and its group if it has not ended after patience.
 func End(id Identity, ask syscall.Signal, patience time.Duration) error {
 	if err := syscall.Kill(id.PID, ask); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop orphaned %s (pid %d): %w", id.Name, id.PID, err)
@@ -106,7 +107,7 @@ func writeRecord(path string, live []Identity) error {
 	return WriteFile(path, data, 0o600)
 }
 
-// Named says whether the process bears one of the names, as far as the system tells.
+// Named reports whether the process has one of the names.
 func Named(pid int, names ...string) bool {
 	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// install uses the package manager: as root, with a sudo that asks nothing, or Homebrew as an ordinary user. The
-// system's own cluster that some packages start lies on another port and is left alone.
+// install uses the package manager: as root, with a sudo that needs no password, or Homebrew as an
+// ordinary user. Some packages start a server of the system. It uses another port and is not
+// changed.
 func (s Source) install(ctx context.Context) error {
 	var sudo []string
 	root := os.Geteuid() == 0
@@ -50,8 +51,8 @@ func (s Source) install(ctx context.Context) error {
 	return errors.New("no package manager that we know")
 }
 
-// download lets embedded-postgres fetch and unpack its binaries. The library can only start a whole server, and as root not
-// even that; all that counts is that the binaries are there afterwards.
+// download downloads and unpacks binaries with embedded-postgres. The library then starts a server,
+// which fails as root. Only the unpacked binaries are needed, so that error is ignored.
 func (s Source) download(ctx context.Context) error {
 	s.Note("downloading Postgres (this happens once)")
 	dir := filepath.Join(s.Downloads, "postgres-17")

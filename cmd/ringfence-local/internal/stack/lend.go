@@ -35,7 +35,7 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // the account that runs Postgres must reach it
+	if err := os.Chmod(dir, 0o755); err != nil { // the account that runs Postgres must be able to read it
 		return fmt.Errorf("open a directory: %w", err)
 	}
 	console := Plain(os.Stderr)
@@ -77,8 +77,9 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 	return follow(ctx, hurry, command, server.URL(database))
 }
 
-// follow runs the command with our own input and output. It sits in our process group, so a Ctrl-C reaches it from the
-// terminal; a signal sent to us alone is handed on.
+// follow runs the command with the input and output of this process. The command is in the same
+// process group, so a Ctrl-C at the terminal reaches it. follow forwards signals that only this
+// process receives.
 func follow(ctx, hurry context.Context, command []string, url string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -122,7 +123,8 @@ func lentParent(durable bool) string {
 	return os.TempDir()
 }
 
-// sweep removes the data directories of runs that were killed. A directory's name contains the process id of its run.
+// sweep deletes the data directories of killed runs. The name of a directory contains the process
+// id of its run.
 func sweep() {
 	var left []string
 	for _, parent := range []string{os.TempDir(), sharedMemory} {

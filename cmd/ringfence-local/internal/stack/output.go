@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Console prints the lines of many writers, each under its name, never two mixed in one line.
+// Console prints the lines of many writers with their names. Lines are never mixed.
 type Console struct {
 	mu     sync.Mutex
 	out    io.Writer
@@ -17,20 +17,20 @@ type Console struct {
 	seen   int
 }
 
-// longest bounds a line; what is longer is printed in pieces.
+// longest limits a line. Longer lines are split.
 const longest = 64 << 10
 
-// NewConsole prints to file, in colour when it is a terminal and NO_COLOR is unset.
+// NewConsole prints to file. It uses colors if file is a terminal and NO_COLOR is unset.
 func NewConsole(file *os.File) *Console {
 	info, err := file.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return &Console{out: file, colour: terminal}
 }
 
-// Plain prints to any writer without colour.
+// Plain prints to any writer without colors.
 func Plain(out io.Writer) *Console { return &Console{out: out} }
 
-// Say prints a line of our own.
+// Say prints a line of this program.
 func (c *Console) Say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if c.colour {
@@ -41,7 +41,7 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.out, text)
 }
 
-// Writer prefixes every line with the name and drops those that mute, unless nil, matches.
+// Writer adds the name to every line. It drops lines that match mute, unless mute is nil.
 func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	return &prefixed{console: c, prefix: prefix, mute: mute}
 }
 
-// prefixed holds back an unfinished line. One process's stdout and stderr share it.
+// prefixed buffers an unfinished line. stdout and stderr of a process share it.
 type prefixed struct {
 	console *Console
 	prefix  string
@@ -76,7 +76,7 @@ func (p *prefixed) Write(data []byte) (int, error) {
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
 		if p.mute == nil || !p.mute.Match(line) {
-			// A console that is gone (closed terminal) must not stop the child's pipe.
+			// A closed terminal must not block the pipe of the child.
 			fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
 		}
 		p.partial = p.partial[end+1:]

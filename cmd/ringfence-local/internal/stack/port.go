@@ -1,5 +1,5 @@
-// Package port owns the choice of loopback ports: free ones below the range from which the system
-// hands out its own, which no other stack chooses at the same time, and who sits on a taken one.
+// The stack chooses free loopback ports below the range from which the system assigns ephemeral
+// ports. No other stack chooses the same port at the same time.
 
 package stack
 
@@ -19,17 +19,17 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The systems that we run on hand out ephemeral ports from 32768 up: a port below stays ours while a
-// child is between two lives.
+// The supported systems assign ephemeral ports from 32768 up. A lower port stays free while a child
+// restarts.
 const lowest, highest = 20000, 32767
 
-// Claim keeps a port of ours from every stack that is started before its own children listen there; it says whether nobody else did. Ports outside the range
-// were given, and are whoever's gave them.
+// Claim reserves a port against other stacks until its child listens there. It reports whether no
+// other stack had reserved it. Ports outside the range were set by the user and are not reserved.
 func Claim(port int) bool {
 	return port < lowest || port > highest || testkit.Claim(port)
 }
 
-// Free chooses and claims a port that nobody listens on, other than those given.
+// Free returns a free port, other than those given, and reserves it.
 func Free(taken ...int) (int, error) {
 	used := map[int]bool{}
 	for _, p := range taken {
@@ -44,10 +44,10 @@ func Free(taken ...int) (int, error) {
 	return 0, errors.New("no free port between 20000 and 32767 on 127.0.0.1")
 }
 
-// IsFree says whether a listener could be opened on 127.0.0.1, and nobody answers there.
+// IsFree reports whether a listener can be opened on 127.0.0.1 and no program answers there.
 func IsFree(port int) bool {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	// Some systems let a loopback address be bound beside a wildcard listener: asking tells.
+	// Some systems permit a listener on loopback beside a wildcard listener, so try to connect.
 	if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 		_ = conn.Close()
 		return false
@@ -59,11 +59,10 @@ func IsFree(port int) bool {
 	return ln.Close() == nil
 }
 
-// dying is how long a program that was killed may need until its port is free.
+// dying is how long a killed program can need to release its port.
 const dying = 3 * time.Second
 
-// Frees is IsFree with patience for a holder that is just ending: whoever starts again in the instant after a SIGKILL
-// meets it.
+// Frees waits until the port is free, because a program that was just killed can still hold it.
 func Frees(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()
@@ -79,7 +78,7 @@ func Frees(ctx context.Context, port int) bool {
 	return true
 }
 
-// Holder describes who listens on the port ("nginx (pid 42)"), as far as we may see.
+// Holder describes the process that listens on the port, for example "nginx (pid 42)".
 func Holder(port int) string {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		if inode := listener(table, port); inode != "" {
@@ -108,7 +107,7 @@ func Holder(port int) string {
 	return "another program"
 }
 
-// listener is the socket's inode of whoever listens on the port, from one of the kernel's tables.
+// listener returns the inode of the socket that listens on the port, from a table of the kernel.
 func listener(table string, port int) string {
 	content, err := os.ReadFile(table)
 	if err != nil {

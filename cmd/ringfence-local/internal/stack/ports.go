@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The two doors a person knows; everything else is chosen once and kept.
+// The two ports that users know. The stack chooses all others once and keeps them.
 const (
 	usualBase  = 8080
 	usualAdmin = 8081
@@ -25,8 +25,8 @@ func given(variable string, usual int) int {
 	return usual
 }
 
-// detour is where asker reaches peer: at the address that RINGFENCE_DETOURS names ("dialer>postgres=127.0.0.1:7001,everybody>kafka=…"), where a test can
-// cut the line, or straight.
+// detour returns the address at which a program reaches another one. RINGFENCE_DETOURS replaces it
+// with a proxy of a test: "dialer>postgres=127.0.0.1:7001,everybody>kafka=…".
 func detour(asker, peer, straight string) string {
 	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
 		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
@@ -36,17 +36,17 @@ func detour(asker, peer, straight string) string {
 	return straight
 }
 
-// everybody asks Kafka at one address: the broker tells it to them.
+// everybody is the client name for Kafka: all clients use the address that the broker advertises.
 const everybody = "everybody"
 
-// httpPort names the port of a replica behind a balancer.
+// httpPort returns the name of the port of a replica behind a balancer.
 func httpPort(listener string, replica int) string {
 	return fmt.Sprintf("%s http %d", listener, replica)
 }
 
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 
-// claim keeps a port of an earlier run from other stacks that start meanwhile.
+// claim reserves the port of an earlier run against other stacks.
 func (s *stack) claim(p int) bool {
 	if slices.Contains(s.claimed, p) {
 		return true
@@ -58,8 +58,8 @@ func (s *stack) claim(p int) bool {
 	return true
 }
 
-// settlePorts makes sure that every port is free before anything starts. Those that demo.json tells stay as they are or fail with
-// the remedy; the inner ones move when somebody else took theirs.
+// settlePorts checks that every port is free before anything starts. A port in demo.json that is in
+// use is an error with the remedy. The internal ports move to free ones.
 func (s *stack) settlePorts(ctx context.Context) error {
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT", "RINGFENCE_SIM_PORT"} {
 		if text := os.Getenv(variable); text != "" {
@@ -119,7 +119,8 @@ func (s *stack) settlePorts(ctx context.Context) error {
 			}
 		}
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway }) // its door is the base port
+	// it listens at the base port
+	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway })
 	for _, name := range names {
 		if err := settle(name); err != nil {
 			return err

@@ -1,5 +1,5 @@
-// Package postgres owns a private Postgres: where its binaries come from, which account runs it,
-// where its data lies, and its start over whatever a killed run left behind. It knows no schema.
+// The stack's own Postgres: its binaries, its account, its data directory, and its start after a
+// killed run. Schemas are created elsewhere.
 
 package stack
 
@@ -22,25 +22,25 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Superuser is the role initdb makes.
+// Superuser is the role that initdb creates.
 const Superuser = "ringfence"
 
-// Server is one private Postgres.
+// Server is one Postgres of a stack.
 type Server struct {
 	Binaries Binaries
 	Account  Account
-	// Data is the cluster's directory.
+	// Data is the directory of the cluster.
 	Data     string
 	Port     int
 	Password string
-	// Durable keeps fsync on; tests turn it off.
+	// Durable keeps fsync on. Tests turn it off.
 	Durable bool
-	// Connections bounds them; zero: 200.
+	// Connections limits the connections. 0 means 200.
 	Connections int
 }
 
-// Init makes the cluster unless it is there. It is made beside its place and renamed, so that a half-made
-// one is no obstacle.
+// Init creates the cluster if it does not exist. It creates it in another directory and renames
+// that, so an interrupted Init leaves no half-made cluster.
 func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	if _, err := os.Stat(filepath.Join(s.Data, "PG_VERSION")); err == nil {
 		return nil
@@ -64,7 +64,7 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	if !s.Durable {
 		args = append(args, "--no-sync")
 	}
-	// The locale decides what lower case is beyond ASCII; the first one that this machine has will do.
+	// The locale determines lower case beyond ASCII. Use the first one that this machine has.
 	var said bytes.Buffer
 	var err error
 	for _, locale := range []string{"C.UTF-8", "en_US.UTF-8", "C"} {
@@ -89,12 +89,13 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	return nil
 }
 
-// Spec is how the server runs as a child. It is stopped fast: open transactions are rolled back.
+// Spec returns the server as a child process. It is stopped in fast mode, which rolls back open
+// transactions.
 func (s *Server) Spec() Spec {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(s.Port),
-		"unix_socket_directories": "", // paths over 104 bytes fail, and nobody needs one
+		"unix_socket_directories": "", // paths over 104 bytes fail, and no client uses a socket
 		"max_connections":         strconv.Itoa(max(s.Connections, 200)),
 		"fsync":                   onOff(s.Durable),
 		"full_page_writes":        onOff(s.Durable),
@@ -104,7 +105,7 @@ func (s *Server) Spec() Spec {
 		"logging_collector":       "off",
 		"log_destination":         "stderr",
 		"log_line_prefix":         "",
-		"log_min_messages":        "fatal", // a refused statement is the asker's to log
+		"log_min_messages":        "fatal", // the client logs a failed statement
 		"max_wal_size":            "256MB",
 	}
 	args := []string{"-D", s.Data}
@@ -118,7 +119,8 @@ func (s *Server) Spec() Spec {
 	}
 }
 
-// passing is what a server says to those who come while it starts, recovers or ends; they come again.
+// passing matches what a server logs about connections while it starts, recovers or stops. The
+// clients connect again.
 var passing = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
 
 // URL connects as the superuser.
@@ -130,7 +132,7 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// Await waits until the server takes connections and makes sure of the database.
+// Await waits until the server accepts connections and creates the database if it does not exist.
 func (s *Server) Await(ctx context.Context, database string) error {
 	var last error
 	for {
@@ -140,7 +142,8 @@ func (s *Server) Await(ctx context.Context, database string) error {
 		if last == nil {
 			return nil
 		}
-		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" { // invalid_password: waiting does not help
+		// invalid_password: waiting does not help
+		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" {
 			return s.locked()
 		}
 		select {
@@ -168,8 +171,8 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 	return err
 }
 
-// clear ends what a killed run left behind: a postmaster of ours, or the orphaned backends of a dead one,
-// and the pid file whose number may belong to somebody else by now.
+// clear removes what a killed run left behind: a running postmaster or backends of a dead one, and
+// the pid file, whose process id can belong to another program now.
 func (s *Server) clear(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
@@ -182,7 +185,8 @@ func (s *Server) clear(ctx context.Context) error {
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
 	for _, id := range inside(s.Data, pid) {
-		// Asked with SIGINT a postmaster shuts down fast; a backend only cancels its statement and is killed after the patience.
+		// On SIGINT a postmaster shuts down in fast mode. A backend only cancels its statement, so
+		// it is killed after the patience.
 		patience := 10 * time.Second
 		if id.PID != pid {
 			patience = 500 * time.Millisecond
@@ -200,8 +204,9 @@ func (s *Server) clear(ctx context.Context) error {
 	return nil
 }
 
-// inside lists the Postgres processes that work in the data directory, the postmaster first. Where the system does not
-// tell a process's directory, the pid file's number counts when a postgres bears it.
+// inside returns the Postgres processes that use the data directory, the postmaster first. On
+// systems that do not show a process's directory it trusts the pid file if that process is a
+// postgres.
 func inside(data string, postmaster int) []Identity {
 	var found []Identity
 	add := func(pid int) {
@@ -235,7 +240,7 @@ func inside(data string, postmaster int) []Identity {
 	return found
 }
 
-// environment keeps the PG* and LC_* variables of the person at the keyboard away from the server.
+// environment returns the environment without the PG* and LC_* variables of the user.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 }

@@ -34,7 +34,7 @@ func uninitialized(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o755); err != nil { // nobody must reach it
+	if err := os.Chmod(home, 0o755); err != nil { // the account nobody must be able to read it
 		t.Fatal(err)
 	}
 	account, err := ChooseAccount()
@@ -68,7 +68,8 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	s := server(t, starter)
 	spec := s.Spec()
 	orphan := exec.Command(spec.Path, spec.Args...)
-	orphan.Dir, orphan.SysProcAttr = s.Data, s.Account.attributes() // no death signal: as on a system that has none
+	// without a death signal, as on other systems than Linux
+	orphan.Dir, orphan.SysProcAttr = s.Data, s.Account.attributes()
 	if err := starter.Start(orphan); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := server(t, starter)
-	// The number of a killed postmaster now belongs to a process of the same account that is no Postgres.
+	// The process id of a killed postmaster now belongs to another program of the same account.
 	stranger := exec.Command("sleep", "60")
 	stranger.SysProcAttr = s.Account.attributes()
 	if err := stranger.Start(); err != nil {
@@ -134,7 +135,7 @@ func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
 	starter := NewStarter()
 	defer starter.Close()
 	s := uninitialized(t)
-	for _, dir := range []string{s.Data, s.Data + ".half"} { // a run was killed during initdb
+	for _, dir := range []string{s.Data, s.Data + ".half"} { // as after a run that was killed during initdb
 		if err := os.MkdirAll(filepath.Join(dir, "base"), 0o700); err != nil {
 			t.Fatal(err)
 		}

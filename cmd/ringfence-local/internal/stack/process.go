@@ -1,6 +1,5 @@
-// Package process owns the life of child processes: their start, their prefixed output, their
-// signals, their return after a crash, and the record by which a later run finds orphans. It does not
-// know what they do.
+// Child processes: their start, prefixed output, signals, restart after a crash, and the record by
+// which a later run finds orphaned processes.
 
 package stack
 
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// Spec says what to run.
+// Spec describes a child process.
 type Spec struct {
 	// Name is the prefix of its lines.
 	Name string
@@ -25,33 +24,33 @@ type Spec struct {
 	Args []string
 	Env  []string
 	Dir  string
-	// Credential is the account it runs as; nil: ours.
+	// Credential is the account that runs it. Nil means the user of this process.
 	Credential *syscall.Credential
-	// StopSignal asks it to end; zero: SIGTERM. DeathSignal is what the kernel sends it when we are gone (Linux);
-	// zero: SIGKILL.
+	// StopSignal stops it; 0 means SIGTERM. The kernel sends DeathSignal when this process dies
+	// (Linux only); 0 means SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
-	// Drain is how much longer than others it may need to end, and what Hurry makes it cut short.
+	// Drain is the additional time that it can need to stop. Hurry ends this time.
 	Drain time.Duration
-	// Mute drops lines that nobody can act on; nil: none.
+	// Mute matches lines to drop. Nil drops none.
 	Mute *regexp.Regexp
-	// Before runs ahead of every start, the returns after a crash included; nil: nothing.
+	// Before runs before every start, also after a crash. It can be nil.
 	Before func(context.Context) error
 }
 
-// Starter starts processes on one thread that lives as long as we do: the kernel's death signal
-// follows the thread that made the child, not its process.
+// Starter starts processes on one thread that lives as long as this process, because the kernel
+// sends the death signal when the thread that created the child ends.
 type Starter struct{ jobs chan func() }
 
-// NewStarter makes the thread. Close ends it, and with it (on Linux) whatever it started.
+// NewStarter creates the thread. Close ends it and, on Linux, every process that it started.
 func NewStarter() *Starter {
 	s := &Starter{jobs: make(chan func())}
 	go s.serve(func() {})
 	return s
 }
 
-// serve does the jobs on a thread of its own, which it never unlocks: the thread ends with this goroutine. The main thread
-// would not, so whoever finds itself there hands over to another.
+// serve runs the jobs on a locked thread, which ends with this goroutine. The main thread would not
+// end, so a goroutine on the main thread passes the work to another one.
 func (s *Starter) serve(settled func()) {
 	runtime.LockOSThread()
 	if onMainThread() {
@@ -70,14 +69,14 @@ func (s *Starter) serve(settled func()) {
 // Close ends the thread.
 func (s *Starter) Close() { close(s.jobs) }
 
-// Start runs the command; the caller waits for it.
+// Start starts the command. The caller waits for its end.
 func (s *Starter) Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	s.jobs <- func() { done <- cmd.Start() }
 	return <-done
 }
 
-// running is one started process.
+// running is a started process.
 type running struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -88,7 +87,7 @@ func (s *Starter) run(spec Spec, out io.Writer) (*running, error) {
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env, cmd.Dir = spec.Env, spec.Dir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipe open
+	cmd.WaitDelay = 2 * time.Second // a grandchild can hold the pipe open
 	cmd.SysProcAttr = attributes(spec)
 	if err := s.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
@@ -104,7 +103,7 @@ func (s *Starter) run(spec Spec, out io.Writer) (*running, error) {
 	return r, nil
 }
 
-// Run runs a command to its end with its output going to out, ended when ctx is.
+// Run runs a command to its end and writes its output to out. The command is stopped when ctx ends.
 func (s *Starter) Run(ctx context.Context, spec Spec, out io.Writer) error {
 	r, err := s.run(spec, out)
 	if err != nil {
@@ -125,6 +124,6 @@ func (s *Starter) Run(ctx context.Context, spec Spec, out io.Writer) error {
 	}
 }
 
-// killGroup kills a child and whatever it started. Each child leads a group of its own, so that a
-// Ctrl-C at the terminal reaches only us and the drain keeps its order.
+// killGroup kills a child and its children. Each child has its own process group, so a Ctrl-C at
+// the terminal reaches only this process, which stops the children in order.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }

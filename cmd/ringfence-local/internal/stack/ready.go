@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// tooOften is how many times a process may end before everything is ready; then it will not come up.
+// tooOften is the number of times that a process can end before the stack is ready. After that the
+// start fails.
 const tooOften = 4
 
-// awaitReady waits for every replica's own probe and then for the gateway's, which speaks for the whole.
+// awaitReady waits for the probe of every replica, and then for the gateway's, which covers all
+// services.
 func (s *stack) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, comeUp)
 	defer cancel()

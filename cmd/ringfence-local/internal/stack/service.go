@@ -14,19 +14,20 @@ import (
 	"strings"
 )
 
-// carrier is the simulated one's binary and name.
+// carrier is the name of the simulated carrier and of its binary.
 const carrier = "simcarrier"
 
-// service is what the stack must know of one of the six.
+// service describes one of the six services.
 type service struct {
 	name string
-	// askers may ask it questions 2 to 5; the gateway forwards to all.
+	// askers are the services that may call its internal API. The gateway may call all.
 	askers []string
-	// asks are the environment variables of the peers it asks, with the peer's name.
+	// asks contains the environment variables with the addresses of other services, by variable.
 	asks map[string]string
 }
 
-// services in the order in which they start; the gateway comes last and is stopped first.
+// services returns the services in the order of their start. The gateway starts last and stops
+// first.
 func services() []service {
 	return []service{
 		{name: "contacts-compliance", askers: []string{"calls", "dialer"}},
@@ -56,7 +57,7 @@ func serviceNames() []string {
 	return names
 }
 
-// schema is the service's, as a Postgres name.
+// schema returns the name of the service's schema.
 func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // startServices starts the carrier, then the services behind the gateway, then the dialer, then the
@@ -92,7 +93,7 @@ func (s *stack) startServices(ctx context.Context) error {
 			}
 		}
 	}
-	if err := s.state.Save(); err != nil { // signing keys were made
+	if err := s.state.Save(); err != nil { // signing keys were created
 		return err
 	}
 	if err := s.startBalancers(ctx); err != nil {
@@ -106,7 +107,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	return nil
 }
 
-// spec is one replica of a service with its whole environment.
+// spec returns one replica of a service with its environment.
 func (s *stack) spec(svc service, replica int) (Spec, error) {
 	seed, _, err := s.state.SigningKey(svc.name)
 	if err != nil {
@@ -250,7 +251,7 @@ func routine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`^\S+ INFO +request method=\S+ route=\S+ status=[23]`)
 }
 
-// readyURLs are the private probes of the five behind the gateway, every replica under its service's name.
+// readyURLs returns the probe addresses of every replica behind the gateway.
 func (s *stack) readyURLs() string {
 	var urls []string
 	for _, svc := range services() {
@@ -261,8 +262,8 @@ func (s *stack) readyURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// environment is ours, inherited, with the given variables on top. The two that point at a Postgres and a Kafka of the
-// person's own are not handed on as they are: a superuser's URL is no service's business.
+// environment returns the environment of this process with the given variables. POSTGRES_URL and
+// KAFKA_BROKERS are not passed on, because a service must not get the URL of a superuser.
 func (s *stack) environment(set map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")

@@ -1,6 +1,6 @@
-// Package stack owns the order in which the whole of Ringfence comes up on one machine and goes
-// down again: Postgres and broker, then the simulated carrier and the six services, then the demo
-// workspace (contract.md §8). What each part is, its own package knows.
+// Package stack starts and stops Ringfence on one machine: Postgres and the broker, then the
+// simulated carrier and the six services, then the demo workspace
+// (docs/reference/api/local-stack.md).
 package stack
 
 import (
@@ -14,21 +14,22 @@ import (
 	"time"
 )
 
-// Options say where everything is.
+// Options are the options of Up.
 type Options struct {
 	Home *Home
-	// Bin holds the service binaries and simcarrier; Self is the program that runs the broker.
+	// Bin is the folder of the service binaries and simcarrier. Self is the program that runs the
+	// broker.
 	Bin, Self string
 	Console   *Console
 	Starter   *Starter
 }
 
 const (
-	// comeUp bounds the wait for every service's readiness.
+	// comeUp limits the wait until every service is ready.
 	comeUp = 2 * time.Minute
-	// stopTimeout is what the services get to end by themselves: their own budget is 20 s.
+	// stopTimeout is how long the services have to stop. Their own limit is 20 s.
 	stopTimeout = 25 * time.Second
-	// defaultDrain is how long the dialer lets calls over trunks go on.
+	// defaultDrain is how long the dialer lets calls over trunks continue.
 	defaultDrain = 30 * time.Second
 )
 
@@ -38,7 +39,7 @@ type stack struct {
 	state    *State
 	replicas int
 	procs    *Supervisor
-	// began in order; it is stopped from the last to the first, one rank after the other.
+	// ranks are groups of children in the order of their start. They are stopped in reverse order.
 	ranks [][]*Child
 
 	stopBalancers []context.CancelFunc
@@ -50,8 +51,9 @@ type stack struct {
 }
 
 // Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
-// everything in order. When hurry ends, the dialer hangs up its calls and everything else is killed; when
-// kill ends, the dialer is killed as well. An error of the start is returned after everything was stopped.
+// everything in order. When hurry ends, the dialer hangs up its calls and everything else is
+// killed. When kill ends, the dialer is killed as well. If the start fails, Up stops everything and
+// returns the error.
 func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
 	defer s.down(hurry, kill)
@@ -66,7 +68,7 @@ func Up(ctx, hurry, kill context.Context, opts Options) error {
 	return nil
 }
 
-// childrenFile records the living children, so that the next start finds what a killed run left.
+// childrenFile records the running children, so that the next start finds them after a kill.
 const childrenFile = "children.json"
 
 func (s *stack) up(ctx context.Context) error {
@@ -109,7 +111,7 @@ func (s *stack) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare ends orphans, reads the state and settles every port before anything is started.
+// prepare ends orphaned processes, reads the state and checks every port.
 func (s *stack) prepare(ctx context.Context) error {
 	var err error
 	if text := os.Getenv("RINGFENCE_REPLICAS"); text != "" {
@@ -136,7 +138,7 @@ func (s *stack) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// demo.json stands for a stack that is ready; what an earlier run wrote would say so too soon.
+	// demo.json means that the stack is ready, so remove the file of an earlier run.
 	if err := os.Remove(s.demoFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old demo.json: %w", err)
 	}
@@ -175,7 +177,7 @@ func (s *stack) keep(ctx context.Context, specs ...Spec) error {
 	return nil
 }
 
-// down stops rank by rank, the last started first: services, carrier, broker, Postgres.
+// down stops the ranks in reverse order: services, carrier, broker, Postgres.
 func (s *stack) down(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return
@@ -201,8 +203,8 @@ func (s *stack) down(hurry, kill context.Context) {
 	}
 }
 
-// stopChild stops a child and kills it when hurry ends. A child that drains is asked to hurry instead, so
-// that no phone stays connected.
+// stopChild stops a child and kills it when hurry ends. A child that drains gets a second signal
+// instead, so that no phone stays connected.
 func stopChild(hurry, kill context.Context, child *Child) {
 	limit := stopTimeout
 	if child.Drain() > 0 {
@@ -214,8 +216,8 @@ func stopChild(hurry, kill context.Context, child *Child) {
 	child.Stop(patience)
 }
 
-// drain returns how long the dialer lets calls go on after it was asked to stop. The dialer reports a
-// DRAIN_LIMIT that is not a duration.
+// drain returns how long the dialer lets calls continue after the stop. If DRAIN_LIMIT is not a
+// duration, the dialer reports it.
 func (s *stack) drain() time.Duration {
 	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
 		return limit

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// fresh is a stack in a home of its own that has started nothing.
+// fresh returns a stack with its own home that has started nothing.
 func fresh(t *testing.T) *stack {
 	t.Helper()
 	t.Setenv("RINGFENCE_HOME", filepath.Join(t.TempDir(), "home"))
@@ -41,7 +41,7 @@ func fresh(t *testing.T) *stack {
 	return &stack{Options: Options{Home: home, Console: Plain(io.Discard)}, state: known, replicas: 1}
 }
 
-// freePort is a port that nobody listens on, and that no connection is given.
+// freePort returns a port that no program uses.
 func freePort(t *testing.T) int {
 	t.Helper()
 	free, err := testkit.Port()
@@ -107,7 +107,8 @@ func TestSettlePorts_ATakenDoorIsOneLineWithTheRemedy(t *testing.T) {
 	}
 }
 
-// refused calls settlePorts, which must fail, and returns the message. The wait for a holder that ends takes no time.
+// refused calls settlePorts, which must fail, and returns the message. It does not wait for a
+// program that releases its port.
 func refused(t *testing.T, s *stack) (message string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -189,7 +190,8 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	}
 }
 
-// adminAPI is the operator's API as far as the demo workspace needs it. It fails the nth change when told to.
+// adminAPI is the part of the admin API that the demo workspace needs. It fails the nth change if
+// set.
 type adminAPI struct {
 	mu      sync.Mutex
 	items   map[string][]map[string]any
@@ -221,7 +223,7 @@ func (a *adminAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, seen := range a.items[r.URL.Path] {
-		if item["reference"] != nil && seen["reference"] == item["reference"] { // 200: the reference was seen
+		if item["reference"] != nil && seen["reference"] == item["reference"] { // 200: the reference exists
 			return
 		}
 	}
@@ -276,7 +278,7 @@ func TestDemoWorkspace_GoesOnWhereItWasKilled(t *testing.T) {
 	}
 }
 
-// nextRun is the next run on the same home.
+// nextRun returns the next run with the same home.
 func nextRun(t *testing.T, s *stack) *stack {
 	t.Helper()
 	known, err := Load(s.Home.Dir)

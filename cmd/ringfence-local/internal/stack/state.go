@@ -1,5 +1,5 @@
-// Package state owns what the local stack remembers between two runs: ports, passwords, keys and the
-// demo workspace, under one directory. It starts nothing.
+// The state that the local stack keeps between two runs: ports, passwords, keys and the demo
+// workspace.
 
 package stack
 
@@ -18,15 +18,18 @@ import (
 
 // State is the content of state.json.
 type State struct {
-	// Layout is 0 in a file of a version before the first release, whose database this version cannot read.
+	// Layout is 0 in a file of a version before the first release, whose database this version
+	// cannot read.
 	Layout int `json:"layout"`
-	// Ports by name ("postgres", "kafka", "calls", "calls private 1").
+	// Ports contains the ports by name, for example "postgres", "kafka", "calls", "calls private
+	// 1".
 	Ports map[string]int `json:"ports"`
-	// PostgresPassword is the superuser's; Owner and App are the two roles' of each schema.
+	// PostgresPassword is the superuser's password. Owner and App are the passwords of each
+	// schema's roles.
 	PostgresPassword string            `json:"postgres_password"`
 	OwnerPasswords   map[string]string `json:"owner_passwords"`
 	AppPasswords     map[string]string `json:"app_passwords"`
-	// SigningKeys are Ed25519 seeds by service, base64.
+	// SigningKeys contains the Ed25519 seed of each service in base64.
 	SigningKeys map[string]string `json:"signing_keys"`
 	Pepper      string            `json:"api_key_pepper"`
 	SealingKey  string            `json:"sealing_key"`
@@ -38,7 +41,7 @@ type State struct {
 	path string
 }
 
-// Demo is the demo workspace as far as it was made.
+// Demo contains the parts of the demo workspace that exist.
 type Demo struct {
 	WorkspaceID string `json:"workspace_id,omitempty"`
 	AgentID     string `json:"agent_id,omitempty"`
@@ -49,8 +52,8 @@ type Demo struct {
 // layout is the Layout of the files that this version writes and reads.
 const layout = 2
 
-// Load reads the state of the directory, or begins a new one. A half-written file is no obstacle: the copy
-// of the save before stands in for it.
+// Load reads the state of the folder, or returns a new one. If the file is damaged, it reads the
+// copy of the previous save.
 func Load(dir string) (*State, error) {
 	path := filepath.Join(dir, "state.json")
 	s, err := read(path)
@@ -89,7 +92,7 @@ func read(path string) (*State, error) {
 	return &s, nil
 }
 
-// Save writes the state so that a kill at any instant leaves this save or the one before.
+// Save writes the state. After a kill the file has the new or the previous content.
 func (s *State) Save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -101,7 +104,7 @@ func (s *State) Save() error {
 	return WriteFile(s.path+".old", data, 0o600)
 }
 
-// fill makes what is missing; it never replaces what is there.
+// fill adds missing values and changes no existing one.
 func (s *State) fill() {
 	if s.Ports == nil {
 		s.Ports = map[string]int{}
@@ -125,7 +128,7 @@ func (s *State) fill() {
 	}
 }
 
-// Schema makes sure of the passwords of a schema's two roles.
+// Schema returns the passwords of a schema's roles and creates them if they do not exist.
 func (s *State) Schema(name string) (owner, app string) {
 	if s.OwnerPasswords[name] == "" {
 		s.OwnerPasswords[name] = password()
@@ -136,7 +139,8 @@ func (s *State) Schema(name string) (owner, app string) {
 	return s.OwnerPasswords[name], s.AppPasswords[name]
 }
 
-// SigningKey is the service's Ed25519 seed, made at the first call, with its public half, both base64.
+// SigningKey returns the Ed25519 seed of the service and its public key in base64. The first call
+// creates them.
 func (s *State) SigningKey(service string) (seed, public string, err error) {
 	if s.SigningKeys[service] == "" {
 		s.SigningKeys[service] = key()
@@ -151,7 +155,7 @@ func (s *State) SigningKey(service string) (seed, public string, err error) {
 
 func random(n int) []byte {
 	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails (crypto/rand)
+	_, _ = rand.Read(b) // crypto/rand never fails
 	return b
 }
 

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// The pause before a dead child is started again doubles from the first to the longest; a child that lived for
-// settled starts over at the first.
+// The pause before a restart doubles from the first to the longest. It starts at the first again
+// after a child has run for the time settled.
 const (
 	firstPause   = 200 * time.Millisecond
 	longestPause = 5 * time.Second
 	settled      = 10 * time.Second
 )
 
-// Supervisor keeps children alive and their record true.
+// Supervisor keeps children running and records them.
 type Supervisor struct {
-	// Longest is the pause before a child that dies again and again; 5 s unless it is changed before the first Keep.
+	// Longest is the longest pause between restarts, 5 s by default. Set it before the first Keep.
 	Longest time.Duration
 
 	starter *Starter
@@ -32,17 +32,18 @@ type Supervisor struct {
 	live []Identity
 }
 
-// NewSupervisor keeps its record of living children in the named file.
+// NewSupervisor returns a supervisor that records the running children in a file.
 func NewSupervisor(starter *Starter, console *Console, record string) *Supervisor {
 	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: record}
 }
 
-// Child is one process that is kept alive until it is stopped.
+// Child is one process that runs until it is stopped.
 type Child struct {
 	spec   Spec
 	owner  *Supervisor
 	cancel context.CancelFunc
-	// quit ends the wait of an asked-for stop; over is closed when the child is gone for good.
+	// quit ends the pause before a restart. over is closed when the child has ended and is not
+	// restarted.
 	quit chan struct{}
 	over chan struct{}
 	once sync.Once
@@ -52,8 +53,8 @@ type Child struct {
 	exits int
 }
 
-// Keep starts the child, and again whenever it ends by itself, until Stop. The first start's fault is
-// returned; later ones are said and tried again.
+// Keep starts the child and restarts it whenever it ends, until Stop. It returns the error of the
+// first start. Later errors are printed, and the start is tried again.
 func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), over: make(chan struct{})}
@@ -108,7 +109,7 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 	}
 }
 
-// await reports true when the child ended because it was asked to.
+// await returns true if the child ended because of Stop.
 func (c *Child) await(ctx context.Context, r *running) bool {
 	select {
 	case <-r.done:
@@ -129,7 +130,7 @@ func (c *Child) await(ctx context.Context, r *running) bool {
 	return true
 }
 
-// Stop asks the child to end and waits; when ctx ends first it is killed. A second call waits as well.
+// Stop stops the child and waits. It kills the child when ctx ends. It can be called again.
 func (c *Child) Stop(ctx context.Context) {
 	c.cancel()
 	select {
@@ -152,14 +153,14 @@ func (c *Child) Hurry() {
 	}
 }
 
-// Exits counts how often it ended by itself.
+// Exits returns how often the child ended without Stop.
 func (c *Child) Exits() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.exits
 }
 
-// PID is the living process, or zero between two lives.
+// PID returns the process id, or 0 while the child is not running.
 func (c *Child) PID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +175,7 @@ func (s *Supervisor) born(c *Child, pid int) {
 	defer s.mu.Unlock()
 	id, ok := Identify(c.spec.Name, pid)
 	if !ok {
-		return // gone already: there is nothing to find later
+		return // it has ended already
 	}
 	s.live = append(s.live, id)
 	if err := writeRecord(s.record, s.live); err != nil {
@@ -209,5 +210,5 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Name is the prefix of its lines.
+// Name returns the prefix of its lines.
 func (c *Child) Name() string { return c.spec.Name }

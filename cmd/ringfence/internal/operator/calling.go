@@ -24,7 +24,7 @@ func (c agentsList) Run(ctx context.Context, o *Office) error {
 		"model", "retires=retiring_models.retires_on", "created_at")
 }
 
-// agent is the one that a command is about.
+// agent is the argument of the commands for one agent.
 type agent struct {
 	Agent string `arg:"" help:"The agent's id."`
 }
@@ -40,7 +40,7 @@ type agentsAdd struct {
 	Settings
 }
 
-// Validate is as workspacesAdd's.
+// Validate refuses an empty name.
 func (c agentsAdd) Validate() error { return named(c.Name) }
 
 func (c agentsAdd) Run(ctx context.Context, o *Office) error {
@@ -52,7 +52,7 @@ func (c agentsAdd) Run(ctx context.Context, o *Office) error {
 	return o.Write(ctx, http.MethodPost, o.at("agents"), body)
 }
 
-// remarkExperimental prints a remark if a kind of agent is experimental.
+// remarkExperimental prints a remark if the kind of the agent is experimental.
 func remarkExperimental(o *Office, body map[string]any) {
 	if body["kind"] == "openai_live" {
 		o.Remark("The kind openai_live is experimental: its settings and behaviour can change in any version.")
@@ -163,7 +163,7 @@ func (c trunksList) Run(ctx context.Context, d *Client) error {
 		"calls=recent.calls", "failures=recent.failures", "error_rate=recent.error_rate")
 }
 
-// trunk is the one that a command is about.
+// trunk is the argument of the commands for one trunk.
 type trunk struct {
 	Trunk string `arg:"" help:"The trunk's id."`
 }

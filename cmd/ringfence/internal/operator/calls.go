@@ -52,7 +52,7 @@ func (c callsRequests) Run(ctx context.Context, o *Office) error {
 		"id", "created_at", "to", "status", "error_code", "scheduled_for", "call_id", "external_ref")
 }
 
-// request is the one that a command is about.
+// request is the argument of the commands for one call request.
 type request struct {
 	Request string `arg:"" help:"The call request's id."`
 }
@@ -65,7 +65,7 @@ func (c callsRequest) Run(ctx context.Context, o *Office) error {
 
 type callsWhy struct{ request }
 
-// asked is what is looked at of a call request.
+// asked contains the fields of a call request that `calls why` reads.
 type asked struct {
 	Status       string
 	CallID       *string   `json:"call_id"`
@@ -74,7 +74,7 @@ type asked struct {
 	ErrorDetail  *string   `json:"error_detail"`
 }
 
-// answer is the question's, in a sentence.
+// answer returns the explanation as a sentence.
 func (a asked) answer(now time.Time) string {
 	switch {
 	case a.ErrorCode != nil && a.CallID == nil:
@@ -93,7 +93,7 @@ func (a asked) answer(now time.Time) string {
 	return "It was called."
 }
 
-// became is the end of a call, in a sentence; nothing before it.
+// became returns the end of a call as a sentence, or "" before the end.
 func became(call json.RawMessage) string {
 	var now struct {
 		Status string
@@ -112,7 +112,7 @@ func text(of *string) string {
 	return *of
 }
 
-// found is all that is known of a call request.
+// found is everything that is known about a call request.
 type found struct {
 	Answer     string            `json:"answer"`
 	Request    json.RawMessage   `json:"request"`
@@ -122,7 +122,7 @@ type found struct {
 	Deliveries []json.RawMessage `json:"deliveries"`
 }
 
-// Run asks everybody who knows something of the request.
+// Run reads the request from every service that knows it.
 func (c callsWhy) Run(ctx context.Context, o *Office) error {
 	all := found{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
 	var err error
@@ -164,7 +164,7 @@ func (c callsWhy) Run(ctx context.Context, o *Office) error {
 	return nil
 }
 
-// orItIsACall says so when the id is a call's: then the request is not known by it.
+// orItIsACall adds a hint to the error if the id belongs to a call.
 func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error {
 	var refused *Refusal
 	if !errors.As(fault, &refused) || refused.Status != http.StatusNotFound {
@@ -177,7 +177,7 @@ func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error 
 		"`ringfence calls requests` has its request and `ringfence calls attempts %s` the trunk's answers", id, id, id)
 }
 
-// deliveries are those of one call to every subscription.
+// deliveries returns the deliveries of one call to all subscriptions.
 func (o *Office) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
 	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
 	if err != nil {

@@ -26,7 +26,7 @@ type contacts struct {
 	Erasures  contactsErasures  `cmd:"" help:"List erasures and how far they are: the steps that each service has open."`
 }
 
-// person is the one that a command is about.
+// person is the argument of the commands for one contact.
 type person struct {
 	Number string `arg:"" help:"In E.164, +14155550100."`
 }
@@ -43,14 +43,14 @@ func (c contactsConsent) Run(ctx context.Context, o *Office) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
-// consent is what is put on record, for ever.
+// consent is a consent record to add. It cannot be deleted.
 type consent struct {
 	person
 	Source   string `required:"" help:"Where it was given or withdrawn: \"web form\"."`
 	Evidence string `help:"What proves it: text, or a JSON object."`
 }
 
-// Validate refuses an object that was mistyped: as text it would stay so.
+// Validate refuses an invalid object, because the record cannot be corrected.
 func (c consent) Validate() error {
 	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
 		return errors.New("--evidence begins as a JSON object and is none")
@@ -180,13 +180,13 @@ func (c optOutsShow) Run(ctx context.Context, o *Office) error {
 
 const (
 	imports = "opt-out-imports"
-	// partSize is below the largest body that the gateway takes (contract.md §1).
+	// partSize is less than the largest body that the gateway accepts.
 	partSize = 128 << 10
-	// lookEvery is how often an import under way is asked how far it is.
+	// lookEvery is the interval at which the progress of an import is read.
 	lookEvery = 300 * time.Millisecond
 )
 
-// progress is what an import says of itself.
+// progress is the state of an import.
 type progress struct {
 	ID, Status       string
 	Applied, Numbers int64
@@ -194,7 +194,8 @@ type progress struct {
 	DoneAt           *time.Time `json:"done_at"`
 }
 
-// bring sends a list piece by piece, starts it, and waits for its end. Ctrl-C after the start leaves it going.
+// bring sends a list in parts, starts the import, and waits for its end. After the start, Ctrl-C
+// does not stop the import.
 func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error {
 	body := map[string]any{}
 	if reason != "" {
@@ -234,7 +235,7 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 	return nil
 }
 
-// send puts the pieces of the list; a list without a byte is none.
+// send sends the parts of the list. An empty list is an error.
 func (o *Office) send(ctx context.Context, id string, list io.Reader) error {
 	piece := make([]byte, partSize)
 	for part := 1; ; part++ {

@@ -1,4 +1,5 @@
-// Package desk is where the operator's commands ask /admin/v1 (contract.md §7) and print what it answers: a table, or with -o json the answer as it came.
+// The client of /admin/v1 (docs/reference/api/operator-api.md). It prints responses as a table, or
+// as JSON with -o json.
 
 package operator
 
@@ -21,29 +22,31 @@ import (
 	"time"
 )
 
-// ClientConfig is where the operator's side is and how it is entered.
+// ClientConfig contains the address and the token of the operator API.
 type ClientConfig struct {
 	URL, Token string
 }
 
-// Client is where the commands ask and print.
+// Client sends requests and prints responses.
 type Client struct {
 	door ClientConfig
 	http *http.Client
 	out  io.Writer
-	// asides are progress and remarks, which are no part of the answer.
+	// asides receives progress and remarks, which are not part of the response.
 	asides io.Writer
 	json   bool
-	// columns is how wide the terminal is, 0 when it is none; answers is who can be asked there, nil when nobody is.
+	// columns is the width of the terminal, or 0 without a terminal. answers is the input for
+	// confirmations, or nil without a terminal.
 	columns int
 	answers io.Reader
 }
 
-// New prints answers on out, as JSON when asked, and everything else on asides.
+// New returns a client that prints responses to out, as JSON if asJSON is set, and everything else
+// to asides.
 func New(door ClientConfig, out, asides io.Writer, asJSON bool) *Client {
 	d := &Client{door: door, out: out, asides: asides, json: asJSON, columns: columns(out), http: &http.Client{
 		Timeout: time.Minute,
-		// The token goes to the address that was named, and to no other.
+		// The token must not be sent to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if Attended() {
@@ -52,11 +55,11 @@ func New(door ClientConfig, out, asides io.Writer, asJSON bool) *Client {
 	return d
 }
 
-// Refusal is an answer that is none: the error body of /admin/v1. Its text is the sentence alone.
+// Refusal is an error response of /admin/v1. Its text is the message.
 type Refusal struct {
 	Status        int
 	Code, Message string
-	// RequestID is what the services' logs call the request; empty when the answer does not say.
+	// RequestID is the id of the request in the services' logs, or "" if unknown.
 	RequestID string
 	asked     string
 }
@@ -71,7 +74,7 @@ func (r *Refusal) Error() string {
 	return r.Message
 }
 
-// At joins the segments of a path, each escaped.
+// At joins the segments of a path and escapes each of them.
 func At(segments ...string) string {
 	var path strings.Builder
 	path.WriteString("/admin/v1")
@@ -82,10 +85,11 @@ func At(segments ...string) string {
 	return path.String()
 }
 
-// mostAnswer bounds an answer: a page of a hundred of the largest members.
+// mostAnswer limits a response: a page of a hundred of the largest objects.
 const mostAnswer = 64 << 20
 
-// Ask sends one request and returns the answer's body. body is JSON unless it is bytes, which go as they are; nil is none.
+// Ask sends one request and returns the body of the response. body is encoded as JSON unless it is
+// a []byte. It can be nil.
 func (d *Client) Ask(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
 	return d.exchange(ctx, method, path, body, json.Valid)
 }
@@ -114,7 +118,8 @@ func (d *Client) exchange(
 		content = bytes.NewReader(encoded)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
-	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" { // unsaid, since it may hold a password
+	// not printed, because it can contain a password
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
 	}
 	req.Header.Set("Authorization", "Bearer "+d.door.Token)
@@ -137,7 +142,7 @@ func (d *Client) exchange(
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		refused := struct{ Error Refusal }{}
-		_ = json.Unmarshal(answer, &refused) // what is not the error body has no code
+		_ = json.Unmarshal(answer, &refused) // another body has no code
 		refused.Error.Status, refused.Error.RequestID, refused.Error.asked = resp.StatusCode, resp.Header.Get("X-Request-Id"), method+" "+path
 		return nil, &refused.Error
 	}
@@ -147,7 +152,8 @@ func (d *Client) exchange(
 	return answer, nil
 }
 
-// whole refuses a path that an empty id, or one of dots, leads elsewhere: to the collection, or above it.
+// whole refuses a path with an empty segment, "." or "..", which names the collection or its
+// parent.
 func whole(path string) error {
 	path, _, _ = strings.Cut(path, "?")
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
@@ -158,7 +164,7 @@ func whole(path string) error {
 	return nil
 }
 
-// Show prints the member that the request is answered with.
+// Show sends a request and prints the returned object.
 func (d *Client) Show(ctx context.Context, method, path string, body any) error {
 	answer, err := d.Ask(ctx, method, path, body)
 	if err != nil {
@@ -167,7 +173,8 @@ func (d *Client) Show(ctx context.Context, method, path string, body any) error 
 	return d.Member(answer)
 }
 
-// Write is Show for a body of settings. What the answer does not have was ignored, most likely for its spelling.
+// Write does the same for a body of settings. It reports fields that the response does not contain,
+// because they were ignored, probably for a spelling mistake.
 func (d *Client) Write(ctx context.Context, method, path string, body map[string]any) error {
 	answer, err := d.Ask(ctx, method, path, body)
 	if err != nil {
@@ -184,16 +191,17 @@ func (d *Client) Write(ctx context.Context, method, path string, body map[string
 	return d.Member(answer)
 }
 
-// Listed bounds a list that is asked for; commands embed it.
+// Listed contains the flags of commands that list.
 type Listed struct {
 	Limit int  `default:"100" help:"The most that is listed."`
 	All   bool `help:"List everything, whatever --limit says."`
 }
 
-// mostPage is the largest page that /admin/v1 gives.
+// mostPage is the largest page of /admin/v1.
 const mostPage = 100
 
-// List prints the members of a collection, newest first, by columns ("id", or "heading=path.of.keys"), a page as soon as it is there. Where a page is refused, an array of JSON stays open.
+// List prints the objects of a collection, newest first, page by page. columns are paths such as
+// "id" or "heading=path.of.keys". If a page fails, the JSON array remains open.
 func (d *Client) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
 	l, more := d.list(columns), false
 	for page, err := range d.pages(ctx, path, filter, want) {
@@ -211,7 +219,7 @@ func (d *Client) List(ctx context.Context, path string, filter url.Values, want 
 	return l.end()
 }
 
-// Members are all those of a collection.
+// Members returns all objects of a collection.
 func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
 	members := []json.RawMessage{}
 	for page, err := range d.pages(ctx, path, filter, Listed{All: true}) {
@@ -223,13 +231,14 @@ func (d *Client) Members(ctx context.Context, path string, filter url.Values) ([
 	return members, nil
 }
 
-// page is one of a collection.
+// page is one page of a collection.
 type page struct {
 	Data    []json.RawMessage `json:"data"`
 	HasMore bool              `json:"has_more"`
 }
 
-// pages are those of a collection, newest first, asked for as they are wanted. An error is the last.
+// pages yields the pages of a collection, newest first, and requests each when it is needed. An
+// error is the last item.
 func (d *Client) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {
@@ -257,7 +266,7 @@ func (d *Client) pages(ctx context.Context, path string, filter url.Values, want
 	}
 }
 
-// page asks for one and makes the query that for the next.
+// page returns one page and changes the query to that of the next one.
 func (d *Client) page(ctx context.Context, path string, query url.Values) (got page, err error) {
 	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -280,18 +289,18 @@ func (d *Client) page(ctx context.Context, path string, query url.Values) (got p
 	return got, nil
 }
 
-// JSON says whether answers are printed as they came.
+// JSON reports whether responses are printed as JSON.
 func (d *Client) JSON() bool { return d.json }
 
-// Say prints a line of an answer that is text.
+// Say prints a line of a response that is text.
 func (d *Client) Say(text string) error { return d.write(Printable(text) + "\n") }
 
-// Remark tells something that is no part of the answer.
+// Remark prints a line that is not part of the response.
 func (d *Client) Remark(format string, args ...any) {
 	Aside(d.asides, d.json, "remark", fmt.Sprintf(format, args...))
 }
 
-// Aside writes what is no answer as one line: text, or an object of one key for scripts.
+// Aside prints one line that is not part of the response: text, or a JSON object with one key.
 func Aside(to io.Writer, asJSON bool, name string, what any) {
 	text := Printable(fmt.Sprint(what))
 	if asJSON {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// open is a desk at a gateway that answers as told, and says what was printed.
+// open returns a client of a server with the given handler, and its output.
 func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Client, printed *bytes.Buffer) {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -92,7 +92,8 @@ func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
 	}
 }
 
-// What is on a page is printed before the next is asked for: a list of any length takes the memory of one page. The array is whole, and columns only grow.
+// A page is printed before the next one is requested, so a list needs the memory of one page. The
+// JSON array is valid, and columns only grow.
 func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
 	for asJSON, want := range map[bool]string{
 		false: "ID  NAME\n1   a\n2   longer\n333  b\n",
@@ -176,7 +177,7 @@ func wantError(t *testing.T, err error, want, unwanted string) {
 	}
 }
 
-// What customers wrote must not steer the operator's terminal.
+// Text of customers must not control the operator's terminal.
 func TestDesk_PrintsNoControlCharacters(t *testing.T) {
 	d, printed := open(t, false, nil)
 	member := json.RawMessage(`{"name":"a\u001b[2Jb\u0000\r\u009bc\u202e","count":12345678901234567890,"none":null,"deep":{"x":[1, 2]},"raw":["` + "\u009b31m\u202e\u2066\U000e0041\x9b" + `"],"k` + "\u009b" + `":1}`)

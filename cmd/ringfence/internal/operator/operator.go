@@ -1,12 +1,13 @@
-// Package operator is the operator's part of the command line: a command for each thing that /admin/v1 can do (contract.md §7), and for what
-// the services' own binaries do beside it.
+// Package operator implements the commands of an operator: one for each operation of /admin/v1
+// (docs/reference/api/operator-api.md), and those that run a service's binary.
 package operator
 
 import (
 	"errors"
 )
 
-// Commands are what an operator does, by what it is done to, in the order in which a customer comes to need it.
+// Commands contains the commands by subject, in the order in which an operator needs them for a
+// customer.
 type Commands struct {
 	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
 	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
@@ -23,16 +24,17 @@ type Commands struct {
 	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
 }
 
-// Named is the workspace that was named, by -w or the environment; empty when none was, whatever the standard one is.
+// Named is the workspace that -w or the environment names. It is empty if none was named, also if
+// there is a default workspace.
 type Named string
 
-// Office is the desk with one workspace's file open.
+// Office is a Client with a workspace.
 type Office struct {
 	*Client
 	workspace string
 }
 
-// NewOffice needs the workspace's id.
+// NewOffice requires the id of the workspace.
 func NewOffice(at *Client, workspace string) (*Office, error) {
 	if workspace == "" {
 		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")

@@ -8,19 +8,21 @@ import (
 	"strings"
 )
 
-// Table prints members under their columns' headings; where the terminal is too narrow for that, one after the other.
+// Table prints objects as a table. If the terminal is too narrow, it prints them one after the
+// other.
 func (d *Client) Table(members []json.RawMessage, columns []string) error {
 	l := d.list(columns)
 	return errors.Join(l.add(members), l.end())
 }
 
-// list is one that is printed page by page; what was printed is not kept. Its columns never grow narrower.
+// list is printed page by page. Its columns never become narrower.
 type list struct {
 	*Client
 	headings, paths []string
 	widths          []int
 	printed         int
-	// folded: a page was too wide for the terminal, and from then on the members come one after the other.
+	// folded is set when a page was too wide for the terminal. From then on, objects are printed
+	// one after the other.
 	folded bool
 }
 
@@ -54,7 +56,7 @@ func (l *list) add(members []json.RawMessage) (err error) {
 	return err
 }
 
-// end prints what stands behind the last page.
+// end prints the end of the list.
 func (l *list) end() error {
 	switch {
 	case l.json && l.printed == 0:
@@ -67,7 +69,7 @@ func (l *list) end() error {
 	return nil
 }
 
-// elements are a page of a JSON array, which its end closes.
+// elements returns a page of a JSON array, which end closes.
 func (l *list) elements(members []json.RawMessage) (string, error) {
 	var text bytes.Buffer
 	for i, member := range members {
@@ -83,7 +85,7 @@ func (l *list) elements(members []json.RawMessage) (string, error) {
 	return Escaped(text.Bytes()), nil
 }
 
-// rows are a page of a table.
+// rows returns a page of a table.
 func (l *list) rows(members []json.RawMessage) string {
 	rows := [][]string{l.headings}
 	for _, member := range members {
@@ -105,7 +107,8 @@ func (l *list) rows(members []json.RawMessage) string {
 	return aligned(l.widths, rows)
 }
 
-// widen makes columns as wide as their widest cell, and says how many cells the widest line takes, which needs none behind its last column.
+// widen makes each column as wide as its widest cell, and returns the width of the widest line. The
+// last column has no padding.
 func widen(widths []int, rows [][]string) (widest int) {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -118,10 +121,10 @@ func widen(widths []int, rows [][]string) (widest int) {
 	return widest - gap
 }
 
-// gap is between two columns.
+// gap is the space between two columns.
 const gap = 2
 
-// aligned is rows as columns.
+// aligned formats rows as columns.
 func aligned(widths []int, rows [][]string) string {
 	var page strings.Builder
 	for _, row := range rows {
@@ -136,14 +139,14 @@ func aligned(widths []int, rows [][]string) string {
 	return page.String()
 }
 
-// pairs is two columns.
+// pairs formats two columns.
 func pairs(rows [][]string) string {
 	widths := make([]int, 2)
 	widen(widths, rows)
 	return aligned(widths, rows)
 }
 
-// blocks is each row under the first as a member of its own.
+// blocks formats each row below the first as a block.
 func blocks(rows [][]string) string {
 	members := make([]string, 0, len(rows))
 	for _, row := range rows[1:] {
@@ -156,7 +159,7 @@ func blocks(rows [][]string) string {
 	return strings.Join(members, "\n")
 }
 
-// Member prints one line a key, in the order in which they came.
+// Member prints one line per key, in the order of the response.
 func (d *Client) Member(member json.RawMessage) error {
 	if d.json {
 		return d.indented(member)
@@ -183,7 +186,7 @@ func (d *Client) Member(member json.RawMessage) error {
 	return d.write(pairs(lines))
 }
 
-// fitting is text as it is, or the value over many lines where it is JSON that the terminal is too narrow for.
+// fitting returns the text, or the value as indented JSON if the terminal is too narrow.
 func (d *Client) fitting(text string, value json.RawMessage) string {
 	const deepest = 20
 	if d.columns == 0 || value[0] != '{' && value[0] != '[' || cells(text)+deepest <= d.columns {
@@ -211,7 +214,8 @@ func (d *Client) write(text string) error {
 	return nil
 }
 
-// find follows a path of keys; what is not there is nothing. Behind a list it finds what each of its members has there, one after the other.
+// find follows a path of keys and returns nil if there is no value. For a list it returns the
+// values of all its members.
 func find(value json.RawMessage, path string) json.RawMessage {
 	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {
@@ -227,7 +231,7 @@ func find(value json.RawMessage, path string) json.RawMessage {
 	return value
 }
 
-// each is what the members of a list have under a key, as a person reads it.
+// each returns the values of a key in all members of a list, formatted for people.
 func each(list []json.RawMessage, key string) json.RawMessage {
 	found := make([]string, len(list))
 	for i, member := range list {
@@ -240,7 +244,8 @@ func each(list []json.RawMessage, key string) json.RawMessage {
 	return text
 }
 
-// plain is a value as a person reads it: text without quotes and on one line, "-" for nothing, the rest as JSON.
+// plain formats a value for people: text without quotes on one line, "-" for null, other values as
+// JSON.
 func plain(value json.RawMessage) string {
 	if len(value) == 0 || string(value) == "null" {
 		return "-"
@@ -256,7 +261,7 @@ func plain(value json.RawMessage) string {
 	return Printable(text)
 }
 
-// mostCell bounds a cell of a table, in characters; the member shows the whole.
+// mostCell limits the characters of a cell. Show prints the whole value.
 const mostCell = 60
 
 func brief(value json.RawMessage) string {

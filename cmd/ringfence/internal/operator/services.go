@@ -22,27 +22,27 @@ type services struct {
 	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
 }
 
-// Reach is how a service's own binary is run beside it: a command line in which {service} stands for its name, and behind which
-// the binary's arguments come.
+// Reach runs the binary of a service. It is a command line with {service} for the name of the
+// service; the arguments of the binary are appended.
 type Reach struct {
 	Via []string
 	Out io.Writer
-	// Asides takes what the binary logs.
+	// Asides receives the log of the binary.
 	Asides io.Writer
-	// Workspace narrows what can be narrowed.
+	// Workspace limits the command to one workspace, if it supports that.
 	Workspace string
-	// JSON asks the binary for JSON.
+	// JSON requests JSON output.
 	JSON bool
 }
 
-// run does a command of a service's binary, and fails when it does.
+// run runs a command of a service's binary.
 func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	if !r.JSON {
 		return r.print(ctx, service, args)
 	}
 	var said, answer bytes.Buffer
 	fault := r.start(ctx, &said, service, append(args, "--json"))
-	if fault != nil && said.Len() == 0 { // why, it said beside
+	if fault != nil && said.Len() == 0 { // the reason was printed to Asides
 		return fault
 	}
 	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
@@ -62,7 +62,8 @@ func (r *Reach) start(ctx context.Context, out io.Writer, service string, args [
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
 	asked, why := service+" "+strings.Join(args, " "), ""
 	asides := &lines{say: func(line string) error {
-		for _, begun := range []string{asked + ": ", "ringfence-local: "} { // how the binary, and what reaches the local stack's, say why they fail
+		// prefixes of the errors of the binary and of ringfence-local
+		for _, begun := range []string{asked + ": ", "ringfence-local: "} {
 			if reason, is := strings.CutPrefix(line, begun); is {
 				why = reason
 				return nil
@@ -83,7 +84,7 @@ func (r *Reach) start(ctx context.Context, out io.Writer, service string, args [
 	return nil
 }
 
-// print hands an answer on that is text.
+// print runs a command and prints its text output.
 func (r *Reach) print(ctx context.Context, service string, args []string) error {
 	out := &lines{say: func(line string) error {
 		_, err := fmt.Fprintln(r.Out, Printable(line))
@@ -92,7 +93,7 @@ func (r *Reach) print(ctx context.Context, service string, args []string) error 
 	return errors.Join(r.start(ctx, out, service, args), out.end())
 }
 
-// aside hands on a line that is no answer; what the binary logs in JSON is that already.
+// aside prints a log line of the binary.
 func (r *Reach) aside(line string) error {
 	if r.JSON && strings.HasPrefix(line, "{") && json.Valid([]byte(line)) {
 		_, err := fmt.Fprintln(r.Asides, Escaped([]byte(line)))
@@ -102,7 +103,7 @@ func (r *Reach) aside(line string) error {
 	return nil
 }
 
-// lines are what a binary writes, each handed on when it is whole.
+// lines passes on the output of a binary line by line.
 type lines struct {
 	begun []byte
 	say   func(line string) error
@@ -122,7 +123,7 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// end hands on what ended without a newline.
+// end passes on an unfinished last line.
 func (l *lines) end() error {
 	if len(l.begun) == 0 {
 		return nil
@@ -132,7 +133,7 @@ func (l *lines) end() error {
 
 type servicesParked struct{ service }
 
-// service is the one whose binary is run.
+// service is the argument that names a service.
 type service struct {
 	Service string `arg:"" enum:"calls,contacts-compliance,dialer,billing-wallet,webhook-dispatcher" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
 }
@@ -146,7 +147,7 @@ type servicesReplay struct {
 	Topic string `arg:"" help:"The topic that they came on."`
 }
 
-// Validate has a topic that was left empty, as a variable that is not set, be a command that is not understood.
+// Validate refuses an empty topic, for example from an unset variable.
 func (c servicesReplay) Validate() error {
 	if c.Topic == "" {
 		return errors.New("the topic is empty: `ringfence services parked` lists what is parked")

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// Settings are the fields of a member that a command writes; commands embed it.
+// Settings contains the flags of commands that write an object.
 type Settings struct {
 	File string   `help:"A file with the fields as a JSON object; - reads standard input. Secrets belong here: arguments are seen by every process." placeholder:"FILE"`
 	Set  []string `sep:"none" help:"One field, as often as there are: --set max_call_seconds=300, --set features.webhooks=true. What is not JSON is text; null clears." placeholder:"KEY=VALUE"`
 }
 
-// Body is the object that the file, then the flags and then named give.
+// Body merges the file, the flags and named, in this order.
 func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]any, error) {
 	body := map[string]any{}
 	if s.File != "" {
@@ -59,17 +59,17 @@ func (s Settings) Body(ctx context.Context, named map[string]any) (map[string]an
 	return body, nil
 }
 
-// isSecret says whether a field is one that no argument may carry.
+// isSecret reports whether a field must not be in the arguments.
 func isSecret(field string) bool {
 	return slices.Contains([]string{"password", "key", "api_key", "secret", "token"}, strings.ToLower(field))
 }
 
-// decoded is JSON with its numbers as they were written.
+// decoded decodes JSON and keeps numbers as text.
 func decoded(content []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
-		return nil, err //nolint:wrapcheck // the caller says of what
+		return nil, err //nolint:wrapcheck // the caller adds the context
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something stands behind it")
@@ -89,7 +89,7 @@ func object(content []byte) (map[string]any, error) {
 	return fields, nil
 }
 
-// put sets one field below the object, by its path.
+// put sets one field of the object by its path.
 func put(object map[string]any, path []string, value any) error {
 	for _, key := range path[:len(path)-1] {
 		inner := map[string]any{}
@@ -107,7 +107,7 @@ func put(object map[string]any, path []string, value any) error {
 	return nil
 }
 
-// Contents reads a file, or standard input.
+// Contents reads a file, or standard input for "-".
 func Contents(ctx context.Context, file string) ([]byte, error) {
 	if file == "-" {
 		content, err := io.ReadAll(Stdin(ctx))

@@ -11,7 +11,7 @@ import (
 
 type status struct{}
 
-// statusTrunk is what the screen shows of a trunk.
+// statusTrunk contains the fields of a trunk that the screen shows.
 type statusTrunk struct {
 	Name, State   string
 	ChannelsInUse int `json:"channels_in_use"`
@@ -19,7 +19,7 @@ type statusTrunk struct {
 	Recent        struct{ Calls, Failures int }
 }
 
-// statusAnswers are the answers that the screen is made of.
+// statusAnswers contains the responses from which the screen is made.
 type statusAnswers struct {
 	services struct {
 		Services []struct {
@@ -43,7 +43,7 @@ type statusAnswers struct {
 			LiveInbound      int     `json:"live_inbound"`
 		}
 	}
-	// fault is why the dialer did not answer; empty if it did.
+	// fault is why the dialer did not respond, or "".
 	fault string
 }
 
@@ -54,7 +54,7 @@ func (status) Run(ctx context.Context, d *Client) error {
 		return err
 	}
 	dialer, trunks, err := found.readDialer(ctx, d)
-	if err != nil { // the other lines are needed most when the dialer does not answer
+	if err != nil { // show the other lines also if the dialer does not respond
 		found.fault = err.Error()
 	}
 	lines, down := found.screen()
@@ -69,7 +69,7 @@ func (status) Run(ctx context.Context, d *Client) error {
 	return err
 }
 
-// readDialer reads what the dialer answers.
+// readDialer reads the state of the dialer.
 func (s *statusAnswers) readDialer(
 	ctx context.Context, d *Client,
 ) (dialer json.RawMessage, trunks []json.RawMessage, err error) {
@@ -106,7 +106,7 @@ func printJSON(d *Client, value any) error {
 	return d.Member(encoded)
 }
 
-// ask reads an answer of /admin/v1.
+// ask reads a response of /admin/v1.
 func ask(ctx context.Context, d *Client, path string, into any) (json.RawMessage, error) {
 	answer, err := d.Ask(ctx, http.MethodGet, At(path), nil)
 	if err != nil {
@@ -172,8 +172,8 @@ func (s statusAnswers) activeTrunks() (active int) {
 	return active
 }
 
-// noTrunk says why no call can be placed over a SIP trunk now. It returns "" if one can, or if calls go over the
-// simulated carrier.
+// noTrunk returns why no call can be placed over a SIP trunk now. It returns "" if one can, or if
+// calls use the simulated carrier.
 func (s statusAnswers) noTrunk() string {
 	usesSIP := false
 	for _, one := range s.dialer.Replicas {

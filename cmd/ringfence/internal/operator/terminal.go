@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// columns is how wide the terminal is that is printed on; 0 when it is none.
+// columns returns the width of the terminal, or 0 without a terminal.
 func columns(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -25,13 +25,14 @@ func columns(out io.Writer) int {
 	return int(size.Col)
 }
 
-// Attended says whether standard input is somebody who can be asked.
+// Attended reports whether standard input is a terminal.
 func Attended() bool {
 	_, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ)
 	return err == nil
 }
 
-// Stdin is standard input that ends with ctx: Ctrl-C ends a command that waits for it.
+// Stdin returns standard input that ends with ctx, so that Ctrl-C ends a command that waits for
+// input.
 func Stdin(ctx context.Context) io.Reader { return until(ctx, os.Stdin) }
 
 func until(ctx context.Context, from io.Reader) io.Reader {
@@ -44,12 +45,13 @@ func until(ctx context.Context, from io.Reader) io.Reader {
 	return reader
 }
 
-// Sure is asked before what cannot be taken back; commands embed it.
+// Sure contains the flag of destructive commands.
 type Sure struct {
 	Yes bool `help:"Do not ask whether it is meant."`
 }
 
-// Confirm says what will be and returns nil when it is meant: --yes was said, or somebody at the terminal says so now.
+// Confirm prints what will happen. It returns nil if --yes is set or the user confirms at the
+// terminal.
 func (s Sure) Confirm(ctx context.Context, d *Client, format string, args ...any) error {
 	if s.Yes {
 		return nil
@@ -59,7 +61,8 @@ func (s Sure) Confirm(ctx context.Context, d *Client, format string, args ...any
 		return fmt.Errorf("%s: say --yes if that is meant", what)
 	}
 	_, _ = fmt.Fprintf(d.asides, "%s. Type yes if that is meant: ", Printable(what))
-	said, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n') // an end is no yes
+	// the end of the input is not a confirmation
+	said, _ := bufio.NewReader(until(ctx, d.answers)).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

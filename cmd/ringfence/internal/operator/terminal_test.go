@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Where the terminal is too narrow for a table its members come one after the other, whole; elsewhere nothing is folded.
+// If the terminal is too narrow for a table, objects are printed one after the other. Without a
+// terminal nothing is folded.
 func TestDesk_TablesFitTheTerminal(t *testing.T) {
 	members := []json.RawMessage{
 		json.RawMessage(`{"id":"019728a4-3f00-7a10-8000-0000000000aa","name":"日本語","created_at":"2026-06-04T09:00:00Z","status":"active"}`),
@@ -77,7 +78,7 @@ func TestSure_AsksWhoIsThere(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a command that waits for somebody to type.
+// Ctrl-C ends a command that waits for input.
 func TestStdin_EndsWithTheCommand(t *testing.T) {
 	silent, _ := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
@@ -99,7 +100,7 @@ func TestStdin_EndsWithTheCommand(t *testing.T) {
 	}
 }
 
-// An empty id, or one of dots, would name the collection or what is above it.
+// An empty id, "." or ".." would name the collection or its parent.
 func TestDesk_AsksForNoPathThatLeadsElsewhere(t *testing.T) {
 	d, _ := open(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked %s", r.URL) })
 	for _, id := range []string{"", ".", ".."} {

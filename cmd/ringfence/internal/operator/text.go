@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable is text that steers no terminal and hides nothing on it, on one line: what others wrote may hold escape sequences, in eight bits too, and
-// characters that turn the direction of what follows.
+// Printable returns text on one line without escape sequences, 8-bit controls and bidirectional
+// controls, because text of customers can contain them.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -21,10 +21,10 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Escaped is JSON whose text, too, steers no terminal: what Printable replaces is written as \u….
+// Escaped returns JSON in which the characters that Printable replaces are written as \u….
 func Escaped(value []byte) string {
 	var text strings.Builder
-	for _, r := range string(value) { // a byte that is no UTF-8 comes as U+FFFD
+	for _, r := range string(value) { // an invalid UTF-8 byte becomes U+FFFD
 		if r == '\n' || !steers(r) {
 			text.WriteRune(r)
 			continue
@@ -40,13 +40,15 @@ func Escaped(value []byte) string {
 	return text.String()
 }
 
-// steers says whether a character does something to what stands around it. The two joiners, which scripts and emoji need, do no harm.
+// steers reports whether a character controls the terminal or the text around it. The two joiners
+// are needed by scripts and emoji and are harmless.
 func steers(r rune) bool {
 	const joinWithout, join = '\u200c', '\u200d'
 	return r != joinWithout && r != join && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// cells is how many a text takes on a terminal: two for most of what East Asia writes and for emoji, none for marks on the letter before.
+// cells returns the width of a text on a terminal: two for most East Asian characters and emoji,
+// zero for combining marks.
 func cells(text string) (n int) {
 	for _, r := range text {
 		switch {

@@ -12,7 +12,7 @@ type trunksCheck struct {
 	Name string `arg:"" help:"The trunk's name or id."`
 }
 
-// trunkCheck is the answer to a check.
+// trunkCheck is the response to a check.
 type trunkCheck struct {
 	Name  string
 	Steps []struct{ Step, Result, Seen, Remedy string }
@@ -66,7 +66,7 @@ func (c trunkCheck) print(d *Client) error {
 	return nil
 }
 
-// trunkID returns the id of the trunk with a name or id. Names differ in more than case.
+// trunkID returns the id of the trunk with a name or id. Names are unique without regard to case.
 func trunkID(ctx context.Context, d *Client, name string) (string, error) {
 	all, err := d.Members(ctx, At("trunks"), nil)
 	if err != nil {

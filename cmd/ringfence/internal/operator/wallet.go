@@ -25,13 +25,13 @@ func (walletShow) Run(ctx context.Context, o *Office) error {
 	return o.Show(ctx, http.MethodGet, o.at("wallet"), nil)
 }
 
-// entry is money that an operator moves.
+// entry is a top-up or an adjustment.
 type entry struct {
 	Amount    string `arg:"" help:"A decimal number, 25.00, in the wallet's currency."`
 	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
 }
 
-// post fails, too, when the reference stands for another entry: that one is printed, and this one was not made.
+// post also fails if the reference belongs to another entry. It then prints that entry.
 func (e entry) post(ctx context.Context, o *Office, kind string) error {
 	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
 	if err != nil {
@@ -121,10 +121,10 @@ func (c walletSetRates) Run(ctx context.Context, o *Office) error {
 	return rates(o.Client, answer)
 }
 
-// standardRate is billing-wallet's (contract.md §4), which /admin/v1 does not list.
+// standardRate is the default rate of billing-wallet, which /admin/v1 does not list.
 const standardRate = "0.05 a minute, billed by the second"
 
-// rates prints a page of rates, which have no ids, and what all other minutes cost.
+// rates prints a page of rates and the default rate.
 func rates(d *Client, answer json.RawMessage) error {
 	var page struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(answer, &page); err != nil {

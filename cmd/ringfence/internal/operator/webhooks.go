@@ -28,7 +28,7 @@ func (c webhooksList) Run(ctx context.Context, o *Office) error {
 		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
 }
 
-// subscription is the one that a command is about.
+// subscription is the argument of the commands for one subscription.
 type subscription struct {
 	Subscription string `arg:"" help:"The subscription's id."`
 }
@@ -99,7 +99,7 @@ type webhooksReplay struct {
 	Skipped  string `xor:"what" placeholder:"SINCE" help:"All that were skipped since a time."`
 }
 
-// Validate has what is not named be a command that is not understood.
+// Validate refuses a missing argument.
 func (c webhooksReplay) Validate() error {
 	if c.Delivery+c.Call+c.Failed+c.Skipped == "" {
 		return errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
@@ -116,10 +116,11 @@ func (c webhooksReplay) body() map[string]any {
 	case c.Skipped != "":
 		return map[string]any{"status": "skipped", "since": c.Skipped}
 	}
-	return map[string]any{} // a delivery's is its path
+	return map[string]any{} // the path names the delivery
 }
 
-// Run replays one batch after another. It ends because it leaves out deliveries that fail after it began.
+// Run replays one batch after the other. It ends because it skips deliveries that failed after its
+// start.
 func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)

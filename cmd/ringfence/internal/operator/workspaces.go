@@ -35,7 +35,7 @@ type workspacesAdd struct {
 	Settings
 }
 
-// Validate has a name that was left empty, as a variable that is not set, be a command that is not understood.
+// Validate refuses an empty name, for example from an unset variable.
 func (c workspacesAdd) Validate() error { return named(c.Name) }
 
 func named(name string) error {
