@@ -19,14 +19,14 @@ import (
 // controls.
 const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
 
-// office is an /admin/v1 that responds to every request with a hostile page that is also a valid
+// adminServer is an /admin/v1 that responds to every request with a hostile page that is also a valid
 // object. It records the requests.
-type office struct {
+type adminServer struct {
 	status int
 	asked  []string
 }
 
-func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *adminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.asked = append(o.asked, r.Method+" "+r.URL.String())
 	body, _ := json.Marshal(map[string]any{
 		"id": "7", "name": hostile, hostile: hostile, "deep": map[string]any{"x": hostile}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostile,
@@ -42,9 +42,9 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admin serves an office at the address that the environment names.
-func admin(t *testing.T, status int) *office {
+func admin(t *testing.T, status int) *adminServer {
 	t.Helper()
-	o := &office{status: status}
+	o := &adminServer{status: status}
 	server := httptest.NewServer(o)
 	t.Cleanup(server.Close)
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)

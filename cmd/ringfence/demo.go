@@ -19,8 +19,8 @@ type demoCommand struct {
 	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
 }
 
-// pollEvery keeps the requests of a demo below the rate limit of its key.
-const pollEvery = 400 * time.Millisecond
+// pollInterval keeps the requests of a demo below the rate limit of its key.
+const pollInterval = 400 * time.Millisecond
 
 // request contains the fields of a call request that the demo reads.
 type request struct {
@@ -36,7 +36,7 @@ func (r request) ended() bool { return r.Status != "queued" && r.Status != "dial
 // demo is one call in progress.
 type demo struct {
 	client  *client
-	tell    *story
+	tell    *callPrinter
 	ref     string
 	request request
 	status  string // the call's status that was printed last
@@ -111,7 +111,7 @@ func (d *demo) place(ctx context.Context, to, agent string) error {
 
 // watch prints each change until the request has ended and the final state of the call is known.
 func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for d.final == nil || !d.request.ended() {
 		select {

@@ -24,8 +24,8 @@ type fault struct {
 // unknown is the code of an error without a code of /admin/v1.
 const unknown = "failed"
 
-// told returns the fault of a failed command.
-func told(err error) fault {
+// faultOf returns the fault of a failed command.
+func faultOf(err error) fault {
 	f := fault{Code: unknown, Message: err.Error()}
 	var refused *operator.Refusal
 	if errors.As(err, &refused) {
@@ -49,8 +49,8 @@ func (f fault) tell(to io.Writer, asJSON bool) { operator.Aside(to, asJSON, "err
 
 var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
 
-// misread returns the message for an invalid command line.
-func misread(why string) string {
+// usageMessage returns the message for an invalid command line.
+func usageMessage(why string) string {
 	if negative.MatchString(why) {
 		return "a number below zero is read as a flag: write -- before it, as in adjust -- -2.50 REFERENCE."
 	}

@@ -63,7 +63,7 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
-func (c listenCommand) print(tell *story, got arrival) {
+func (c listenCommand) print(tell *callPrinter, got arrival) {
 	verdict := "signature verified"
 	if got.fault != nil {
 		verdict = "REFUSED: " + got.fault.Error()

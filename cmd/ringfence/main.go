@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fault{Code: "not_understood", Message: misread(err.Error()) + " `ringfence --help` lists the commands."}.tell(faults, wantsJSON(args))
+		fault{Code: "not_understood", Message: usageMessage(err.Error()) + " `ringfence --help` lists the commands."}.tell(faults, wantsJSON(args))
 		return misunderstood
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		fault{Code: "stopped", Message: err.Error()}.tell(faults, cli.Output == "json")
 		return stopped
 	}
-	told(err).tell(faults, cli.Output == "json")
+	faultOf(err).tell(faults, cli.Output == "json")
 	return failed
 }
 
@@ -105,18 +105,18 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 		kong.Writers(out, faults), kong.Exit(exit),
 		kong.BindTo(out, (*io.Writer)(nil)),
 		kong.BindToProvider(func() (*operator.Client, error) {
-			opened, _, err := c.desk(out, faults)
+			opened, _, err := c.client(out, faults)
 			return opened, err
 		}),
-		kong.BindToProvider(func() (*operator.Office, error) {
-			opened, standard, err := c.desk(out, faults)
+		kong.BindToProvider(func() (*operator.WorkspaceClient, error) {
+			opened, standard, err := c.client(out, faults)
 			if err != nil {
 				return nil, err
 			}
-			return operator.NewOffice(opened, cmp.Or(c.Workspace, standard))
+			return operator.NewWorkspaceClient(opened, cmp.Or(c.Workspace, standard))
 		}),
 		kong.BindToProvider(func() (operator.Named, error) { return operator.Named(c.Workspace), nil }),
-		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
+		kong.BindToProvider(func() (*operator.ServiceCommand, error) { return c.serviceCommand(out, faults) }))
 }
 
 // completionCommand prints a completion script for a shell.
@@ -131,9 +131,9 @@ func (c *completionCommand) Run(command *kong.Context) error {
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// desk returns a client for the named address, or for the local stack, whose demo workspace is then
+// client returns a client for the named address, or for the local stack, whose demo workspace is then
 // the default.
-func (c *commands) desk(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
+func (c *commands) client(out, faults io.Writer) (opened *operator.Client, standard string, err error) {
 	door := operator.ClientConfig{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {
 		local, err := readStack()
@@ -148,10 +148,10 @@ func (c *commands) desk(out, faults io.Writer) (opened *operator.Client, standar
 	return operator.New(door, out, faults, c.Output == "json"), standard, nil
 }
 
-// reach returns the command that runs a service's binary: the named one, or ringfence-local beside
+// serviceCommand returns the command that runs a service's binary: the named one, or ringfence-local beside
 // this program.
-func (c *commands) reach(out, faults io.Writer) (*operator.Reach, error) {
-	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
+func (c *commands) serviceCommand(out, faults io.Writer) (*operator.ServiceCommand, error) {
+	reach := &operator.ServiceCommand{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
 	if len(reach.Via) == 0 {
 		self, err := os.Executable()
 		if err != nil {

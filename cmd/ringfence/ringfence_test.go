@@ -47,7 +47,7 @@ type fakeStack struct {
 	looks   int
 	blocked bool
 	refuse  string // error code of POST /v1/calls
-	silent  bool // sends no webhooks
+	silent  bool   // sends no webhooks
 }
 
 const fakeSecret = "whsec_fake"

@@ -73,9 +73,9 @@ func FaultHelp() string {
 	return b.String()
 }
 
-// Break adds a rule. If several rules match a number, the oldest one that is not used up applies. A
+// AddFault adds a rule. If several rules match a number, the oldest one that is not used up applies. A
 // restart deletes the rules.
-func (x *Exchange) Break(r Rule) error {
+func (x *Network) AddFault(r Rule) error {
 	known := false
 	for _, f := range faults {
 		known = known || f.name == r.Fault
@@ -90,15 +90,15 @@ func (x *Exchange) Break(r Rule) error {
 	return nil
 }
 
-// Mend deletes every rule. Calls that have a fault keep it.
-func (x *Exchange) Mend() {
+// ClearFaults deletes every rule. Calls that have a fault keep it.
+func (x *Network) ClearFaults() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rules = nil
 }
 
 // Rules returns the rules, oldest first.
-func (x *Exchange) Rules() []Rule {
+func (x *Network) Rules() []Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.rules)
@@ -106,7 +106,7 @@ func (x *Exchange) Rules() []Rule {
 
 // strike returns the rule for a call with this number and counts it. Without a rule it returns the
 // zero Rule.
-func (x *Exchange) strike(number string) Rule {
+func (x *Network) strike(number string) Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.rules {

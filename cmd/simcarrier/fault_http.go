@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-func (x *Exchange) postFault(w http.ResponseWriter, r *http.Request) {
+func (x *Network) postFault(w http.ResponseWriter, r *http.Request) {
 	var rule Rule
 	if !decode(w, r, &rule) {
 		return
 	}
-	if err := x.Break(rule); err != nil {
+	if err := x.AddFault(rule); err != nil {
 		refuse(w, http.StatusBadRequest, "fault is one of\n"+FaultHelp()+"times and delay_ms are zero or more")
 		return
 	}
 	answer(w, http.StatusCreated, rule)
 }
 
-func (x *Exchange) getFaults(w http.ResponseWriter, _ *http.Request) {
+func (x *Network) getFaults(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"data": append([]Rule{}, x.Rules()...)})
 }
 
-func (x *Exchange) deleteFaults(w http.ResponseWriter, _ *http.Request) {
-	x.Mend()
+func (x *Network) deleteFaults(w http.ResponseWriter, _ *http.Request) {
+	x.ClearFaults()
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// told waits until the call has ended and returns its events in order. Events must not contain the
+// events waits until the call has ended and returns its events in order. Events must not contain the
 // marks of a fault.
-func (n network) told(id string) (kinds []string, news []map[string]any) {
+func (n network) events(id string) (kinds []string, events []map[string]any) {
 	n.t.Helper()
 	n.ended(id)
 	var page struct{ Data []map[string]any }
@@ -30,9 +30,9 @@ func (n network) told(id string) (kinds []string, news []map[string]any) {
 				n.t.Errorf("event = %v, want it without %q", e, mark)
 			}
 		}
-		kinds, news = append(kinds, e["kind"].(string)), append(news, e)
+		kinds, events = append(kinds, e["kind"].(string)), append(events, e)
 	}
-	return kinds, news
+	return kinds, events
 }
 
 // order adds a rule.
@@ -57,18 +57,18 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			n, stop := start(t, dir, 0)
 			n.order(`{"fault":"` + tt.fault + `","to":"+1415555"}`)
 			struck, whole := n.originate("+14155550195"), n.originate("+14155660195")
-			kinds, news := n.told(struck)
+			kinds, events := n.events(struck)
 			if got := strings.Join(kinds, " "); got != tt.told {
 				t.Errorf("the feed tells %q, want %q", got, tt.told)
 			}
 			if got := n.kinds(struck); got != "originate ringing answer hangup" {
 				t.Errorf("the log says %s", got)
 			}
-			if kinds, _ := n.told(whole); strings.Join(kinds, " ") != "originate ringing answer hangup" {
+			if kinds, _ := n.events(whole); strings.Join(kinds, " ") != "originate ringing answer hangup" {
 				t.Errorf("of another range the feed tells %v", kinds)
 			}
-			if !slices.IsSortedFunc(news, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
-				t.Errorf("places are out of order: %v", news)
+			if !slices.IsSortedFunc(events, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
+				t.Errorf("places are out of order: %v", events)
 			}
 			stop() // sent events do not change
 			again, _ := start(t, dir, 0)
@@ -204,7 +204,7 @@ func TestHangup_ByThePerson(t *testing.T) {
 	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "callee"}, nil); status != http.StatusOK {
 		t.Errorf("a hang-up by the person = %d", status)
 	}
-	_, events := n.told(id)
+	_, events := n.events(id)
 	if len(events) == 0 {
 		t.Fatal("events = 0, want at least 1")
 	}

@@ -30,7 +30,7 @@ const maxWait = 30 * time.Second
 
 // Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log,
 // /events, /faults, /healthz.
-func (x *Exchange) Handler() http.Handler {
+func (x *Network) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /originate", x.postOriginate)
 	mux.HandleFunc("POST /hangup", x.postHangup)
@@ -46,7 +46,7 @@ func (x *Exchange) Handler() http.Handler {
 	return mux
 }
 
-func (x *Exchange) postOriginate(w http.ResponseWriter, r *http.Request) {
+func (x *Network) postOriginate(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		CallID   uuid.UUID  `json:"call_id"`
 		From     string     `json:"from"`
@@ -74,7 +74,7 @@ func (x *Exchange) postOriginate(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusAccepted, map[string]string{"call_id": body.CallID.String()})
 }
 
-func (x *Exchange) postHangup(w http.ResponseWriter, r *http.Request) {
+func (x *Network) postHangup(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		CallID uuid.UUID `json:"call_id"`
 		Cause  string    `json:"cause"`
@@ -104,7 +104,7 @@ func (x *Exchange) postHangup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (x *Exchange) postAnswer(w http.ResponseWriter, r *http.Request) {
+func (x *Network) postAnswer(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		CallID uuid.UUID `json:"call_id"`
 	}
@@ -122,7 +122,7 @@ func (x *Exchange) postAnswer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (x *Exchange) postInbound(w http.ResponseWriter, r *http.Request) {
+func (x *Network) postInbound(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		From string `json:"from"`
 		To   string `json:"to"`
@@ -146,7 +146,7 @@ func (x *Exchange) postInbound(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusAccepted, map[string]string{"call_id": callID.String()})
 }
 
-func (x *Exchange) getCall(w http.ResponseWriter, r *http.Request) {
+func (x *Network) getCall(w http.ResponseWriter, r *http.Request) {
 	call, known := x.Find(r.PathValue("id"))
 	if !known {
 		refuse(w, http.StatusNotFound, "unknown call")
@@ -155,7 +155,7 @@ func (x *Exchange) getCall(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, call)
 }
 
-func (x *Exchange) getLog(w http.ResponseWriter, r *http.Request) {
+func (x *Network) getLog(w http.ResponseWriter, r *http.Request) {
 	after, ok := number(w, r, "after", 0)
 	if !ok {
 		return
@@ -176,7 +176,7 @@ func (x *Exchange) getLog(w http.ResponseWriter, r *http.Request) {
 
 // getEvents returns the events after the position `after`. If there are none, it waits up to `wait`
 // milliseconds. The same request has the same response, also after a restart.
-func (x *Exchange) getEvents(w http.ResponseWriter, r *http.Request) {
+func (x *Network) getEvents(w http.ResponseWriter, r *http.Request) {
 	after, ok := number(w, r, "after", 0)
 	if !ok {
 		return

@@ -38,8 +38,8 @@ type line struct {
 	held  *Entry
 }
 
-// Exchange is the network. Its methods can be called concurrently.
-type Exchange struct {
+// Network is the network. Its methods can be called concurrently.
+type Network struct {
 	journal *Journal
 	scale   float64
 
@@ -50,8 +50,8 @@ type Exchange struct {
 
 // New opens the exchange with a directory. scale multiplies every simulated duration; 0 means
 // immediately. Calls that were live when the last process died get a hangup in the journal.
-func New(dir string, scale float64) (*Exchange, error) {
-	x := &Exchange{scale: scale, lines: map[string][]*line{}}
+func New(dir string, scale float64) (*Network, error) {
+	x := &Network{scale: scale, lines: map[string][]*line{}}
 	journal, err := OpenJournal(dir, x.replay)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func New(dir string, scale float64) (*Exchange, error) {
 	return x, nil
 }
 
-func (x *Exchange) replay(e Entry) {
+func (x *Network) replay(e Entry) {
 	if e.Echo {
 		return
 	}
@@ -105,12 +105,12 @@ func (l *line) note(e Entry) {
 
 // Originate rings a number. The same id rings again, because the carrier does not protect against a
 // second dial.
-func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error {
+func (x *Network) Originate(callID, from, to string, dialedAt *time.Time) error {
 	return x.dial(callID, from, to, dialedAt, "")
 }
 
 // dial is Originate for a call with a fault.
-func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
+func (x *Network) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, fault: fault}
@@ -124,7 +124,7 @@ func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault stri
 }
 
 // Inbound calls one of the dialer's numbers. An empty from means a withheld number.
-func (x *Exchange) Inbound(callID, from, to string) error {
+func (x *Network) Inbound(callID, from, to string) error {
 	fault := x.strike(from).Fault
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -133,14 +133,14 @@ func (x *Exchange) Inbound(callID, from, to string) error {
 		return err
 	}
 	x.lines[callID] = append(x.lines[callID], l)
-	l.steps = []step{{after: patience, patient: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
+	l.steps = []step{{after: waitForDialer, patient: true, kind: KindHangup, cause: "originator_cancel", by: "person"}}
 	l.timer = time.AfterFunc(0, func() { x.proceed(l) })
 	return nil
 }
 
 // Answer answers an inbound call that rings. A second answer changes nothing. known is false for an
 // unknown id.
-func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
+func (x *Network) Answer(callID string) (call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.newest(callID)
@@ -161,7 +161,7 @@ func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
 // Hangup ends every line of a call. It returns the previous state and the call. by is the party
 // that hangs up: the dialer, or the person in a test. An empty cause means normal_clearing, or
 // originator_cancel before the answer.
-func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
+func (x *Network) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	newest := x.newest(callID)
@@ -187,7 +187,7 @@ func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, know
 }
 
 // Find returns a call.
-func (x *Exchange) Find(callID string) (call Call, known bool) {
+func (x *Network) Find(callID string) (call Call, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.newest(callID); l != nil {
@@ -197,9 +197,9 @@ func (x *Exchange) Find(callID string) (call Call, known bool) {
 }
 
 // Journal returns the journal.
-func (x *Exchange) Journal() *Journal { return x.journal }
+func (x *Network) Journal() *Journal { return x.journal }
 
-func (x *Exchange) newest(callID string) *line {
+func (x *Network) newest(callID string) *line {
 	lines := x.lines[callID]
 	if len(lines) == 0 {
 		return nil
@@ -208,7 +208,7 @@ func (x *Exchange) newest(callID string) *line {
 }
 
 // proceed performs the steps that are due and sets the timer for the next one.
-func (x *Exchange) proceed(l *line) {
+func (x *Network) proceed(l *line) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(l.steps) > 0 && l.call.EndedAt == nil {
@@ -232,7 +232,7 @@ func (x *Exchange) proceed(l *line) {
 }
 
 // party returns the name of the person at the far end, by the direction of the call.
-func (x *Exchange) party(l *line, by string) string {
+func (x *Network) party(l *line, by string) string {
 	switch {
 	case by == "person" && l.call.Inbound:
 		return "caller"
@@ -242,7 +242,7 @@ func (x *Exchange) party(l *line, by string) string {
 	return by
 }
 
-func (x *Exchange) end(l *line, cause, by string) error {
+func (x *Network) end(l *line, cause, by string) error {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
@@ -251,7 +251,7 @@ func (x *Exchange) end(l *line, cause, by string) error {
 }
 
 // write appends an entry and applies it to the state of the call.
-func (x *Exchange) write(l *line, e Entry) error {
+func (x *Network) write(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
 	e.Untold = l.hides(e.Kind)
@@ -260,7 +260,7 @@ func (x *Exchange) write(l *line, e Entry) error {
 		return err
 	}
 	l.note(e)
-	tell(e)
+	logEvent(e)
 	for _, echo := range l.echoes(e) {
 		if _, err := x.journal.Append(echo); err != nil {
 			// the call has ended although its events are lost
@@ -270,8 +270,8 @@ func (x *Exchange) write(l *line, e Entry) error {
 	return nil
 }
 
-// tell logs an entry, except spoken text.
-func tell(e Entry) {
+// logEvent logs an entry, except spoken text.
+func logEvent(e Entry) {
 	switch e.Kind {
 	case KindOriginate, KindRinging, KindAnswer:
 		slog.Info(e.Kind, "call_id", e.CallID, "to", phone.Number(e.To).Masked())

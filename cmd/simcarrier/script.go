@@ -17,11 +17,11 @@ type step struct {
 	by      string
 }
 
-// patience is how long the far end waits for the dialer to hang up or to answer.
-const patience = 2 * time.Minute
+// waitForDialer is how long the far end waits for the dialer to hang up or to answer.
+const waitForDialer = 2 * time.Minute
 
-// BreakingLine is a text on which the scripted agent of the dialer fails (digits 99).
-const BreakingLine = "[an unbearable noise on the line]"
+// FailingText is a text on which the scripted agent of the dialer fails (digits 99).
+const FailingText = "[an unbearable noise on the line]"
 
 // outboundScript returns the steps for a called number, by its last two digits
 // (docs/test-numbers.md). callID seeds what varies.
@@ -85,8 +85,8 @@ func talkScript(digits string, seed uint32) []step {
 	case "99":
 		return []step{
 			said(400*time.Millisecond, "Hello, this is "+who.name+"."),
-			said(900*time.Millisecond, BreakingLine),
-			{after: patience, patient: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
+			said(900*time.Millisecond, FailingText),
+			{after: waitForDialer, patient: true, kind: KindHangup, cause: "normal_clearing", by: "person"},
 		}
 	}
 	talk := 2*time.Second + time.Duration(seed%4000)*time.Millisecond

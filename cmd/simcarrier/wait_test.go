@@ -18,7 +18,7 @@ import (
 // local is an exchange whose handler is called directly, so that it uses the clock of synctest.
 type local struct {
 	*testing.T
-	*main.Exchange
+	*main.Network
 }
 
 func newLocal(t *testing.T) local {

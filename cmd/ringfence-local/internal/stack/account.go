@@ -19,7 +19,8 @@ type Account struct {
 	Credential *syscall.Credential
 }
 
-// ChooseAccount returns the user of this process. For root it returns the user postgres, or nobody.
+// ChooseAccount returns the user of this process. For root it returns the user postgres, or another
+// unprivileged user of the system.
 func ChooseAccount() (Account, error) {
 	if os.Geteuid() != 0 {
 		return Account{}, nil
@@ -39,8 +40,8 @@ func ChooseAccount() (Account, error) {
 	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has neither a user postgres nor nobody: run as an ordinary user, or set POSTGRES_URL")
 }
 
-// reaches reports whether the account can open the directory.
-func (a Account) reaches(dir string) bool {
+// canReach reports whether the account can open the directory.
+func (a Account) canReach(dir string) bool {
 	if a.Credential == nil {
 		return true
 	}
@@ -50,8 +51,8 @@ func (a Account) reaches(dir string) bool {
 	return cmd.Run() == nil
 }
 
-// own gives a file or directory to the account.
-func (a Account) own(path string) error {
+// chown gives a file or directory to the account.
+func (a Account) chown(path string) error {
 	if a.Credential == nil {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (a Account) own(path string) error {
 // the account can reach it, otherwise in /var/tmp with a name derived from the home. The folder
 // belongs to the user of this process. Others can pass through it and cannot list it.
 func (a Account) Place(home string) (string, error) {
-	if a.reaches(home) {
+	if a.canReach(home) {
 		return home, nil
 	}
 	sum := sha256.Sum256([]byte(home))

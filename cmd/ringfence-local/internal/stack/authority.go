@@ -26,10 +26,10 @@ const (
 // years is the validity. A certificate that expires within a month is replaced.
 const years = 10
 
-// Ensure creates the authority unless a valid one exists, and returns the path of the certificate.
-func Ensure(dir string) (string, error) {
+// EnsureAuthority creates the authority unless a valid one exists, and returns the path of the certificate.
+func EnsureAuthority(dir string) (string, error) {
 	certPath, keyPath := filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile)
-	if good(certPath, keyPath) {
+	if validAuthority(certPath, keyPath) {
 		return certPath, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -62,8 +62,8 @@ func Ensure(dir string) (string, error) {
 	return certPath, WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
-// good reports whether both files exist, belong together and stay valid for a month.
-func good(certPath, keyPath string) bool {
+// validAuthority reports whether both files exist, belong together and stay valid for a month.
+func validAuthority(certPath, keyPath string) bool {
 	certPEM, errCert := os.ReadFile(certPath)
 	keyPEM, errKey := os.ReadFile(keyPath)
 	certBlock, _ := pem.Decode(certPEM)

@@ -38,7 +38,7 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	}
 	server.Port, server.Password, server.Durable = s.state.Ports["postgres"], s.state.PostgresPassword, true
 	server.Connections = 100 + 100*s.replicas
-	switch aside, err := server.Settle(ctx, s.Home.Dir); {
+	switch aside, err := server.CheckHome(ctx, s.Home.Dir); {
 	case err != nil:
 		return err
 	case aside != "":
@@ -99,7 +99,7 @@ func (s *stack) startBroker(ctx context.Context) error {
 	}
 	s.brokers = loopback(s.state.Ports["kafka"])
 	at := func(dir string) []string {
-		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(everybody, "kafka", s.brokers)}
+		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(allClients, "kafka", s.brokers)}
 	}
 	spec := Spec{Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil), Args: append([]string{"broker"}, at("broker")...)}
 	switch chosen := os.Getenv("RINGFENCE_BROKER"); chosen {
@@ -143,7 +143,7 @@ func (s *stack) provision(ctx context.Context) error {
 func (s *stack) ensureTopics(ctx context.Context) error {
 	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
 	if os.Getenv("KAFKA_BROKERS") == "" {
-		patience, remedy = comeUp, "the machine is too busy to start it, or what it says above tells why"
+		patience, remedy = readyTimeout, "the machine is too busy to start it, or what it says above tells why"
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -217,8 +217,8 @@ const unknownAgent = `"code":"invalid_agent"`
 // maxTries limits the attempts of a request while the gateway does not respond or responds with
 // 503, because a service can be restarting. breath is the pause between two attempts.
 const (
-	maxTries = 20
-	breath   = 250 * time.Millisecond
+	maxTries   = 20
+	retryPause = 250 * time.Millisecond
 )
 
 // do sends a request at most maxTries times.
@@ -242,7 +242,7 @@ func (op operator) send(
 		case err != nil || status == http.StatusServiceUnavailable:
 			most = tries
 		case bytes.Contains(answer, []byte(unknownAgent)):
-			most = int(comeUp / breath)
+			most = int(readyTimeout / retryPause)
 		}
 		if try >= most || ctx.Err() != nil {
 			return status, answer, err
@@ -257,7 +257,7 @@ func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(breath):
+	case <-time.After(retryPause):
 		return nil
 	}
 }
@@ -295,7 +295,7 @@ func (s *stack) baseURL() string  { return "http://" + loopback(basePort()) }
 func (s *stack) adminURL() string { return "http://" + loopback(adminPort()) }
 func (s *stack) simURL() string   { return "http://" + loopback(s.state.Ports[carrier]) }
 
-// writeDemo writes demo.json, which tells other programs that the stack is ready.
+// writeDemo writes demo.json, from which other programs see that the stack is ready.
 func (s *stack) writeDemo(demo Demo) error {
 	data, err := json.MarshalIndent(demoJSON{
 		BaseURL: s.baseURL(), AdminURL: s.adminURL(), AdminToken: s.state.AdminToken, SimURL: s.simURL(),
@@ -307,8 +307,8 @@ func (s *stack) writeDemo(demo Demo) error {
 	return WriteFile(s.demoFile(), append(data, '\n'), 0o600)
 }
 
-// greet prints the commands that place the first call.
-func (s *stack) greet(ctx context.Context, demo Demo, took time.Duration) {
+// printFirstCall prints the commands that place the first call.
+func (s *stack) printFirstCall(ctx context.Context, demo Demo, took time.Duration) {
 	file := s.demoFile()
 	if here, err := os.Getwd(); err == nil {
 		if near, err := filepath.Rel(here, file); err == nil && !strings.HasPrefix(near, "..") {

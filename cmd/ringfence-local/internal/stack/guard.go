@@ -47,12 +47,12 @@ func (g guarded) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watched{Conn: conn}, nil
+	return &guardedConn{Conn: conn}, nil
 }
 
-// watched checks the header of each frame before it passes on a byte. Only one goroutine reads a
+// guardedConn checks the header of each frame before it passes on a byte. Only one goroutine reads a
 // connection.
-type watched struct {
+type guardedConn struct {
 	net.Conn
 	head [headBytes]byte
 	// ready is the part of the header that is not passed on yet. body is the number of remaining
@@ -61,7 +61,7 @@ type watched struct {
 	body  uint32
 }
 
-func (w *watched) Read(into []byte) (int, error) {
+func (w *guardedConn) Read(into []byte) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
 	}
@@ -84,7 +84,7 @@ func (w *watched) Read(into []byte) (int, error) {
 }
 
 // next reads and checks the header of a frame.
-func (w *watched) next() error {
+func (w *guardedConn) next() error {
 	for have := 0; have < headBytes; {
 		n, err := w.Conn.Read(w.head[have:])
 		have += n

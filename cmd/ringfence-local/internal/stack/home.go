@@ -17,9 +17,9 @@ type Home struct {
 	lock *os.File
 }
 
-// leastFree is the free space in bytes that a start needs for database, write-ahead log and broker
+// minFreeBytes is the free space in bytes that a start needs for database, write-ahead log and broker
 // segments.
-const leastFree = 400 << 20
+const minFreeBytes = 400 << 20
 
 // FindHome returns the absolute path of the folder (RINGFENCE_HOME, otherwise .ringfence), whether
 // it exists or not.
@@ -91,9 +91,9 @@ func (h *Home) Close() error { return h.lock.Close() }
 // the free space is unknown.
 func CheckRoom(dir string) error {
 	free := FreeSpace(dir)
-	if free >= 0 && free < leastFree {
+	if free >= 0 && free < minFreeBytes {
 		return fmt.Errorf("only %d MB are free on the disk under %s: free at least %d MB, "+
-			"or set RINGFENCE_HOME to a directory on another disk", free>>20, dir, leastFree>>20)
+			"or set RINGFENCE_HOME to a directory on another disk", free>>20, dir, minFreeBytes>>20)
 	}
 	return nil
 }

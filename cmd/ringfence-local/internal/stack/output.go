@@ -17,8 +17,8 @@ type Console struct {
 	seen   int
 }
 
-// longest limits a line. Longer lines are split.
-const longest = 64 << 10
+// maxLine limits a line. Longer lines are split.
+const maxLine = 64 << 10
 
 // NewConsole prints to file. It uses colors if file is a terminal and NO_COLOR is unset.
 func NewConsole(file *os.File) *Console {
@@ -68,11 +68,11 @@ func (p *prefixed) Write(data []byte) (int, error) {
 	p.partial = append(p.partial, data...)
 	for {
 		end := bytes.IndexByte(p.partial, '\n')
-		if end < 0 && len(p.partial) < longest {
+		if end < 0 && len(p.partial) < maxLine {
 			return len(data), nil
 		}
 		if end < 0 {
-			end = longest - 1
+			end = maxLine - 1
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
 		if p.mute == nil || !p.mute.Match(line) {

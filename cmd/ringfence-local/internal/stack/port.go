@@ -23,9 +23,9 @@ import (
 // restarts.
 const lowest, highest = 20000, 32767
 
-// Claim reserves a port against other stacks until its child listens there. It reports whether no
+// Reserve reserves a port against other stacks until its child listens there. It reports whether no
 // other stack had reserved it. Ports outside the range were set by the user and are not reserved.
-func Claim(port int) bool {
+func Reserve(port int) bool {
 	return port < lowest || port > highest || testkit.Claim(port)
 }
 
@@ -37,7 +37,7 @@ func Free(taken ...int) (int, error) {
 	}
 	for range 200 {
 		p := lowest + rand.IntN(highest-lowest+1)
-		if !used[p] && Claim(p) && IsFree(p) {
+		if !used[p] && Reserve(p) && IsFree(p) {
 			return p, nil
 		}
 	}
@@ -59,12 +59,12 @@ func IsFree(port int) bool {
 	return ln.Close() == nil
 }
 
-// dying is how long a killed program can need to release its port.
-const dying = 3 * time.Second
+// portReleaseTimeout is how long a killed program can need to release its port.
+const portReleaseTimeout = 3 * time.Second
 
-// Frees waits until the port is free, because a program that was just killed can still hold it.
-func Frees(ctx context.Context, port int) bool {
-	ctx, cancel := context.WithTimeout(ctx, dying)
+// AwaitFree waits until the port is free, because a program that was just killed can still hold it.
+func AwaitFree(ctx context.Context, port int) bool {
+	ctx, cancel := context.WithTimeout(ctx, portReleaseTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -75,11 +75,11 @@ func TestFrees_IsFalseIfTheHolderStays(t *testing.T) {
 		}
 		defer func() { _ = ln.Close() }()
 		began := time.Now()
-		if Frees(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
+		if AwaitFree(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
 			t.Error("Frees = true, want false")
 		}
-		if got := time.Since(began); got != dying {
-			t.Errorf("Frees took %v, want %v", got, dying)
+		if got := time.Since(began); got != portReleaseTimeout {
+			t.Errorf("Frees took %v, want %v", got, portReleaseTimeout)
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestFrees_WaitsForAHolderThatEnds(t *testing.T) {
 		}
 		_ = ln.Close()
 	}()
-	if !Frees(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
+	if !AwaitFree(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
 		t.Error("Frees = false, want true")
 	}
 	<-closed

@@ -36,8 +36,8 @@ func detour(asker, peer, straight string) string {
 	return straight
 }
 
-// everybody is the client name for Kafka: all clients use the address that the broker advertises.
-const everybody = "everybody"
+// allClients is the client name for Kafka: all clients use the address that the broker advertises.
+const allClients = "everybody"
 
 // httpPort returns the name of the port of a replica behind a balancer.
 func httpPort(listener string, replica int) string {
@@ -51,7 +51,7 @@ func (s *stack) claim(p int) bool {
 	if slices.Contains(s.claimed, p) {
 		return true
 	}
-	if !Claim(p) {
+	if !Reserve(p) {
 		return false
 	}
 	s.claimed = append(s.claimed, p)
@@ -101,7 +101,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
 		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
 	} {
-		if !Frees(ctx, door.port) {
+		if !AwaitFree(ctx, door.port) {
 			return fmt.Errorf("port %d, for %s, is taken by %s: stop it, or set %s to another port", door.port, door.what, Holder(door.port), door.variable)
 		}
 	}

@@ -57,7 +57,7 @@ func (s *Server) Init(ctx context.Context, starter *Starter) error {
 	if err := os.Mkdir(half, 0o700); err != nil {
 		return fmt.Errorf("make database directory: %w", err)
 	}
-	if err := errors.Join(s.Account.own(half), s.Account.own(secret)); err != nil {
+	if err := errors.Join(s.Account.chown(half), s.Account.chown(secret)); err != nil {
 		return err
 	}
 	args := []string{"-D", half, "-U", Superuser, "--pwfile=" + secret, "--auth=scram-sha-256", "--encoding=UTF8", "--lc-messages=C"}
@@ -115,13 +115,13 @@ func (s *Server) Spec() Spec {
 	return Spec{
 		Name: "postgres", Path: s.Binaries.path("postgres"), Args: args, Env: environment(), Dir: s.Data,
 		Credential: s.Account.Credential, StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGINT,
-		Mute: passing, Before: func(ctx context.Context) error { return s.clear(ctx) },
+		Mute: transientErrors, Before: func(ctx context.Context) error { return s.clear(ctx) },
 	}
 }
 
-// passing matches what a server logs about connections while it starts, recovers or stops. The
+// transientErrors matches what a server logs about connections while it starts, recovers or stops. The
 // clients connect again.
-var passing = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
+var transientErrors = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
 
 // URL connects as the superuser.
 func (s *Server) URL(database string) string {

@@ -34,7 +34,7 @@ func uninitialized(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o755); err != nil { // the account nobody must be able to read it
+	if err := os.Chmod(home, 0o755); err != nil { // the unprivileged account must be able to read it
 		t.Fatal(err)
 	}
 	account, err := ChooseAccount()
@@ -114,7 +114,7 @@ func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
 	if err := os.WriteFile(lock, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"+s.Data+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Account.own(lock); err != nil {
+	if err := s.Account.chown(lock); err != nil {
 		t.Fatal(err)
 	}
 	child, err := NewSupervisor(starter, Plain(os.Stderr), filepath.Join(filepath.Dir(s.Data), "c.json")).Keep(t.Context(), s.Spec())
@@ -188,7 +188,7 @@ func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
 	away := filepath.Join(t.TempDir(), "home")
 	keeps := func(name string) {
 		t.Helper()
-		aside, err := s.Settle(t.Context(), away)
+		aside, err := s.CheckHome(t.Context(), away)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -198,14 +198,14 @@ func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
 	}
 	keeps("a cluster of this home")
 	s.Password = "another"
-	_, err := s.Settle(t.Context(), filepath.Dir(s.Data))
+	_, err := s.CheckHome(t.Context(), filepath.Dir(s.Data))
 	if err == nil {
 		t.Fatal("Settle with a lost password inside the home succeeded, want an error")
 	}
 	if want := "remove " + s.Data; !strings.Contains(err.Error(), want) {
 		t.Errorf("Settle with a lost password inside the home = %v, want it to contain %q", err, want)
 	}
-	aside, err := s.Settle(t.Context(), away)
+	aside, err := s.CheckHome(t.Context(), away)
 	if err != nil {
 		t.Fatal(err)
 	}

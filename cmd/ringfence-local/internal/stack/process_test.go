@@ -188,9 +188,9 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	if strings.Contains(out.String(), "noise") {
 		t.Errorf("a muted line was printed: %q", out)
 	}
-	_, _ = b.Write(bytes.Repeat([]byte("x"), 2*longest))
+	_, _ = b.Write(bytes.Repeat([]byte("x"), 2*maxLine))
 	for line := range strings.Lines(out.String()) {
-		if len(line) > longest+32 {
+		if len(line) > maxLine+32 {
 			t.Errorf("a line of %d bytes was held back", len(line))
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// tooOften is the number of times that a process can end before the stack is ready. After that the
+// maxExits is the number of times that a process can end before the stack is ready. After that the
 // start fails.
-const tooOften = 4
+const maxExits = 4
 
 // awaitReady waits for the probe of every replica, and then for the gateway's, which covers all
 // services.
 func (s *stack) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, comeUp)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	probes := map[string]string{}
 	for _, svc := range services() {
@@ -55,7 +55,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not ready after %s: %s %s", comeUp, names(probes), said)
+			return fmt.Errorf("not ready after %s: %s %s", readyTimeout, names(probes), said)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -79,7 +79,7 @@ func ask(ctx context.Context, client *http.Client, url string) (ok bool, answer 
 func (s *stack) dying() string {
 	for _, rank := range s.ranks {
 		for _, child := range rank {
-			if child.Exits() >= tooOften {
+			if child.Exits() >= maxExits {
 				return child.Name()
 			}
 		}

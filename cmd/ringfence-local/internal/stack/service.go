@@ -128,7 +128,7 @@ func (s *stack) spec(svc service, replica int) (Spec, error) {
 	set := map[string]string{
 		"HTTP_ADDR":         s.replicaAddr(svc.name, replica),
 		"PRIVATE_ADDR":      loopback(s.state.Ports[privatePort(svc.name, replica)]),
-		"KAFKA_BROKERS":     detour(everybody, "kafka", s.brokers),
+		"KAFKA_BROKERS":     detour(allClients, "kafka", s.brokers),
 		"KAFKA_INSTANCE_ID": fmt.Sprintf("%s-%d", svc.name, replica),
 		"SIGNING_KEY":       seed,
 		"TRUSTED_KEYS":      strings.Join(trusted, ","),

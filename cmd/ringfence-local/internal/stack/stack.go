@@ -25,8 +25,8 @@ type Options struct {
 }
 
 const (
-	// comeUp limits the wait until every service is ready.
-	comeUp = 2 * time.Minute
+	// readyTimeout limits the wait until every service is ready.
+	readyTimeout = 2 * time.Minute
 	// stopTimeout is how long the services have to stop. Their own limit is 20 s.
 	stopTimeout = 25 * time.Second
 	// defaultDrain is how long the dialer lets calls over trunks continue.
@@ -107,7 +107,7 @@ func (s *stack) up(ctx context.Context) error {
 	if err := s.writeDemo(demo); err != nil {
 		return err
 	}
-	s.greet(ctx, demo, time.Since(began))
+	s.printFirstCall(ctx, demo, time.Since(began))
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (s *stack) prepare(ctx context.Context) error {
 	if err := s.settlePorts(ctx); err != nil {
 		return err
 	}
-	if s.caFile, err = Ensure(s.Home.Dir); err != nil {
+	if s.caFile, err = EnsureAuthority(s.Home.Dir); err != nil {
 		return err
 	}
 	return s.state.Save()

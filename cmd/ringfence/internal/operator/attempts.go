@@ -15,6 +15,6 @@ func attemptColumns() []string {
 	return []string{"started_at", "attempt", "trunk", "sip_status", "sip_reason", "hangup_cause", "error", "sip_call_id"}
 }
 
-func (c callsAttempts) Run(ctx context.Context, o *Office) error {
+func (c callsAttempts) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("attempts"), url.Values{"of": {c.ID}}, c.Listed, attemptColumns()...)
 }

@@ -28,7 +28,7 @@ type callsList struct {
 	Listed
 }
 
-func (c callsList) Run(ctx context.Context, o *Office) error {
+func (c callsList) Run(ctx context.Context, o *WorkspaceClient) error {
 	filter := url.Values{"status": {c.Status}, "direction": {c.Direction}, "external_ref": {c.Ref}, "created_after": {c.After}, "created_before": {c.Before}}
 	return o.List(ctx, o.at("calls"), filter, c.Listed, "id", "created_at", "direction", "from", "to", "status", "outcome", "talked=talk_seconds", "external_ref")
 }
@@ -37,7 +37,7 @@ type callsShow struct {
 	Call string `arg:"" help:"The call's id."`
 }
 
-func (c callsShow) Run(ctx context.Context, o *Office) error {
+func (c callsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("calls", c.Call), nil)
 }
 
@@ -47,7 +47,7 @@ type callsRequests struct {
 	Listed
 }
 
-func (c callsRequests) Run(ctx context.Context, o *Office) error {
+func (c callsRequests) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("call-requests"), url.Values{"status": {c.Status}, "external_ref": {c.Ref}}, c.Listed,
 		"id", "created_at", "to", "status", "error_code", "scheduled_for", "call_id", "external_ref")
 }
@@ -59,14 +59,14 @@ type request struct {
 
 type callsRequest struct{ request }
 
-func (c callsRequest) Run(ctx context.Context, o *Office) error {
+func (c callsRequest) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("call-requests", c.Request), nil)
 }
 
 type callsWhy struct{ request }
 
-// asked contains the fields of a call request that `calls why` reads.
-type asked struct {
+// requestState contains the fields of a call request that `calls why` reads.
+type requestState struct {
 	Status       string
 	CallID       *string   `json:"call_id"`
 	ScheduledFor time.Time `json:"scheduled_for"`
@@ -75,7 +75,7 @@ type asked struct {
 }
 
 // answer returns the explanation as a sentence.
-func (a asked) answer(now time.Time) string {
+func (a requestState) answer(now time.Time) string {
 	switch {
 	case a.ErrorCode != nil && a.CallID == nil:
 		return fmt.Sprintf("It was not called: %s, %s. %s", a.Status, *a.ErrorCode, text(a.ErrorDetail))
@@ -112,8 +112,8 @@ func text(of *string) string {
 	return *of
 }
 
-// found is everything that is known about a call request.
-type found struct {
+// requestFacts is everything that is known about a call request.
+type requestFacts struct {
 	Answer     string            `json:"answer"`
 	Request    json.RawMessage   `json:"request"`
 	Decisions  []json.RawMessage `json:"decisions"`
@@ -123,13 +123,13 @@ type found struct {
 }
 
 // Run reads the request from every service that knows it.
-func (c callsWhy) Run(ctx context.Context, o *Office) error {
-	all := found{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
+func (c callsWhy) Run(ctx context.Context, o *WorkspaceClient) error {
+	all := requestFacts{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
 	var err error
 	if all.Request, err = o.Ask(ctx, http.MethodGet, o.at("call-requests", c.Request), nil); err != nil {
-		return o.orItIsACall(ctx, c.Request, err)
+		return o.hintIfCall(ctx, c.Request, err)
 	}
-	var now asked
+	var now requestState
 	if err := json.Unmarshal(all.Request, &now); err != nil {
 		return fmt.Errorf("read the request: %w", err)
 	}
@@ -164,8 +164,8 @@ func (c callsWhy) Run(ctx context.Context, o *Office) error {
 	return nil
 }
 
-// orItIsACall adds a hint to the error if the id belongs to a call.
-func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error {
+// hintIfCall adds a hint to the error if the id belongs to a call.
+func (o *WorkspaceClient) hintIfCall(ctx context.Context, id string, fault error) error {
 	var refused *Refusal
 	if !errors.As(fault, &refused) || refused.Status != http.StatusNotFound {
 		return fault
@@ -178,7 +178,7 @@ func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error 
 }
 
 // deliveries returns the deliveries of one call to all subscriptions.
-func (o *Office) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
+func (o *WorkspaceClient) deliveries(ctx context.Context, call string) (all []json.RawMessage, err error) {
 	subscriptions, err := o.Members(ctx, o.at("webhook-subscriptions"), nil)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (o *Office) deliveries(ctx context.Context, call string) (all []json.RawMes
 	return all, nil
 }
 
-func (o *Office) tell(all found) error {
+func (o *WorkspaceClient) tell(all requestFacts) error {
 	whole, err := json.Marshal(all)
 	if err != nil {
 		return fmt.Errorf("encode what was found: %w", err)

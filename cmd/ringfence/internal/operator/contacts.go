@@ -33,13 +33,13 @@ type person struct {
 
 type contactsPreview struct{ person }
 
-func (c contactsPreview) Run(ctx context.Context, o *Office) error {
+func (c contactsPreview) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "preview"), nil)
 }
 
 type contactsConsent struct{ person }
 
-func (c contactsConsent) Run(ctx context.Context, o *Office) error {
+func (c contactsConsent) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
@@ -58,7 +58,7 @@ func (c consent) Validate() error {
 	return nil
 }
 
-func (c consent) put(ctx context.Context, o *Office, status string) error {
+func (c consent) put(ctx context.Context, o *WorkspaceClient, status string) error {
 	body := map[string]any{"status": status, "source": c.Source}
 	var object map[string]any
 	switch {
@@ -73,11 +73,13 @@ func (c consent) put(ctx context.Context, o *Office, status string) error {
 
 type contactsGrant struct{ consent }
 
-func (c contactsGrant) Run(ctx context.Context, o *Office) error { return c.put(ctx, o, "consented") }
+func (c contactsGrant) Run(ctx context.Context, o *WorkspaceClient) error {
+	return c.put(ctx, o, "consented")
+}
 
 type contactsWithdraw struct{ consent }
 
-func (c contactsWithdraw) Run(ctx context.Context, o *Office) error {
+func (c contactsWithdraw) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.put(ctx, o, "withdrawn")
 }
 
@@ -86,7 +88,7 @@ type contactsRecords struct {
 	Listed
 }
 
-func (c contactsRecords) Run(ctx context.Context, o *Office) error {
+func (c contactsRecords) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("consent-records"), url.Values{"phone": {c.Phone}}, c.Listed,
 		"id", "occurred_at", "number=phone_e164", "kind", "before", "after", "source", "actor", "reason")
 }
@@ -97,7 +99,7 @@ type contactsDecisions struct {
 	Listed
 }
 
-func (c contactsDecisions) Run(ctx context.Context, o *Office) error {
+func (c contactsDecisions) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("decisions"), url.Values{"phone": {c.Phone}, "call_request_id": {c.Request}}, c.Listed,
 		"id", "judged_at", "number=phone_e164", "kind", "result", "rule", "call_at", "policy_version", "call_request_id")
 }
@@ -106,16 +108,16 @@ type contactsDecision struct {
 	ID string `arg:"" help:"The decision's id."`
 }
 
-func (c contactsDecision) Run(ctx context.Context, o *Office) error {
+func (c contactsDecision) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("decisions", c.ID), nil)
 }
 
 type contactsErase struct {
 	person
-	Sure
+	Confirmation
 }
 
-func (c contactsErase) Run(ctx context.Context, o *Office) error {
+func (c contactsErase) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s for good", c.Number); err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ type contactsErasures struct {
 	Listed
 }
 
-func (c contactsErasures) Run(ctx context.Context, o *Office) error {
+func (c contactsErasures) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("erasures"), url.Values{"phone": {c.Phone}}, c.Listed, "id", "requested_at", "done_at", "actor", "services=services.service", "open=services.open")
 }
 
@@ -143,8 +145,8 @@ type optOutsAdd struct {
 	Reason  string   `help:"Why, for the record."`
 }
 
-func (c optOutsAdd) Run(ctx context.Context, o *Office) error {
-	return o.bring(ctx, strings.NewReader(strings.Join(c.Numbers, "\n")+"\n"), c.Reason)
+func (c optOutsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
+	return o.importList(ctx, strings.NewReader(strings.Join(c.Numbers, "\n")+"\n"), c.Reason)
 }
 
 type optOutsImport struct {
@@ -152,21 +154,21 @@ type optOutsImport struct {
 	Reason string `help:"Why, for the record."`
 }
 
-func (c optOutsImport) Run(ctx context.Context, o *Office) error {
+func (c optOutsImport) Run(ctx context.Context, o *WorkspaceClient) error {
 	if c.File == "-" {
-		return o.bring(ctx, Stdin(ctx), c.Reason)
+		return o.importList(ctx, Stdin(ctx), c.Reason)
 	}
 	file, err := os.Open(c.File)
 	if err != nil {
 		return fmt.Errorf("open the list: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	return o.bring(ctx, file, c.Reason)
+	return o.importList(ctx, file, c.Reason)
 }
 
 type optOutsImports struct{ Listed }
 
-func (c optOutsImports) Run(ctx context.Context, o *Office) error {
+func (c optOutsImports) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at(imports), nil, c.Listed, "id", "created_at", "status", "lines", "numbers", "applied", "bad", "actor", "reason")
 }
 
@@ -174,7 +176,7 @@ type optOutsShow struct {
 	Import string `arg:"" help:"The import's id."`
 }
 
-func (c optOutsShow) Run(ctx context.Context, o *Office) error {
+func (c optOutsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at(imports, c.Import), nil)
 }
 
@@ -182,8 +184,8 @@ const (
 	imports = "opt-out-imports"
 	// partSize is less than the largest body that the gateway accepts.
 	partSize = 128 << 10
-	// lookEvery is the interval at which the progress of an import is read.
-	lookEvery = 300 * time.Millisecond
+	// pollInterval is the interval at which the progress of an import is read.
+	pollInterval = 300 * time.Millisecond
 )
 
 // progress is the state of an import.
@@ -194,9 +196,9 @@ type progress struct {
 	DoneAt           *time.Time `json:"done_at"`
 }
 
-// bring sends a list in parts, starts the import, and waits for its end. After the start, Ctrl-C
+// importList sends a list in parts, starts the import, and waits for its end. After the start, Ctrl-C
 // does not stop the import.
-func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error {
+func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason string) error {
 	body := map[string]any{}
 	if reason != "" {
 		body["reason"] = reason
@@ -218,7 +220,7 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the import goes on by itself: `ringfence opt-outs show %s` says how far it is", opened.ID)
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		}
 		now, answer, err = o.step(ctx, http.MethodGet, o.at(imports, opened.ID), nil)
 	}
@@ -236,7 +238,7 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 }
 
 // send sends the parts of the list. An empty list is an error.
-func (o *Office) send(ctx context.Context, id string, list io.Reader) error {
+func (o *WorkspaceClient) send(ctx context.Context, id string, list io.Reader) error {
 	piece := make([]byte, partSize)
 	for part := 1; ; part++ {
 		n, err := io.ReadFull(list, piece)
@@ -257,7 +259,7 @@ func (o *Office) send(ctx context.Context, id string, list io.Reader) error {
 	}
 }
 
-func (o *Office) step(ctx context.Context, method, path string, body any) (now progress, answer json.RawMessage, err error) {
+func (o *WorkspaceClient) step(ctx context.Context, method, path string, body any) (now progress, answer json.RawMessage, err error) {
 	if answer, err = o.Ask(ctx, method, path, body); err != nil {
 		return now, nil, err
 	}

@@ -28,20 +28,20 @@ type Commands struct {
 // there is a default workspace.
 type Named string
 
-// Office is a Client with a workspace.
-type Office struct {
+// WorkspaceClient is a Client with a workspace.
+type WorkspaceClient struct {
 	*Client
 	workspace string
 }
 
-// NewOffice requires the id of the workspace.
-func NewOffice(at *Client, workspace string) (*Office, error) {
+// NewWorkspaceClient requires the id of the workspace.
+func NewWorkspaceClient(at *Client, workspace string) (*WorkspaceClient, error) {
 	if workspace == "" {
 		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
 	}
-	return &Office{Client: at, workspace: workspace}, nil
+	return &WorkspaceClient{Client: at, workspace: workspace}, nil
 }
 
-func (o *Office) at(segments ...string) string {
+func (o *WorkspaceClient) at(segments ...string) string {
 	return At(append([]string{"workspaces", o.workspace}, segments...)...)
 }

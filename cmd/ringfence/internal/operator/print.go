@@ -261,13 +261,13 @@ func plain(value json.RawMessage) string {
 	return Printable(text)
 }
 
-// mostCell limits the characters of a cell. Show prints the whole value.
-const mostCell = 60
+// maxCell limits the characters of a cell. Show prints the whole value.
+const maxCell = 60
 
 func brief(value json.RawMessage) string {
 	text := []rune(plain(value))
-	if len(text) > mostCell {
-		return string(text[:mostCell-1]) + "…"
+	if len(text) > maxCell {
+		return string(text[:maxCell-1]) + "…"
 	}
 	return string(text)
 }

@@ -22,9 +22,9 @@ type services struct {
 	AcceptIntents servicesAcceptIntents `cmd:"" help:"Let the dialer dial although records of dial-intents.v1 are missing, after a restore."`
 }
 
-// Reach runs the binary of a service. It is a command line with {service} for the name of the
+// ServiceCommand runs the binary of a service. It is a command line with {service} for the name of the
 // service; the arguments of the binary are appended.
-type Reach struct {
+type ServiceCommand struct {
 	Via []string
 	Out io.Writer
 	// Asides receives the log of the binary.
@@ -36,7 +36,7 @@ type Reach struct {
 }
 
 // run runs a command of a service's binary.
-func (r *Reach) run(ctx context.Context, service string, args ...string) error {
+func (r *ServiceCommand) run(ctx context.Context, service string, args ...string) error {
 	if !r.JSON {
 		return r.print(ctx, service, args)
 	}
@@ -54,7 +54,7 @@ func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	return fault
 }
 
-func (r *Reach) start(ctx context.Context, out io.Writer, service string, args []string) error {
+func (r *ServiceCommand) start(ctx context.Context, out io.Writer, service string, args []string) error {
 	words := make([]string, 0, len(r.Via)+len(args))
 	for _, word := range r.Via {
 		words = append(words, strings.ReplaceAll(word, "{service}", service))
@@ -85,7 +85,7 @@ func (r *Reach) start(ctx context.Context, out io.Writer, service string, args [
 }
 
 // print runs a command and prints its text output.
-func (r *Reach) print(ctx context.Context, service string, args []string) error {
+func (r *ServiceCommand) print(ctx context.Context, service string, args []string) error {
 	out := &lines{say: func(line string) error {
 		_, err := fmt.Fprintln(r.Out, Printable(line))
 		return err
@@ -94,7 +94,7 @@ func (r *Reach) print(ctx context.Context, service string, args []string) error 
 }
 
 // aside prints a log line of the binary.
-func (r *Reach) aside(line string) error {
+func (r *ServiceCommand) aside(line string) error {
 	if r.JSON && strings.HasPrefix(line, "{") && json.Valid([]byte(line)) {
 		_, err := fmt.Fprintln(r.Asides, Escaped([]byte(line)))
 		return err
@@ -138,7 +138,7 @@ type service struct {
 	Service string `arg:"" enum:"calls,contacts-compliance,dialer,billing-wallet,webhook-dispatcher" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
 }
 
-func (c servicesParked) Run(ctx context.Context, r *Reach) error {
+func (c servicesParked) Run(ctx context.Context, r *ServiceCommand) error {
 	return r.run(ctx, c.Service, "replay")
 }
 
@@ -155,13 +155,13 @@ func (c servicesReplay) Validate() error {
 	return nil
 }
 
-func (c servicesReplay) Run(ctx context.Context, r *Reach) error {
+func (c servicesReplay) Run(ctx context.Context, r *ServiceCommand) error {
 	return r.run(ctx, c.Service, "replay", c.Topic)
 }
 
 type servicesReconcile struct{}
 
-func (servicesReconcile) Run(ctx context.Context, r *Reach) error {
+func (servicesReconcile) Run(ctx context.Context, r *ServiceCommand) error {
 	if r.Workspace == "" {
 		return r.run(ctx, "billing-wallet", "reconcile")
 	}
@@ -170,18 +170,18 @@ func (servicesReconcile) Run(ctx context.Context, r *Reach) error {
 
 type servicesVerify struct{}
 
-func (servicesVerify) Run(ctx context.Context, r *Reach) error {
+func (servicesVerify) Run(ctx context.Context, r *ServiceCommand) error {
 	return r.run(ctx, "contacts-compliance", "verify")
 }
 
 type servicesReseal struct{}
 
-func (servicesReseal) Run(ctx context.Context, r *Reach) error {
+func (servicesReseal) Run(ctx context.Context, r *ServiceCommand) error {
 	return r.run(ctx, "webhook-dispatcher", "reseal")
 }
 
 type servicesAcceptIntents struct{}
 
-func (servicesAcceptIntents) Run(ctx context.Context, r *Reach) error {
+func (servicesAcceptIntents) Run(ctx context.Context, r *ServiceCommand) error {
 	return r.run(ctx, "dialer", "accept-intents")
 }

@@ -45,14 +45,14 @@ func until(ctx context.Context, from io.Reader) io.Reader {
 	return reader
 }
 
-// Sure contains the flag of destructive commands.
-type Sure struct {
+// Confirmation contains the flag of destructive commands.
+type Confirmation struct {
 	Yes bool `help:"Do not ask whether it is meant."`
 }
 
 // Confirm prints what will happen. It returns nil if --yes is set or the user confirms at the
 // terminal.
-func (s Sure) Confirm(ctx context.Context, d *Client, format string, args ...any) error {
+func (s Confirmation) Confirm(ctx context.Context, d *Client, format string, args ...any) error {
 	if s.Yes {
 		return nil
 	}

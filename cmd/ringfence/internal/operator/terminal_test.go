@@ -56,7 +56,7 @@ func TestSure_AsksWhoIsThere(t *testing.T) {
 	for said, want := range map[string]string{"yes\n": "", " YES \n": "", "y\n": "nothing was done", "no\n": "nothing was done", "": "nothing was done", "yes": ""} {
 		d, printed := open(t, false, nil)
 		d.answers = strings.NewReader(said)
-		err := Sure{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")
+		err := Confirmation{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -72,8 +72,8 @@ func TestSure_AsksWhoIsThere(t *testing.T) {
 		}
 	}
 	nobody, _ := open(t, false, nil)
-	wantError(t, (Sure{}).Confirm(t.Context(), nobody, "This deletes it"), "say --yes", "\n")
-	if err := (Sure{Yes: true}).Confirm(t.Context(), nobody, "This deletes it"); err != nil {
+	wantError(t, (Confirmation{}).Confirm(t.Context(), nobody, "This deletes it"), "say --yes", "\n")
+	if err := (Confirmation{Yes: true}).Confirm(t.Context(), nobody, "This deletes it"); err != nil {
 		t.Errorf("--yes: %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestStdin_EndsWithTheCommand(t *testing.T) {
 	}
 	d, _ := open(t, false, nil)
 	d.answers = silent
-	if err := (Sure{}).Confirm(ctx, d, "This deletes it"); !errors.Is(err, context.Canceled) {
+	if err := (Confirmation{}).Confirm(ctx, d, "This deletes it"); !errors.Is(err, context.Canceled) {
 		t.Errorf("asked = %v, want the stop", err)
 	}
 	got, err := io.ReadAll(until(t.Context(), strings.NewReader("whole")))

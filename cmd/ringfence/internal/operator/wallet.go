@@ -21,7 +21,7 @@ type wallet struct {
 
 type walletShow struct{}
 
-func (walletShow) Run(ctx context.Context, o *Office) error {
+func (walletShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("wallet"), nil)
 }
 
@@ -32,7 +32,7 @@ type entry struct {
 }
 
 // post also fails if the reference belongs to another entry. It then prints that entry.
-func (e entry) post(ctx context.Context, o *Office, kind string) error {
+func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error {
 	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
 	if err != nil {
 		return err
@@ -57,15 +57,19 @@ func (e entry) post(ctx context.Context, o *Office, kind string) error {
 
 type walletTopUp struct{ entry }
 
-func (c walletTopUp) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "top_up") }
+func (c walletTopUp) Run(ctx context.Context, o *WorkspaceClient) error {
+	return c.post(ctx, o, "top_up")
+}
 
 type walletAdjust struct{ entry }
 
-func (c walletAdjust) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "adjustment") }
+func (c walletAdjust) Run(ctx context.Context, o *WorkspaceClient) error {
+	return c.post(ctx, o, "adjustment")
+}
 
 type walletTransactions struct{ Listed }
 
-func (c walletTransactions) Run(ctx context.Context, o *Office) error {
+func (c walletTransactions) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("wallet", "transactions"), nil, c.Listed, "id", "created_at", "type", "amount", "reference", "operator", "call_request_id")
 }
 
@@ -73,7 +77,7 @@ type walletReconcile struct{}
 
 var errBooks = errors.New("the books do not agree")
 
-func (walletReconcile) Run(ctx context.Context, o *Office) error {
+func (walletReconcile) Run(ctx context.Context, o *WorkspaceClient) error {
 	answer, err := o.Ask(ctx, http.MethodGet, o.at("wallet", "reconcile"), nil)
 	if err != nil {
 		return err
@@ -90,7 +94,7 @@ func (walletReconcile) Run(ctx context.Context, o *Office) error {
 
 type walletRates struct{}
 
-func (walletRates) Run(ctx context.Context, o *Office) error {
+func (walletRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	answer, err := o.Ask(ctx, http.MethodGet, o.at("rates"), nil)
 	if err != nil {
 		return err
@@ -100,10 +104,10 @@ func (walletRates) Run(ctx context.Context, o *Office) error {
 
 type walletSetRates struct {
 	File string `arg:"" help:"The file; - reads standard input, and needs --yes."`
-	Sure
+	Confirmation
 }
 
-func (c walletSetRates) Run(ctx context.Context, o *Office) error {
+func (c walletSetRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	if c.File == "-" && !c.Yes {
 		return errors.New("rates from standard input need --yes: there is nobody left to ask")
 	}

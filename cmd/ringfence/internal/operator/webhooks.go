@@ -23,7 +23,7 @@ type webhooks struct {
 
 type webhooksList struct{ Listed }
 
-func (c webhooksList) Run(ctx context.Context, o *Office) error {
+func (c webhooksList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
 		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
 }
@@ -35,32 +35,32 @@ type subscription struct {
 
 type webhooksShow struct{ subscription }
 
-func (c webhooksShow) Run(ctx context.Context, o *Office) error {
+func (c webhooksShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription), nil)
 }
 
 type webhooksPause struct{ subscription }
 
-func (c webhooksPause) Run(ctx context.Context, o *Office) error {
+func (c webhooksPause) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.setStatus(ctx, o, "paused")
 }
 
 type webhooksResume struct{ subscription }
 
-func (c webhooksResume) Run(ctx context.Context, o *Office) error {
+func (c webhooksResume) Run(ctx context.Context, o *WorkspaceClient) error {
 	return c.setStatus(ctx, o, "active")
 }
 
-func (s subscription) setStatus(ctx context.Context, o *Office, status string) error {
+func (s subscription) setStatus(ctx context.Context, o *WorkspaceClient, status string) error {
 	return o.Show(ctx, http.MethodPatch, o.at("webhook-subscriptions", s.Subscription), map[string]any{"status": status})
 }
 
 type webhooksDelete struct {
 	subscription
-	Sure
+	Confirmation
 }
 
-func (c webhooksDelete) Run(ctx context.Context, o *Office) error {
+func (c webhooksDelete) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This deletes webhook subscription %s and its queued deliveries",
 		c.Subscription); err != nil {
 		return err
@@ -76,7 +76,7 @@ type webhooksDeliveries struct {
 	Listed
 }
 
-func (c webhooksDeliveries) Run(ctx context.Context, o *Office) error {
+func (c webhooksDeliveries) Run(ctx context.Context, o *WorkspaceClient) error {
 	filter := url.Values{"status": {c.Status}, "event_type": {c.Event}, "call_id": {c.Call}}
 	return o.List(ctx, o.at("webhook-subscriptions", c.Subscription, "deliveries"), filter, c.Listed,
 		"id", "created_at", "event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "call_id")
@@ -87,7 +87,7 @@ type webhooksDelivery struct {
 	Delivery string `arg:"" help:"The delivery's id."`
 }
 
-func (c webhooksDelivery) Run(ctx context.Context, o *Office) error {
+func (c webhooksDelivery) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery), nil)
 }
 
@@ -121,7 +121,7 @@ func (c webhooksReplay) body() map[string]any {
 
 // Run replays one batch after the other. It ends because it skips deliveries that failed after its
 // start.
-func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
+func (c webhooksReplay) Run(ctx context.Context, o *WorkspaceClient) error {
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
 	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", "replay")

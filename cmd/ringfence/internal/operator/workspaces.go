@@ -24,7 +24,7 @@ func (c workspacesList) Run(ctx context.Context, d *Client) error {
 
 type workspacesShow struct{}
 
-func (workspacesShow) Run(ctx context.Context, o *Office) error {
+func (workspacesShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at(), nil)
 }
 
@@ -60,7 +60,7 @@ func (c workspacesAdd) Run(ctx context.Context, d *Client) error {
 
 type workspacesChange struct{ Settings }
 
-func (c workspacesChange) Run(ctx context.Context, o *Office) error {
+func (c workspacesChange) Run(ctx context.Context, o *WorkspaceClient) error {
 	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
@@ -68,9 +68,9 @@ func (c workspacesChange) Run(ctx context.Context, o *Office) error {
 	return o.Write(ctx, http.MethodPatch, o.at(), body)
 }
 
-type workspacesSuspend struct{ Sure }
+type workspacesSuspend struct{ Confirmation }
 
-func (c workspacesSuspend) Run(ctx context.Context, o *Office) error {
+func (c workspacesSuspend) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This refuses every key of workspace %s and blocks all that it has queued", o.workspace); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c workspacesSuspend) Run(ctx context.Context, o *Office) error {
 
 type workspacesResume struct{}
 
-func (workspacesResume) Run(ctx context.Context, o *Office) error {
+func (workspacesResume) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "active"})
 }
 
@@ -91,7 +91,7 @@ type keys struct {
 
 type keysList struct{ Listed }
 
-func (c keysList) Run(ctx context.Context, o *Office) error {
+func (c keysList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("api-keys"), nil, c.Listed, "id", "name", "access", "prefix", "created_at", "revoked_at")
 }
 
@@ -100,16 +100,16 @@ type keysAdd struct {
 	Access string `default:"read" enum:"read,write" help:"read or write."`
 }
 
-func (c keysAdd) Run(ctx context.Context, o *Office) error {
+func (c keysAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodPost, o.at("api-keys"), map[string]any{"name": c.Name, "access": c.Access})
 }
 
 type keysRevoke struct {
 	Key string `arg:"" help:"The key's id."`
-	Sure
+	Confirmation
 }
 
-func (c keysRevoke) Run(ctx context.Context, o *Office) error {
+func (c keysRevoke) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This revokes key %s for good", c.Key); err != nil {
 		return err
 	}

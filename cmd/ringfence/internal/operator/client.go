@@ -85,8 +85,8 @@ func At(segments ...string) string {
 	return path.String()
 }
 
-// mostAnswer limits a response: a page of a hundred of the largest objects.
-const mostAnswer = 64 << 20
+// maxResponse limits a response: a page of a hundred of the largest objects.
+const maxResponse = 64 << 20
 
 // Ask sends one request and returns the body of the response. body is encoded as JSON unless it is
 // a []byte. It can be nil.
@@ -102,7 +102,7 @@ func (d *Client) Fetch(ctx context.Context, path string) ([]byte, error) {
 func (d *Client) exchange(
 	ctx context.Context, method, path string, body any, valid func([]byte) bool,
 ) (json.RawMessage, error) {
-	if err := whole(path); err != nil {
+	if err := checkPath(path); err != nil {
 		return nil, err
 	}
 	var content io.Reader
@@ -136,7 +136,7 @@ func (d *Client) exchange(
 		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", req.URL.Host, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
 	}
@@ -152,9 +152,9 @@ func (d *Client) exchange(
 	return answer, nil
 }
 
-// whole refuses a path with an empty segment, "." or "..", which names the collection or its
+// checkPath refuses a path with an empty segment, "." or "..", which names the collection or its
 // parent.
-func whole(path string) error {
+func checkPath(path string) error {
 	path, _, _ = strings.Cut(path, "?")
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -197,8 +197,8 @@ type Listed struct {
 	All   bool `help:"List everything, whatever --limit says."`
 }
 
-// mostPage is the largest page of /admin/v1.
-const mostPage = 100
+// maxPage is the largest page of /admin/v1.
+const maxPage = 100
 
 // List prints the objects of a collection, newest first, page by page. columns are paths such as
 // "id" or "heading=path.of.keys". If a page fails, the JSON array remains open.
@@ -252,7 +252,7 @@ func (d *Client) pages(ctx context.Context, path string, filter url.Values, want
 			return
 		}
 		for n, more := 0, true; more && (want.All || n < want.Limit); {
-			size := mostPage
+			size := maxPage
 			if !want.All {
 				size = min(size, want.Limit-n)
 			}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// oldest is the lowest supported major version.
-const oldest = 15
+// minMajor is the lowest supported major version.
+const minMajor = 15
 
 // Binaries is an installation of Postgres.
 type Binaries struct {
@@ -40,8 +40,8 @@ type Source struct {
 // downloads one. The error is one line with the remedy.
 func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PG_BINDIR"); dir != "" {
-		if major, ok := s.try(ctx, dir); !ok || major < oldest {
-			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, and no Postgres %d or newer runs from there: set it to the directory of initdb and postgres, or unset it", dir, oldest)
+		if major, ok := s.try(ctx, dir); !ok || major < minMajor {
+			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, and no Postgres %d or newer runs from there: set it to the directory of initdb and postgres, or unset it", dir, minMajor)
 		}
 	}
 	if b, ok := s.onMachine(ctx); ok {
@@ -59,7 +59,7 @@ func (s Source) Find(ctx context.Context) (Binaries, error) {
 		return b, nil
 	}
 	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to a server of yours",
-		oldest, installing, downloading, remedy())
+		minMajor, installing, downloading, remedy())
 }
 
 func remedy() string {
@@ -73,7 +73,7 @@ func remedy() string {
 func (s Source) onMachine(ctx context.Context) (Binaries, bool) {
 	for _, dir := range s.places(ctx) {
 		major, ok := s.try(ctx, dir)
-		if ok && major >= oldest && (s.Major == 0 || s.Major == major) {
+		if ok && major >= minMajor && (s.Major == 0 || s.Major == major) {
 			return Binaries{Dir: dir, Major: major}, true
 		}
 	}

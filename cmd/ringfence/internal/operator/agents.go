@@ -19,7 +19,7 @@ type agents struct {
 
 type agentsList struct{ Listed }
 
-func (c agentsList) Run(ctx context.Context, o *Office) error {
+func (c agentsList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("agents"), nil, c.Listed, "id", "name", "kind", "from_number", "longest=max_call_seconds",
 		"model", "retires=retiring_models.retires_on", "created_at")
 }
@@ -31,7 +31,7 @@ type agent struct {
 
 type agentsShow struct{ agent }
 
-func (c agentsShow) Run(ctx context.Context, o *Office) error {
+func (c agentsShow) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodGet, o.at("agents", c.Agent), nil)
 }
 
@@ -43,7 +43,7 @@ type agentsAdd struct {
 // Validate refuses an empty name.
 func (c agentsAdd) Validate() error { return named(c.Name) }
 
-func (c agentsAdd) Run(ctx context.Context, o *Office) error {
+func (c agentsAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 	body, err := c.Body(ctx, map[string]any{"name": c.Name})
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c agentsAdd) Run(ctx context.Context, o *Office) error {
 }
 
 // remarkExperimental prints a remark if the kind of the agent is experimental.
-func remarkExperimental(o *Office, body map[string]any) {
+func remarkExperimental(o *WorkspaceClient, body map[string]any) {
 	if body["kind"] == "openai_live" {
 		o.Remark("The kind openai_live is experimental: its settings and behaviour can change in any version.")
 	}
@@ -64,7 +64,7 @@ type agentsChange struct {
 	Settings
 }
 
-func (c agentsChange) Run(ctx context.Context, o *Office) error {
+func (c agentsChange) Run(ctx context.Context, o *WorkspaceClient) error {
 	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
@@ -75,10 +75,10 @@ func (c agentsChange) Run(ctx context.Context, o *Office) error {
 
 type agentsRemove struct {
 	agent
-	Sure
+	Confirmation
 }
 
-func (c agentsRemove) Run(ctx context.Context, o *Office) error {
+func (c agentsRemove) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This deletes agent %s for good, and what is queued for it ends blocked", c.Agent); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c agentsRemove) Run(ctx context.Context, o *Office) error {
 
 type agentsKey struct{ agent }
 
-func (c agentsKey) Run(ctx context.Context, o *Office) error {
+func (c agentsKey) Run(ctx context.Context, o *WorkspaceClient) error {
 	if Attended() {
 		return errors.New("standard input is the terminal, which would show the key: send it by a pipe or from a file, `ringfence agents key AGENT < FILE`")
 	}
@@ -100,10 +100,10 @@ func (c agentsKey) Run(ctx context.Context, o *Office) error {
 
 type agentsUnkey struct {
 	agent
-	Sure
+	Confirmation
 }
 
-func (c agentsUnkey) Run(ctx context.Context, o *Office) error {
+func (c agentsUnkey) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This forgets the key of agent %s for good", c.Agent); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ type numbers struct {
 
 type numbersList struct{ Listed }
 
-func (c numbersList) Run(ctx context.Context, o *Office) error {
+func (c numbersList) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.List(ctx, o.at("numbers"), nil, c.Listed, "id", "number=phone_e164", "agent_id", "created_at")
 }
 
@@ -127,16 +127,16 @@ type numbersAdd struct {
 	agent
 }
 
-func (c numbersAdd) Run(ctx context.Context, o *Office) error {
+func (c numbersAdd) Run(ctx context.Context, o *WorkspaceClient) error {
 	return o.Show(ctx, http.MethodPost, o.at("numbers"), map[string]any{"phone_e164": c.Number, "agent_id": c.Agent})
 }
 
 type numbersRemove struct {
 	ID string `arg:"" help:"The number's id."`
-	Sure
+	Confirmation
 }
 
-func (c numbersRemove) Run(ctx context.Context, o *Office) error {
+func (c numbersRemove) Run(ctx context.Context, o *WorkspaceClient) error {
 	if err := c.Confirm(ctx, o.Client, "This takes number %s away: who calls it reaches nobody", c.ID); err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (c trunksChange) Run(ctx context.Context, d *Client) error {
 
 type trunksRemove struct {
 	trunk
-	Sure
+	Confirmation
 }
 
 func (c trunksRemove) Run(ctx context.Context, d *Client) error {

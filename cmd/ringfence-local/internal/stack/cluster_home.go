@@ -20,7 +20,7 @@ func (s *Server) sign(data string) error {
 	if err := os.WriteFile(path, []byte(s.hash()), 0o600); err != nil {
 		return fmt.Errorf("sign database: %w", err)
 	}
-	return s.Account.own(path)
+	return s.Account.chown(path)
 }
 
 func (s *Server) hash() string {
@@ -28,10 +28,10 @@ func (s *Server) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Settle checks whether an existing cluster belongs to this home. A cluster outside the home that
+// CheckHome checks whether an existing cluster belongs to this home. A cluster outside the home that
 // belongs to a deleted home of the same name is renamed, and its new path is returned, because Init
 // will create a new one. A foreign cluster inside the home is an error.
-func (s *Server) Settle(ctx context.Context, home string) (aside string, err error) {
+func (s *Server) CheckHome(ctx context.Context, home string) (aside string, err error) {
 	signed, err := os.ReadFile(filepath.Join(s.Data, signature))
 	if err != nil || string(signed) == s.hash() {
 		// no cluster, or one without a signature: connecting will show whether the password is

@@ -39,26 +39,26 @@ type summary struct {
 	ScheduledFor  string   `json:"scheduled_for"`
 }
 
-// story prints the events of a call with the time since the beginning.
-type story struct {
+// callPrinter prints the events of a call with the time since the beginning.
+type callPrinter struct {
 	out   io.Writer
 	start time.Time
 }
 
-func newStory(out io.Writer) *story { return &story{out: out, start: time.Now()} }
+func newStory(out io.Writer) *callPrinter { return &callPrinter{out: out, start: time.Now()} }
 
-func (s *story) title(format string, args ...any) {
+func (s *callPrinter) title(format string, args ...any) {
 	fmt.Fprintf(s.out, format+"\n\n", args...)
 }
 
-func (s *story) step(what, format string, args ...any) {
+func (s *callPrinter) step(what, format string, args ...any) {
 	fmt.Fprintf(s.out, "  %6.2f s  %-10s  %s\n", time.Since(s.start).Seconds(), what, operator.Printable(fmt.Sprintf(format, args...)))
 }
 
-func (s *story) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
+func (s *callPrinter) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
 // limit prints the subscriptions that leave no room for another one, each with the command that deletes it.
-func (s *story) limit(full *limitError) {
+func (s *callPrinter) limit(full *limitError) {
 	s.raw("  %s\n\n", operator.Printable(full.Error()))
 	for _, sub := range full.taken {
 		s.raw("    bin/ringfence webhooks delete %s    # %s\n", operator.Printable(sub.ID), operator.Printable(sub.Name+", "+sub.URL))
@@ -67,7 +67,7 @@ func (s *story) limit(full *limitError) {
 }
 
 // summary prints the result of the call. It leaves out unknown fields.
-func (s *story) summary(c call) {
+func (s *callPrinter) summary(c call) {
 	s.raw("\n  %s\n\n", operator.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
 	s.field("outcome", text(c.Outcome))
 	s.field("reached", text(c.Disposition))
@@ -89,7 +89,7 @@ func (s *story) summary(c call) {
 	s.raw("\n")
 }
 
-func (s *story) field(name, value string) {
+func (s *callPrinter) field(name, value string) {
 	if value != "" {
 		s.raw("    %-14s %s\n", name, operator.Printable(value))
 	}
