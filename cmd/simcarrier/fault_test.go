@@ -72,7 +72,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			}
 			stop() // sent events do not change
 			again, _ := start(t, dir, 0)
-			if after, _ := again.told(struck); !slices.Equal(after, kinds) {
+			if after, _ := again.events(struck); !slices.Equal(after, kinds) {
 				t.Errorf("after a restart the feed tells %v, before it %v", after, kinds)
 			}
 			if got := again.kinds(struck); got != "originate ringing answer hangup" {
