@@ -134,9 +134,9 @@ func openSIP(
 	}
 	cfg.SIP.Advertised = advertised.String()
 	var line *sipcarrier.Carrier
-	strangers := sipcarrier.NewStrangers()
+	strangers := sipcarrier.NewRejectedCalls()
 	tel.Metrics.MustRegister(strangers)
-	door, opened := sipcarrier.NewDoor(known.trunks), make(chan struct{})
+	door, opened := sipcarrier.NewInboundFilter(known.trunks), make(chan struct{})
 	host, err := os.Hostname()
 	if err != nil {
 		return lines{}, nil, fmt.Errorf("read host name: %w", err)
@@ -144,7 +144,7 @@ func openSIP(
 	door.Trace = &siptrace.Recorder{Replica: host}
 	settings := sip.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
-		Stranger: strangers.Unknown, Peer: door.Peer,
+		Rejected: strangers.Unknown, Peer: door.Peer,
 		Trace: door.Trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := door.Trunk(peer, transport)
@@ -193,7 +193,7 @@ func openSIP(
 		conversation.NewSIPCalls(st, known.keys, streams, advertised, agents, recorder), sipcarrier.Config{
 			RingLimit: cfg.RingLimit, Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
-			Serves: st.Serves, Strangers: strangers,
+			Serves: st.Serves, Rejected: strangers,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {
@@ -209,7 +209,7 @@ func openSIP(
 		"advertised", listening.Advertised, "rtp", listening.RTP)
 	report := func() replicas.Report {
 		return replicas.Report{
-			Trunks: line.Trunks(), Strangers: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
+			Trunks: line.Trunks(), Rejected: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
 		}
 	}
 	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {

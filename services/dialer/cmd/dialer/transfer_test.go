@@ -57,7 +57,7 @@ func TestSIP_TransferAndCallback(t *testing.T) {
 	referred := make(chan string, 4)
 	handsOn := farEnd(t, &person{}, func(c *siptest.Call) {
 		refer := c.Next(sip.REFER)
-		referred <- refer.Says("Refer-To")
+		referred <- refer.Header("Refer-To")
 		refer.Reply(202)
 		c.Request(sip.NOTIFY, "SIP/2.0 180 Ringing", "Event: refer", "Subscription-State: active")
 		c.Request(sip.NOTIFY, "SIP/2.0 200 OK", "Event: refer", "Subscription-State: terminated")

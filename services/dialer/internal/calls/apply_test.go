@@ -59,7 +59,7 @@ func newFixture(t *testing.T) *fixture {
 		CallID: d.callID, TrunkID: uuid.New(), From: "+15005550006", To: "+14155550101", Teardown: []byte("state"),
 		Attempt: store.TrunkAttempt{ID: uuid.New(), Trunk: "far", SIPCallID: "one"},
 	}
-	if err := d.owner.Dial(t.Context(), leg); err != nil {
+	if err := d.owner.StoreOutbound(t.Context(), leg); err != nil {
 		t.Fatal(err)
 	}
 	return d

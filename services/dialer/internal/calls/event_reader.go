@@ -25,7 +25,7 @@ type EventReader struct {
 	calls *Applier
 	// place is the position after the last committed batch. nil means that it must be read. Only
 	// Run uses it.
-	place *store.Place
+	place *store.FeedPosition
 }
 
 // NewEventReader returns a reader that applies the events of feed.
@@ -54,7 +54,7 @@ func (r *EventReader) Run(ctx context.Context) error {
 // read applies one batch if this replica is the reader. The commit extends the reader's lease. It
 // fails if another replica has become the reader.
 func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
-	var place store.Place
+	var place store.FeedPosition
 	if r.place != nil {
 		place, r.place = *r.place, nil
 	} else if place, isReader, err = r.store.ReadFeed(ctx, r.feed.Name()); err != nil || !isReader {
@@ -64,7 +64,7 @@ func (r *EventReader) read(ctx context.Context) (isReader bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	next := store.Place{Feed: batch.Feed, Cursor: place.Cursor}
+	next := store.FeedPosition{Feed: batch.Feed, Cursor: place.Cursor}
 	switch {
 	// the carrier lost its events: read the new stream from its beginning
 	case place.Feed != batch.Feed && place.Cursor > 0:

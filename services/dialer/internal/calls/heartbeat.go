@@ -39,7 +39,7 @@ func (h *Heartbeat) Send(ctx context.Context) error {
 	defer cancel()
 	now := time.Now()
 	before := now.Sub(h.start)
-	err := h.store.Beat(ctx)
+	err := h.store.Heartbeat(ctx)
 	h.monitor.Observe(now, err)
 	if err != nil {
 		return err

@@ -68,8 +68,8 @@ type EventStream interface {
 // ErrUnknownCall is returned if the carrier never had the call, or does not remember it.
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
-// ErrAsked says that this process has asked the carrier to originate the call before.
-var ErrAsked = errors.New("the carrier was asked to originate this call before")
+// ErrAlreadyOriginated says that this process has asked the carrier to originate the call before.
+var ErrAlreadyOriginated = errors.New("the carrier was asked to originate this call before")
 
 // ErrNotPermitted is returned if Originate.Permit refused the first request: nothing was sent. If
 // Permit refused a later request, a *Refused wraps ErrNotPermitted: the trunk did not accept the
@@ -112,7 +112,7 @@ type Originate struct {
 	// contain it may carry the call.
 	TrunkNumber bool
 	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
-	Over string
+	TrunkID string
 	// Without are the trunks that refused the call's request before, by their names in Refused.
 	ExcludeTrunks []string
 	// Permit is called directly before each request that can make the phone ring, after everything

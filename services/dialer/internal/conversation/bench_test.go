@@ -123,8 +123,8 @@ func BenchmarkTalks(b *testing.B) {
 // hours is a store of calls that may last long.
 type hours string
 
-func (o hours) Order(context.Context, uuid.UUID) (store.Order, error) {
-	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
+func (o hours) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
+	return store.ConversationInputs{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 3600}, nil
 }
 
 // ring begins a talk and waits until its agent's session is open.
@@ -155,7 +155,7 @@ func pickUp(b *testing.B, talk sipcarrier.Talk, phone string) {
 	if err == nil {
 		err = talk.Answer(
 			answer,
-			sipcarrier.Told{Over: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
+			sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { panic(fmt.Sprintf("a call ended: %s", cause)) }},
 		)
 	}
 	if err != nil {

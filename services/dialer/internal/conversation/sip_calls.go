@@ -25,7 +25,7 @@ import (
 
 // Store returns the data of a call that its conversation needs.
 type Store interface {
-	Order(ctx context.Context, callID uuid.UUID) (store.Order, error)
+	ConversationInputs(ctx context.Context, callID uuid.UUID) (store.ConversationInputs, error)
 }
 
 // Keys returns the keys of workspaces' own models and agents.
@@ -118,7 +118,7 @@ type openedAgent struct {
 
 // open opens the session of a call's agent.
 func (t *SIPCalls) open(ctx context.Context, callID uuid.UUID) (opened openedAgent, err error) {
-	order, err := t.store.Order(ctx, callID)
+	order, err := t.store.ConversationInputs(ctx, callID)
 	if err != nil {
 		return opened, err
 	}

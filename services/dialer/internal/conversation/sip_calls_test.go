@@ -30,8 +30,8 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 // orders has the agent settings of every call.
 type orders string
 
-func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
-	return store.Order{
+func (o orders) ConversationInputs(context.Context, uuid.UUID) (store.ConversationInputs, error) {
+	return store.ConversationInputs{
 		Settings:       []byte(o),
 		Person:         "+14155550101",
 		TimeZone:       "Asia/Tokyo",
@@ -164,7 +164,7 @@ func newRecordedCallTest(
 
 func (r *callTest) pickUp() {
 	r.t.Helper()
-	if err := r.talk.Answer(r.answer, sipcarrier.Told{Over: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
+	if err := r.talk.Answer(r.answer, sipcarrier.TalkCallbacks{HangUp: func(cause callstate.Cause) { r.over <- cause }}); err != nil {
 		r.t.Fatalf("answer: %v", err)
 	}
 }
@@ -358,7 +358,7 @@ func TestTalk_UsesThePersonsTimeZone(t *testing.T) {
 func TestTalk_RefusesAnAnswerWithoutMedia(t *testing.T) {
 	r := newCallTest(t, `{}`, nil)
 	for _, answer := range []string{"", "v=0\r\n", strings.Replace(string(r.answer), "RTP/AVP", "RTP/SAVP", 1), strings.Replace(string(r.answer), "m=audio "+port(r.answer), "m=audio 0", 1)} {
-		if err := r.talk.Answer([]byte(answer), sipcarrier.Told{}); err == nil {
+		if err := r.talk.Answer([]byte(answer), sipcarrier.TalkCallbacks{}); err == nil {
 			t.Errorf("Answer accepted %q", answer)
 		}
 	}

@@ -44,7 +44,7 @@ type talk struct {
 	fault  error
 
 	conversation atomic.Pointer[Conversation]
-	callbacks    atomic.Pointer[sipcarrier.Told]
+	callbacks    atomic.Pointer[sipcarrier.TalkCallbacks]
 	begun        atomic.Bool
 	talked       chan struct{} // closed when the conversation has ended
 	result       sipcarrier.Result
@@ -82,7 +82,7 @@ func (t *talk) HearDigit(digit byte) {
 
 func (t *talk) timedOut() {
 	if callbacks := t.callbacks.Load(); callbacks != nil {
-		callbacks.Over(callstate.MediaTimeout)
+		callbacks.HangUp(callstate.MediaTimeout)
 	}
 }
 
@@ -99,7 +99,7 @@ func (t *talk) reach() {
 }
 
 // Answer connects the stream with the far end and starts the conversation.
-func (t *talk) Answer(answer []byte, callbacks sipcarrier.Told) error {
+func (t *talk) Answer(answer []byte, callbacks sipcarrier.TalkCallbacks) error {
 	agreed, err := t.session.ReadAnswer(answer, sdp.Both)
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
@@ -112,7 +112,7 @@ func (t *talk) Answer(answer []byte, callbacks sipcarrier.Told) error {
 }
 
 // Begin starts the conversation.
-func (t *talk) Begin(callbacks sipcarrier.Told) {
+func (t *talk) Begin(callbacks sipcarrier.TalkCallbacks) {
 	t.callbacks.Store(&callbacks)
 	t.reach() // an answer can arrive without ringing
 	if t.begun.CompareAndSwap(false, true) {
@@ -142,7 +142,7 @@ func (t *talk) Accept(offer []byte) ([]byte, error) {
 }
 
 // converse runs the conversation. If the agent is not ready in time, it ends the call.
-func (t *talk) converse(callbacks sipcarrier.Told) {
+func (t *talk) converse(callbacks sipcarrier.TalkCallbacks) {
 	defer close(t.talked)
 	limit := time.NewTimer(agentTimeout)
 	defer limit.Stop()
@@ -163,7 +163,7 @@ func (t *talk) converse(callbacks sipcarrier.Told) {
 	if fault != nil {
 		slog.Warn("agent not ready at the answer", "call_id", t.callID, "error", fault)
 		t.result = sipcarrier.Result{Reached: agent.ReachedError}
-		callbacks.Over(callstate.AgentError)
+		callbacks.HangUp(callstate.AgentError)
 		return
 	}
 	conversation := New(
@@ -191,7 +191,7 @@ func (t *talk) converse(callbacks sipcarrier.Told) {
 		Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt, Disclosure: r.Disclosure,
 	}
 	if r.Cause != "" {
-		callbacks.Over(r.Cause)
+		callbacks.HangUp(r.Cause)
 	}
 }
 

@@ -37,8 +37,8 @@ const (
 // position. Nothing is dialed until an operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// unchecked is the identity of no server.
-const unchecked = "not checked yet"
+// uncheckedServer is the identity of no server.
+const uncheckedServer = "not checked yet"
 
 // Reasons why nothing is dialed, as values of the label reason.
 const (
@@ -93,7 +93,7 @@ func NewReconciler(
 	reason := reasonReconciliation
 	r.pending.Store(&reason)
 	r.report()
-	st.UseServer(unchecked)
+	st.UseServer(uncheckedServer)
 	return r
 }
 

@@ -75,7 +75,7 @@ func (d *Dialer) tryNextTrunk(
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.ExcludeTrunks = append(slices.Clone(f.order.ExcludeTrunks), refused.RefusedBy)
-	if next.order.From, next.order.Over, err = d.from(ctx, f.wanted, next.order.ExcludeTrunks); err != nil {
+	if next.order.From, next.order.TrunkID, err = d.from(ctx, f.wanted, next.order.ExcludeTrunks); err != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.TrunkNumber = next.order.From != f.wanted

@@ -92,7 +92,7 @@ func (m *QueueMetrics) Measure(ctx context.Context) error {
 	m.oldest.Set(found.OldestDueSeconds)
 	m.calls.WithLabelValues("outbound").Set(float64(found.Outbound))
 	m.calls.WithLabelValues("inbound").Set(float64(found.Inbound))
-	m.unreported.Set(float64(found.UntoldOptOuts))
+	m.unreported.Set(float64(found.UnreportedOptOuts))
 	m.inUse.Set(float64(found.InUse))
 	return nil
 }

@@ -31,7 +31,7 @@ func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
 		Data    []strangerView `json:"data"`
 		HasMore bool           `json:"has_more"`
 	}{Data: []strangerView{}}
-	for _, s := range replicas.Strangers(reports) {
+	for _, s := range replicas.RejectedCalls(reports) {
 		answer.Data = append(answer.Data, strangerView{
 			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: unlessEmpty(s.From),
 			To: unlessEmpty(s.To), UserAgent: unlessEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,

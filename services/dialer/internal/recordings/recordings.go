@@ -164,7 +164,7 @@ func (r *Recorder) open() map[uuid.UUID]*Tape {
 
 // Round does what is to be done now: files that are whole go into the storage, and what is to leave, leaves.
 func (r *Recorder) Round(ctx context.Context) error {
-	err := errors.Join(r.rows.Beat(ctx), r.settle(ctx))
+	err := errors.Join(r.rows.Heartbeat(ctx), r.settle(ctx))
 	if err != nil { // the database is away
 		return err
 	}
@@ -172,7 +172,7 @@ func (r *Recorder) Round(ctx context.Context) error {
 	for _, due := range uploads {
 		err = errors.Join(err, r.try(r.upload(ctx, due)))
 	}
-	leavings, fault := r.rows.DueLeavings(ctx, atOnce)
+	leavings, fault := r.rows.DueDeletions(ctx, atOnce)
 	err = errors.Join(err, fault)
 	for _, due := range leavings {
 		err = errors.Join(err, r.try(r.remove(ctx, due)))
@@ -195,7 +195,7 @@ func (r *Recorder) try(err error) error {
 
 // settle looks at the files that nobody has said to be whole: those of tapes that are over, and those that a process left behind, whose headers are mended.
 func (r *Recorder) settle(ctx context.Context) error {
-	unsettled, err := r.rows.Open(ctx)
+	unsettled, err := r.rows.Unfinished(ctx)
 	for _, id := range unsettled {
 		r.mu.Lock()
 		tape := r.tapes[id]
@@ -231,7 +231,7 @@ func (r *Recorder) close(ctx context.Context, id uuid.UUID, dropped bool) error 
 	case errors.Is(err, errBusy):
 		return nil // another process in this spool writes it
 	case errors.Is(err, os.ErrNotExist):
-		lost, err := r.rows.Lose(ctx, id)
+		lost, err := r.rows.MarkLost(ctx, id)
 		if lost {
 			r.lost(ctx, id)
 		}
@@ -253,7 +253,7 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	defer cancel()
 	file := r.spool.path(due.CallID)
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-		lost, err := r.rows.Lose(ctx, due.CallID)
+		lost, err := r.rows.MarkLost(ctx, due.CallID)
 		if lost {
 			r.lost(ctx, due.CallID)
 		}
@@ -265,7 +265,7 @@ func (r *Recorder) upload(ctx context.Context, due store.Due) error {
 	if err := r.tell(ctx, due.CallID, due.Key); err != nil {
 		return err
 	}
-	kept, err := r.rows.Stored(ctx, due.CallID)
+	kept, err := r.rows.MarkStored(ctx, due.CallID)
 	if err != nil || !kept {
 		return err
 	}
@@ -288,7 +288,7 @@ func (r *Recorder) remove(ctx context.Context, due store.Due) error {
 			return err
 		}
 	}
-	if err := r.rows.Gone(ctx, due.CallID); err != nil {
+	if err := r.rows.Delete(ctx, due.CallID); err != nil {
 		return err
 	}
 	r.results.WithLabelValues("deleted").Inc()
@@ -314,7 +314,7 @@ func (r *Recorder) Tidy(ctx context.Context, now time.Time) error {
 		gone, err = r.rows.Expire(ctx, now, r.keep, batch)
 		faults = errors.Join(faults, err)
 	}
-	given, err := r.rows.LoseUnreachable(ctx, unreachable)
+	given, err := r.rows.MarkUnreachableLost(ctx, unreachable)
 	for _, id := range given {
 		r.lost(ctx, id)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	every = 2 * time.Second
+	reportInterval = 2 * time.Second
 	// writeTimeout bounds one write.
 	writeTimeout = 2 * time.Second
 )
@@ -26,7 +26,7 @@ func NewJob(report func() Report, put func(context.Context, Report) error, remov
 
 // Run works until ctx ends. Then it removes the report.
 func (j *Job) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
 	for {
 		if err := j.store(ctx); err != nil && ctx.Err() == nil {

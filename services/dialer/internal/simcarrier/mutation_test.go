@@ -61,7 +61,7 @@ func originateMutations() []mutation {
 		{"says yes when asked again", twice, func(b *broken, _ *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
-				if !errors.Is(err, carrier.ErrAsked) {
+				if !errors.Is(err, carrier.ErrAlreadyOriginated) {
 					return at, err
 				}
 				return at, nil
@@ -113,7 +113,7 @@ func originateMutations() []mutation {
 		{"asks again when nobody answers", givenUp, func(b *broken, n *carriertest.Network) {
 			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				at, err := b.Carrier.Originate(ctx, o)
-				if err == nil || errors.Is(err, carrier.ErrAsked) {
+				if err == nil || errors.Is(err, carrier.ErrAlreadyOriginated) {
 					return at, err
 				}
 				again, cancel := context.WithTimeout(ignoring(ctx), time.Second)

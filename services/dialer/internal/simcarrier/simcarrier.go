@@ -21,14 +21,14 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// patience bounds one question to the carrier; longer than that, nobody knows what it did.
-const patience = 5 * time.Second
+// requestTimeout bounds one question to the carrier; longer than that, nobody knows what it did.
+const requestTimeout = 5 * time.Second
 
 // Carrier is the simulated trunk.
 type Carrier struct {
-	base   string
-	client *http.Client
-	asked  carrier.Asked
+	base       string
+	client     *http.Client
+	originated carrier.OriginatedCalls
 }
 
 // New reaches the carrier at its base URL.
@@ -42,8 +42,8 @@ func New(base string) *Carrier {
 // Name is the trunk's.
 func (c *Carrier) Name() string { return "sim" }
 
-// entry and knowledge are the carrier's JSON.
-type entry struct {
+// eventBody and knowledge are the carrier's JSON.
+type eventBody struct {
 	Seq      int64      `json:"seq"`
 	At       time.Time  `json:"at"`
 	Kind     string     `json:"kind"`
@@ -57,7 +57,7 @@ type entry struct {
 	DialedAt *time.Time `json:"dialed_at"`
 }
 
-type knowledge struct {
+type statusBody struct {
 	DialedAt   *time.Time `json:"dialed_at"`
 	RingingAt  *time.Time `json:"ringing_at"`
 	AnsweredAt *time.Time `json:"answered_at"`
@@ -66,7 +66,7 @@ type knowledge struct {
 	By         string     `json:"by"`
 }
 
-func (k knowledge) said() carrier.CallStatus {
+func (k statusBody) callStatus() carrier.CallStatus {
 	return carrier.CallStatus{
 		DialedAt: k.DialedAt, RingingAt: k.RingingAt, AnsweredAt: k.AnsweredAt, EndedAt: k.EndedAt,
 		Cause: callstate.Cause(k.Cause), ByUs: k.By == "dialer",
@@ -76,8 +76,8 @@ func (k knowledge) said() carrier.CallStatus {
 // Originate rings a number. The simulated network rings for each request that it receives
 // (contract.md §8), so Originate sends one.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
-	if !c.asked.First(o.CallID) {
-		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
+	if !c.originated.First(o.CallID) {
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
 	if !o.Permitted(ctx) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
@@ -108,37 +108,37 @@ func (c *Carrier) originate(ctx context.Context, o carrier.Originate, dialedAt t
 // Answer picks up.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	status, err := c.do(ctx, http.MethodPost, "/answer", map[string]any{"call_id": callID}, nil)
-	return known(status, err, "answer", callID)
+	return checkStatus(status, err, "answer", callID)
 }
 
 // Hangup ends a call.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
-	var k knowledge
+	var k statusBody
 	status, err := c.do(ctx, http.MethodPost, "/hangup", map[string]any{"call_id": callID}, &k)
-	return k.said(), known(status, err, "hang up", callID)
+	return k.callStatus(), checkStatus(status, err, "hang up", callID)
 }
 
 // Find tells what is known of a call.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
-	var k knowledge
+	var k statusBody
 	status, err := c.do(ctx, http.MethodGet, "/calls/"+callID.String(), nil, &k)
-	return k.said(), known(status, err, "find", callID)
+	return k.callStatus(), checkStatus(status, err, "find", callID)
 }
 
 // Ready asks whether the carrier is there.
 func (c *Carrier) Ready(ctx context.Context) error {
 	status, err := c.do(ctx, http.MethodGet, "/healthz", nil, nil)
-	return known(status, err, "reach carrier for", uuid.Nil)
+	return checkStatus(status, err, "reach carrier for", uuid.Nil)
 }
 
 // News reads the feed.
 func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	var page struct {
-		Feed string  `json:"feed"`
-		Data []entry `json:"data"`
+		Feed string      `json:"feed"`
+		Data []eventBody `json:"data"`
 	}
 	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
-	ctx, cancel := context.WithTimeout(ctx, wait+patience)
+	ctx, cancel := context.WithTimeout(ctx, wait+requestTimeout)
 	defer cancel()
 	status, err := c.send(ctx, http.MethodGet, "/events?"+query.Encode(), nil, &page)
 	if err == nil && status != http.StatusOK {
@@ -157,7 +157,7 @@ func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (
 	return batch, nil
 }
 
-func known(status int, err error, deed string, callID uuid.UUID) error {
+func checkStatus(status int, err error, deed string, callID uuid.UUID) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", deed, callID, err)
@@ -170,7 +170,7 @@ func known(status int, err error, deed string, callID uuid.UUID) error {
 }
 
 func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.send(ctx, method, path, body, into)
 }

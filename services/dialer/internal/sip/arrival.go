@@ -14,9 +14,9 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// longestArrival is how long an inbound call may ring: as long as a proxy waits (Timer C, RFC 3261
+// maxArrivalTime is how long an inbound call may ring: as long as a proxy waits (Timer C, RFC 3261
 // section 16.6).
-const longestArrival = 3 * time.Minute
+const maxArrivalTime = 3 * time.Minute
 
 // Arrival is an inbound call from an admitted address. Config.Arrive must take or refuse it before
 // it returns. Otherwise it is refused.
@@ -34,20 +34,20 @@ type Arrival struct {
 	// the answer.
 	Offer []byte
 
-	agent *UserAgent
-	req   *sip.Request
-	tx    *sip.ServerTx
-	done  bool
+	agent   *UserAgent
+	req     *sip.Request
+	tx      *sip.ServerTx
+	handled bool
 }
 
-// arrived handles an INVITE that belongs to no dialog.
-func (a *UserAgent) arrived(req *sip.Request, tx *sip.ServerTx) {
+// handleInvite handles an INVITE that belongs to no dialog.
+func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	a.mu.Lock()
-	draining, room := a.draining, a.arrivals.take(time.Now())
+	draining, room := a.draining, a.arrivalLimit.take(time.Now())
 	a.mu.Unlock()
 	switch {
 	case draining || !room:
-		a.busyNow(req, tx)
+		a.respondUnavailable(req, tx)
 		return
 	case a.cfg.Arrive == nil:
 		a.refuse(req, tx, sip.StatusForbidden, "Forbidden")
@@ -55,16 +55,16 @@ func (a *UserAgent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
 		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
 		return
-	case a.merged(req): // the same call by another way (RFC 3261 8.2.2.2)
+	case a.isMerged(req): // the same call by another way (RFC 3261 8.2.2.2)
 		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
 		return
 	}
-	if a.impossible(req, tx) {
+	if a.refuseUnsupported(req, tx) {
 		return
 	}
 	source, _ := netip.ParseAddrPort(req.Source())
 	arrival := &Arrival{
-		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source,
+		CallID: req.CallID().Value(), From: callerNumber(req), To: numberOf(&req.Recipient), Source: source,
 		Transport: req.Transport(), UserAgent: strings.Join(values(req, "User-Agent"), ","),
 		Offer: req.Body(), agent: a, req: req, tx: tx,
 	}
@@ -72,8 +72,8 @@ func (a *UserAgent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	arrival.Refuse(callstate.CallRejected)
 }
 
-// merged reports whether the same INVITE already rings here.
-func (a *UserAgent) merged(req *sip.Request) bool {
+// isMerged reports whether the same INVITE already rings here.
+func (a *UserAgent) isMerged(req *sip.Request) bool {
 	tag := req.From().Params.GetOr("tag", "")
 	a.mu.Lock()
 	legs := a.legs[*req.CallID()]
@@ -84,7 +84,7 @@ func (a *UserAgent) merged(req *sip.Request) bool {
 	a.mu.Unlock()
 	for _, d := range same {
 		d.mu.Lock()
-		rings := d.arrival != nil && d.leg.remote.Params.GetOr("tag", "") == tag && d.theirs == req.CSeq().SeqNo
+		rings := d.arrival != nil && d.leg.remote.Params.GetOr("tag", "") == tag && d.remoteCSeq == req.CSeq().SeqNo
 		d.mu.Unlock()
 		if rings {
 			return true
@@ -93,9 +93,9 @@ func (a *UserAgent) merged(req *sip.Request) bool {
 	return false
 }
 
-// caller returns the number of the caller: the one that the trunk asserts (RFC 3325), or else the
+// callerNumber returns the number of the caller: the one that the trunk asserts (RFC 3325), or else the
 // one in From. It is empty if the caller withholds it (RFC 3323).
-func caller(req *sip.Request) string {
+func callerNumber(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
 			return ""
@@ -107,18 +107,18 @@ func caller(req *sip.Request) string {
 	}
 	for _, asserted := range values(req, "P-Asserted-Identity") {
 		var uri sip.Uri
-		if _, err := sip.ParseAddressValue(asserted, &uri, &sip.HeaderParams{}); err == nil && number(&uri) != "" {
-			return number(&uri)
+		if _, err := sip.ParseAddressValue(asserted, &uri, &sip.HeaderParams{}); err == nil && numberOf(&uri) != "" {
+			return numberOf(&uri)
 		}
 	}
-	return number(&from)
+	return numberOf(&from)
 }
 
-// longestNumber limits the length of a number.
-const longestNumber = 64
+// maxNumberLength limits the length of a number.
+const maxNumberLength = 64
 
-// number returns the user of a URI without parameters. It is empty if the user is no number.
-func number(uri *sip.Uri) string {
+// numberOf returns the user of a URI without parameters. It is empty if the user is no number.
+func numberOf(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
 		if user = uri.Raw(); user == "" {
@@ -126,7 +126,7 @@ func number(uri *sip.Uri) string {
 		}
 	}
 	user, _, _ = strings.Cut(user, ";")
-	if len(user) > longestNumber || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+	if len(user) > maxNumberLength || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return ""
 	}
 	return user
@@ -134,17 +134,17 @@ func number(uri *sip.Uri) string {
 
 // Refuse refuses the call. It has no effect if the call was taken or refused.
 func (r *Arrival) Refuse(cause callstate.Cause) {
-	if r.done {
+	if r.handled {
 		return
 	}
-	r.done = true
-	code, text := Status(cause)
-	r.agent.respond(r.req, r.tx, r.agent.refusal(r.req, code, text, cause))
+	r.handled = true
+	code, text := StatusOf(cause)
+	r.agent.respond(r.req, r.tx, r.agent.newRefusal(r.req, code, text, cause))
 }
 
-func (a *UserAgent) refusal(req *sip.Request, code int, text string, cause callstate.Cause) *sip.Response {
+func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause callstate.Cause) *sip.Response {
 	res := a.plain(req, code, text)
-	res.AppendHeader(sip.NewHeader("Reason", Header(cause)))
+	res.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	if cause == callstate.SwitchCongestion {
 		res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
 	}
@@ -161,10 +161,10 @@ var errTaken = errors.New("the call was taken or refused before")
 // trunk of the call. The observer receives offers, the answer to ours and the end. Keep is called
 // before the answer is sent.
 func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
-	if r.done {
+	if r.handled {
 		return nil, errTaken
 	}
-	by, err := r.agent.lineTo(t, transport.Route{Transport: t.Transport})
+	by, err := r.agent.transportTo(t, transport.Route{Transport: t.Transport})
 	if err != nil {
 		return nil, err
 	}
@@ -180,19 +180,19 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 			d.leg.routes = append(d.leg.routes, *hop.Address.Clone())
 		}
 	}
-	d.theirs, d.arrival, d.hears = req.CSeq().SeqNo, r, allows(req)
-	d.past()
-	if err := r.agent.enter(d); err != nil {
+	d.remoteCSeq, d.arrival, d.supportsUpdate = req.CSeq().SeqNo, r, allows(req)
+	d.closeInvite()
+	if err := r.agent.addLeg(d); err != nil {
 		return nil, err
 	}
-	r.done = true
-	d.meet(req.Source())
-	d.meet(d.leg.way().Hop)
+	r.handled = true
+	d.addPeer(req.Source())
+	d.addPeer(d.leg.way().Hop)
 	gone := make(chan struct{})
 	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
-		d.want(callstate.OriginatorCancel) // before we looked
+		d.requestHangup(callstate.OriginatorCancel) // before we looked
 	}
-	r.agent.spawn(func() { d.attend(gone) })
+	r.agent.spawn(func() { d.runInbound(gone) })
 	return d, nil
 }
 
@@ -200,51 +200,51 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// pickUp is an answer that is to be sent.
-type pickUp struct {
+// answerRequest is an answer that is to be sent.
+type answerRequest struct {
 	body []byte
 	sent chan error
 }
 
-// attend handles an inbound call until its end.
-func (d *Dialog) attend(gone <-chan struct{}) {
+// runInbound handles an inbound call until its end.
+func (d *Dialog) runInbound(gone <-chan struct{}) {
 	defer d.linger()
-	longest := time.NewTimer(longestArrival)
+	longest := time.NewTimer(maxArrivalTime)
 	defer longest.Stop()
 	select {
-	case up := <-d.pickUps:
-		err := d.pickUp(up.body)
+	case up := <-d.answers:
+		err := d.sendAnswer(up.body)
 		up.sent <- err
 		if err == nil {
-			d.live()
+			d.runEstablished()
 			return
 		}
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case <-gone:
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
-	case cause := <-d.hungUp: // a BYE before the answer
-		d.turnDown(sip.StatusRequestTerminated, terminated, cause)
+	case cause := <-d.remoteBye: // a BYE before the answer
+		d.refuseInvite(sip.StatusRequestTerminated, terminated, cause)
 		d.end(End{At: time.Now(), Cause: callstate.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
-	case <-d.hang:
-		cause := d.wished()
-		code, text := Status(cause)
-		d.turnDown(code, text, cause)
+	case <-d.hangupRequested:
+		cause := d.causeOfHangup()
+		code, text := StatusOf(cause)
+		d.refuseInvite(code, text, cause)
 		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
 	case <-longest.C:
 		code, text := sip.StatusTemporarilyUnavailable, "Temporarily Unavailable"
-		d.turnDown(code, text, callstate.NoAnswer)
+		d.refuseInvite(code, text, callstate.NoAnswer)
 		d.end(End{At: time.Now(), Cause: callstate.NoAnswer, ByUs: true, Status: code, Reason: text})
 	case <-d.agent.stop:
 	}
 }
 
-// turnDown refuses the INVITE.
-func (d *Dialog) turnDown(code int, text string, cause callstate.Cause) {
-	d.agent.respond(d.arrival.req, d.arrival.tx, d.tagged(d.agent.refusal(d.arrival.req, code, text, cause)))
+// refuseInvite refuses the INVITE.
+func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
+	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
 
-// tagged adds our tag to a response.
-func (d *Dialog) tagged(res *sip.Response) *sip.Response {
+// withTag adds our tag to a response.
+func (d *Dialog) withTag(res *sip.Response) *sip.Response {
 	res.To().Params.Add("tag", d.tag)
 	return res
 }
@@ -254,7 +254,7 @@ func (d *Dialog) Ring() error {
 	if d.arrival == nil {
 		return errTaken
 	}
-	res := d.describeUs(d.tagged(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
+	res := d.addContact(d.withTag(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
 	return d.agent.answer(d.arrival.tx, res)
 }
 
@@ -267,14 +267,14 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
 	}
-	up := pickUp{body: body, sent: make(chan error, 1)}
+	up := answerRequest{body: body, sent: make(chan error, 1)}
 	select {
-	case d.pickUps <- up:
-	case <-d.up:
+	case d.answers <- up:
+	case <-d.answered:
 		return nil
 	case <-d.done:
 		select {
-		case <-d.up:
+		case <-d.answered:
 			return nil
 		default:
 			return ErrEnded
@@ -285,41 +285,41 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	return <-up.sent
 }
 
-// pickUp sends the 200 and repeats it until the ACK.
-func (d *Dialog) pickUp(body []byte) error {
+// sendAnswer sends the 200 and repeats it until the ACK.
+func (d *Dialog) sendAnswer(body []byte) error {
 	req, tx := d.arrival.req, d.arrival.tx
-	res := d.describeUs(d.tagged(d.agent.plain(req, sip.StatusOK, "OK")))
-	expires, _ := d.agent.wantsTimer(req)
+	res := d.addContact(d.withTag(d.agent.plain(req, sip.StatusOK, "OK")))
+	expires, _ := d.agent.requestedTimer(req)
 	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
 	res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
 	res.SetBody(body)
 	d.mu.Lock()
 	d.established, d.answeredBy, d.body = true, d.leg.remote.Params.GetOr("tag", ""), body
 	d.accepted = res.Reason
-	d.theirsOpen = make(chan struct{})
+	d.remoteOffer = make(chan struct{})
 	d.mu.Unlock()
-	_ = d.keep(nil)
+	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
 	if err := d.agent.answer(tx, res); err != nil { // cancelled in the same moment
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
-	close(d.up)
+	close(d.answered)
 	d.agent.spawn(func() {
-		defer d.shut(req)
-		d.insist(tx, res, acked, len(req.Body()) == 0)
+		defer d.closeRemoteOffer(req)
+		d.retransmitUntilAck(tx, res, acked, len(req.Body()) == 0)
 	})
 	return nil
 }
 
-// pace is a token bucket for one second.
-type pace struct {
+// tokenBucket is a token bucket for one second.
+type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time
 }
 
 // take takes a token. It returns false if there is none.
-func (p *pace) take(now time.Time) bool {
+func (p *tokenBucket) take(now time.Time) bool {
 	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
 	if p.at.IsZero() {
 		p.level = p.perSecond

@@ -343,7 +343,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	}()
 	testkit.Until(t, "calls live on the one", func() bool { return one.Live() >= 5 })
 	lives := one.took.Load()
-	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 	defer done()
 	if err := one.Drain(ctx); err != nil {
 		t.Errorf("drain: %v", err)
@@ -372,7 +372,7 @@ func TestStrangers_InACall(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		own := conn.LocalAddr().String()
 		_, _ = fmt.Fprintf(conn, "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", own, transportpkg.Token())
-		_ = conn.SetReadDeadline(time.Now().Add(siptest.Patience))
+		_ = conn.SetReadDeadline(time.Now().Add(siptest.Timeout))
 		_, err = conn.Read(make([]byte, 1))
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("neither closed nor answered")

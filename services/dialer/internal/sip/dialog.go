@@ -64,39 +64,39 @@ type Observer struct {
 // Dialog is one leg: first the INVITE, then the dialog, and then a time in which late messages are
 // handled.
 type Dialog struct {
-	agent *UserAgent
-	line  *transport.Transport
-	trunk Trunk
-	order Invite
-	seen  Observer
-	log   *slog.Logger
-	tag   string // ours
-	id    sip.CallIDHeader
+	agent     *UserAgent
+	transport *transport.Transport
+	trunk     Trunk
+	order     Invite
+	observer  Observer
+	log       *slog.Logger
+	tag       string // ours
+	id        sip.CallIDHeader
 
 	// hang is closed by Hangup, done when Ended was called.
-	hang, done chan struct{}
-	hangOnce   sync.Once
+	hangupRequested, done chan struct{}
+	hangOnce              sync.Once
 	// hungUp receives the cause of the far end's BYE. kick signals that the session timer has
 	// changed.
-	hungUp chan callstate.Cause
+	remoteBye chan callstate.Cause
 	// up is closed when the dialog is established. responses are the responses to an open INVITE.
-	up        chan struct{}
-	responses responses
-	kick      chan struct{}
+	answered     chan struct{}
+	responses    responses
+	timerChanged chan struct{}
 	// arrival is the inbound INVITE, and pickUps receives our answer to it.
-	arrival *Arrival
-	pickUps chan pickUp
-	telling sync.Mutex
+	arrival    *Arrival
+	answers    chan answerRequest
+	observerMu sync.Mutex
 
-	met []netip.Addr // under the agent's mu
+	peers []netip.Addr // under the agent's mu
 
-	mu     sync.Mutex
-	leg    leg
-	invite *sip.Request // the last INVITE that set up the leg; nil: it was theirs
-	wish   callstate.Cause
-	over   bool
+	mu          sync.Mutex
+	leg         leg
+	invite      *sip.Request // the last INVITE that set up the leg; nil: it was theirs
+	hangupCause callstate.Cause
+	ended       bool
 	// orphan: the leg has no observer, and must only be ended.
-	orphan, told bool
+	orphan, endReported bool
 	// elsewhere: a process at another address sent the INVITE, so this one does not receive the final response to it.
 	elsewhere bool
 	// established: the dialog with the tag answeredBy is established. losers are other tags that
@@ -104,27 +104,27 @@ type Dialog struct {
 	established bool
 	answeredBy  string
 	accepted    string // the reason phrase of the 200
-	losers      map[string]*leg
+	otherForks  map[string]*leg
 	canceled    bool
 	finished    chan struct{} // closed when an orphan is at its end
 	// theirs is the highest CSeq of the far end. busy: an INVITE of ours is open. theirsOpen is not
 	// nil while an INVITE of theirs is open.
-	theirs     uint32
-	busy       bool
-	theirsOpen chan struct{}
-	body       []byte // what we described ourselves with last
-	hears      bool   // the far end takes UPDATE
-	timer      Timer
-	acked      map[uint32]chan []byte // by CSeq of their INVITEs
-	takenOnce  sync.Once
-	sentAt     time.Time // when the last INVITE was permitted; used by the goroutine that sends it
-	referred   chan int  // takes what became of our REFER; nil: there is none
+	remoteCSeq     uint32
+	inviteOpen     bool
+	remoteOffer    chan struct{}
+	body           []byte // what we described ourselves with last
+	supportsUpdate bool   // the far end takes UPDATE
+	timer          Timer
+	acked          map[uint32]chan []byte // by CSeq of their INVITEs
+	takenOnce      sync.Once
+	sentAt         time.Time // when the last INVITE was permitted; used by the goroutine that sends it
+	referred       chan int  // takes what became of our REFER; nil: there is none
 }
 
 func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
 	return &Dialog{
-		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, id: callID, tag: transport.Token(), hang: make(chan struct{}), done: make(chan struct{}),
-		hungUp: make(chan callstate.Cause, 1), up: make(chan struct{}), pickUps: make(chan pickUp), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
+		agent: a, transport: by, trunk: t, observer: seen, log: a.cfg.Log, id: callID, tag: transport.Token(), hangupRequested: make(chan struct{}), done: make(chan struct{}),
+		remoteBye: make(chan callstate.Cause, 1), answered: make(chan struct{}), answers: make(chan answerRequest), responses: responses{arrived: make(chan struct{}, 1)}, timerChanged: make(chan struct{}, 1), otherForks: map[string]*leg{}, acked: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
 }
@@ -132,36 +132,36 @@ func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, ca
 // run handles a leg until its end.
 func (d *Dialog) run(tx *sip.ClientTx) {
 	if d.setUp(tx) {
-		d.live()
+		d.runEstablished()
 	}
-	d.past()
+	d.closeInvite()
 	d.linger()
 }
 
-// live handles a dialog from the answer to the end.
-func (d *Dialog) live() {
+// runEstablished handles a dialog from the answer to the end.
+func (d *Dialog) runEstablished() {
 	for {
 		wait, mine := d.timer.Next(time.Now())
 		timer := time.NewTimer(wait)
 		select {
-		case <-d.hang:
-			d.endBye(d.wished())
+		case <-d.hangupRequested:
+			d.endBye(d.causeOfHangup())
 			return
-		case cause := <-d.hungUp:
+		case cause := <-d.remoteBye:
 			d.end(End{At: time.Now(), Cause: cause, Status: sip.StatusOK})
 			return
-		case <-d.kick:
+		case <-d.timerChanged:
 		case <-timer.C:
 			switch {
 			case wait == Never:
 			case mine:
-				d.timer.Begin()
+				d.timer.StartRefresh()
 				d.agent.spawn(d.refresh)
 			default: // RFC 4028 10
 				d.log.Info("the far end did not refresh the session", "call_id", d.id)
 				timer.Stop()
-				d.want(callstate.RecoveryOnTimerExpire)
-				d.endBye(d.wished())
+				d.requestHangup(callstate.RecoveryOnTimerExpire)
+				d.endBye(d.causeOfHangup())
 				return
 			}
 		case <-d.agent.stop:
@@ -180,7 +180,7 @@ func (d *Dialog) linger() {
 		case <-timer.C:
 		case <-d.agent.stop:
 		}
-		d.agent.forget(d)
+		d.agent.removeLeg(d)
 	})
 }
 
@@ -208,7 +208,7 @@ func (d *Dialog) State() []byte {
 // called, or when ctx ends; the leg ends in both cases. The first cause counts. Before an answer,
 // normal_clearing becomes originator_cancel.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
-	d.want(cause)
+	d.requestHangup(cause)
 	select {
 	case <-d.done:
 		return nil
@@ -217,48 +217,48 @@ func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	}
 }
 
-func (d *Dialog) want(cause callstate.Cause) {
+func (d *Dialog) requestHangup(cause callstate.Cause) {
 	d.hangOnce.Do(func() {
 		d.mu.Lock()
-		d.wish = cause
+		d.hangupCause = cause
 		d.mu.Unlock()
-		close(d.hang)
+		close(d.hangupRequested)
 	})
 }
 
-func (d *Dialog) wished() callstate.Cause {
+func (d *Dialog) causeOfHangup() callstate.Cause {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.wish == callstate.NormalClearing && !d.established {
+	if d.hangupCause == callstate.NormalClearing && !d.established {
 		return callstate.OriginatorCancel
 	}
-	return d.wish
+	return d.hangupCause
 }
 
-// keep passes the state to the observer: with the INVITE that is about to leave, or as a dialog if
+// keepState passes the state to the observer: with the INVITE that is about to leave, or as a dialog if
 // invite is nil.
-func (d *Dialog) keep(invite *sip.Request) error {
-	if d.seen.Keep == nil {
+func (d *Dialog) keepState(invite *sip.Request) error {
+	if d.observer.Keep == nil {
 		return nil
 	}
 	d.mu.Lock()
 	state := d.leg.state(invite)
 	d.mu.Unlock()
-	return d.seen.Keep(state)
+	return d.observer.Keep(state)
 }
 
-// tell calls a function of the observer, unless Ended was called.
-func (d *Dialog) tell(what func(Observer)) {
-	d.telling.Lock()
-	defer d.telling.Unlock()
-	if !d.told {
-		what(d.seen)
+// notify calls a function of the observer, unless Ended was called.
+func (d *Dialog) notify(what func(Observer)) {
+	d.observerMu.Lock()
+	defer d.observerMu.Unlock()
+	if !d.endReported {
+		what(d.observer)
 	}
 }
 
-func (d *Dialog) taken(now time.Time) {
+func (d *Dialog) notifyTaken(now time.Time) {
 	d.takenOnce.Do(func() {
-		d.tell(func(seen Observer) {
+		d.notify(func(seen Observer) {
 			if seen.Taken != nil {
 				seen.Taken(now)
 			}
@@ -269,23 +269,23 @@ func (d *Dialog) taken(now time.Time) {
 // end calls Ended, once.
 func (d *Dialog) end(e End) {
 	d.mu.Lock()
-	if d.over {
+	if d.ended {
 		d.mu.Unlock()
 		return
 	}
-	d.over = true
+	d.ended = true
 	if e.Status == sip.StatusOK {
 		e.Reason = d.accepted
 	}
 	d.mu.Unlock()
-	d.telling.Lock()
-	d.told = true
-	if d.seen.Ended != nil {
-		d.seen.Ended(e)
+	d.observerMu.Lock()
+	d.endReported = true
+	if d.observer.Ended != nil {
+		d.observer.Ended(e)
 	}
-	d.telling.Unlock()
+	d.observerMu.Unlock()
 	close(d.done)
-	d.agent.ended()
+	d.agent.legEnded()
 }
 
 // endBye sends a BYE. It calls Ended when the far end has responded, or after the time
@@ -293,10 +293,10 @@ func (d *Dialog) end(e End) {
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
-	open := d.theirsOpen
+	open := d.remoteOffer
 	d.mu.Unlock()
 	if open != nil { // not before the ACK of what we answered last (RFC 3261 15), if it comes
-		await(open, d.agent.stop)
+		waitForEither(open, d.agent.stop)
 	}
 	answered := make(chan struct{})
 	d.agent.spawn(func() {
@@ -308,19 +308,19 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
 		}
 	})
-	timer := time.NewTimer(confirmation)
+	timer := time.NewTimer(confirmTimeout)
 	defer timer.Stop()
 	select {
 	case <-answered:
 	case <-timer.C:
-	case <-d.hungUp: // both at once
+	case <-d.remoteBye: // both at once
 	case <-d.agent.stop:
 	}
 	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
 }
 
-// next returns the CSeq of our next request in the dialog.
-func (d *Dialog) next() uint32 {
+// nextCSeq returns the CSeq of our next request in the dialog.
+func (d *Dialog) nextCSeq() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leg.cseq++
@@ -329,31 +329,31 @@ func (d *Dialog) next() uint32 {
 
 // bye sends a BYE and waits for the response. 481, no such dialog, is a success.
 func (d *Dialog) bye(us leg, cause callstate.Cause) error {
-	us.cseq = d.next()
+	us.cseq = d.nextCSeq()
 	req := us.bye(cause)
-	d.agent.sign(req)
+	d.agent.addUserAgent(req)
 	ctx, done := d.agent.untilStop()
 	defer done()
-	_, err := d.by(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	_, err := d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
 	return err
 }
 
-// by returns the line for requests within the dialog. It is the line of the INVITE. If the far end
+// transportFor returns the line for requests within the dialog. It is the line of the INVITE. If the far end
 // names another host over TLS, it is the line for the name of that host, because the certificate of
 // the host must have that name.
-func (d *Dialog) by(us leg) *transport.Transport {
+func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.way(); to.Name() != "" {
-		if own, err := d.agent.lineTo(d.trunk, to); err == nil {
+		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
 			return own
 		}
 	}
-	return d.line
+	return d.transport
 }
 
 // untilStop returns a context that ends with the agent.
 func (a *UserAgent) untilStop() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second) // longer than any transaction
-	quit := context.AfterFunc(a.life, cancel)
+	quit := context.AfterFunc(a.ctx, cancel)
 	return ctx, func() { quit(); cancel() }
 }
 
@@ -366,7 +366,7 @@ func (d *Dialog) acknowledge() {
 }
 
 func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
-	ack, by := us.ack(invite, seq), d.by(us)
+	ack, by := us.ack(invite, seq), d.transportFor(us)
 	err := by.Prepare(ack, us.way())
 	if err == nil {
 		err = by.Send(ack)
@@ -377,7 +377,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 }
 
 // bye's cause when the far end hangs up.
-func byeCause(req *sip.Request) callstate.Cause { return Bye(values(req, "Reason")) }
+func byeCause(req *sip.Request) callstate.Cause { return ByeCause(values(req, "Reason")) }
 
 func tagOf(to *sip.ToHeader) string {
 	if to == nil {

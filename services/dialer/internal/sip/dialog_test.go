@@ -23,7 +23,7 @@ func TestCancel_InEveryPhase(t *testing.T) {
 		hungUp := make(chan struct{})
 		r.exchange.On("01", func(c *siptest.Call) {
 			<-hungUp
-			if !c.Spared(100 * time.Millisecond) {
+			if !c.NotCanceledFor(100 * time.Millisecond) {
 				t.Error("cancelled before anything was heard (RFC 3261 9.1)")
 			}
 			c.Respond(100, "")
@@ -31,7 +31,7 @@ func TestCancel_InEveryPhase(t *testing.T) {
 		})
 		r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
 		r.exchange.On("03", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
-		early := r.dial("01", func(o *sip.Invite, _ *leg) { o.FirstResponse = siptest.Patience })
+		early := r.dial("01", func(o *sip.Invite, _ *leg) { o.FirstResponse = siptest.Timeout })
 		gone := make(chan struct{})
 		r.exchange.Wait(early.id)
 		go func() { defer close(gone); early.hangUp(callstate.NormalClearing) }()
@@ -68,7 +68,7 @@ func TestCancel_CrossesTheAnswer(t *testing.T) {
 		done := make(chan struct{})
 		r.exchange.On("01", func(c *siptest.Call) {
 			defer close(done)
-			c.Crossing(answer)
+			c.AnswerWhileCanceled(answer)
 			c.Next(sipmsg.ACK)
 			c.Hangup()
 		})
@@ -120,7 +120,7 @@ func TestFork_LosersAreHungUp(t *testing.T) {
 		c.Send(lost)
 		ack := c.Next(sipmsg.ACK)
 		bye := c.Hangup()
-		for _, req := range []siptest.Asked{ack, bye} {
+		for _, req := range []siptest.Request{ack, bye} {
 			if tag := req.To().Params.GetOr("tag", ""); tag != "the-loser" {
 				t.Errorf("%s goes to %q", req.Method, tag)
 			}
@@ -210,7 +210,7 @@ func TestReoffer_AnswerIsRepeated(t *testing.T) {
 			c.Answer(answer)
 			c.Request(sipmsg.INVITE, answer)
 			testkit.Until(t, "the 200 is repeated",
-				func() bool { return r.exchange.Said(200, 1001, sipmsg.INVITE, c.Invite.CallID().Value()) >= 2 })
+				func() bool { return r.exchange.Responses(200, 1001, sipmsg.INVITE, c.Invite.CallID().Value()) >= 2 })
 			c.Ack("")
 			c.Request(sipmsg.BYE, "")
 		})

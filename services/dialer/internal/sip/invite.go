@@ -47,8 +47,8 @@ const (
 // trunk has no part in it.
 var ErrOurs = errors.New("a fault of this process")
 
-// confirmation is the time after which Ended is called although a CANCEL or BYE has no response.
-const confirmation = 5 * time.Second
+// confirmTimeout is the time after which Ended is called although a CANCEL or BYE has no response.
+const confirmTimeout = 5 * time.Second
 
 func (i *Invite) complete() error {
 	for _, text := range []string{i.CallID, i.From, i.To, i.ContentType} {
@@ -86,7 +86,7 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("invite: %w", err)}
 	}
 	to, routes := t.way()
-	by, err := a.lineTo(t, to)
+	by, err := a.transportTo(t, to)
 	if err != nil {
 		return nil, nil, &transport.NotSent{Err: err}
 	}
@@ -104,13 +104,13 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		d.timer.Want(max(t.SessionTimer, a.cfg.MinSession))
 	}
 	d.invite = d.firstInvite()
-	if err := a.enter(d); err != nil {
+	if err := a.addLeg(d); err != nil {
 		return nil, nil, &transport.NotSent{Err: fmt.Errorf("%w: %w", ErrOurs, err)}
 	}
 	tx, err := d.send(ctx, d.invite, to)
 	if err != nil {
-		a.ended()
-		a.forget(d)
+		a.legEnded()
+		a.removeLeg(d)
 		var unsent *transport.NotSent
 		if !errors.As(err, &unsent) { // a write that failed: no peer can have read a whole message
 			err = &transport.NotSent{Err: err}
@@ -141,16 +141,16 @@ func (d *Dialog) firstInvite() *sip.Request {
 		asserted := d.trunk.identity(d.order.From)
 		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", "<"+asserted.String()+">"))
 	}
-	d.describe(req, d.order.Body)
+	d.addOffer(req, d.order.Body)
 	return req
 }
 
-// describe adds to an INVITE what each has.
-func (d *Dialog) describe(req *sip.Request, body []byte) {
+// addOffer adds to an INVITE what each has.
+func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	req.AppendHeader(sip.NewHeader("Allow", allowed))
 	req.AppendHeader(sip.NewHeader("Supported", "timer"))
-	d.agent.sign(req)
-	d.ask(req)
+	d.agent.addUserAgent(req)
+	d.addSessionTimer(req)
 	if len(body) > 0 {
 		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
 		req.SetBody(body)
@@ -160,16 +160,16 @@ func (d *Dialog) describe(req *sip.Request, body []byte) {
 // attempt is an open INVITE.
 type attempt struct {
 	*Dialog
-	tx    *sip.ClientTx
-	acked <-chan struct{}
-	asked transport.Challenge
+	tx        *sip.ClientTx
+	acked     <-chan struct{}
+	challenge transport.Challenge
 	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
-	heard, tried, rang, canceled bool
+	responded, provisional, rang, canceled bool
 	// ours: the INVITE could not be sent again for a cause on this side. notPermitted: Permit
 	// returned false.
 	ours, notPermitted   bool
-	without              []string
-	gaveUp               callstate.Cause
+	excluded             []string
+	abandonCause         callstate.Cause
 	early                []byte
 	first, ring, confirm *time.Timer
 	begun                time.Time
@@ -183,35 +183,35 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 		confirm: time.NewTimer(time.Hour),
 	}
 	at.confirm.Stop()
-	at.drain()
+	at.watchAcks()
 	defer func() { at.first.Stop(); at.ring.Stop(); at.confirm.Stop() }()
-	hang := d.hang
+	hang := d.hangupRequested
 	for {
 		select {
-		case <-d.responses.came:
-			if answered, over := at.takeAll(); over {
+		case <-d.responses.arrived:
+			if answered, over := at.handleResponses(); over {
 				return answered
 			}
 		case <-at.tx.Done():
 			ended := at.tx
-			if answered, over := at.takeAll(); over { // it ended because of what it was told
+			if answered, over := at.handleResponses(); over { // it ended because of what it was told
 				return answered
 			}
 			if at.tx == ended { // what it was told was no challenge that another INVITE has answered
-				at.lost(ended.Err())
+				at.endTransactionFailed(ended.Err())
 				return false
 			}
 		case <-at.first.C:
-			if !at.heard { // it may still come to ring: what comes late is ended as a stray
-				return at.leave(callstate.RecoveryOnTimerExpire, errNoResponse)
+			if !at.responded { // it may still come to ring: what comes late is ended as a stray
+				return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
 			at.abandon(at.timerCause())
 		case <-hang:
 			hang = nil
-			at.abandon(d.wished())
+			at.abandon(d.causeOfHangup())
 		case <-at.confirm.C:
-			return at.leave(callstate.RecoveryOnTimerExpire, errNoResponse)
+			return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 		case <-d.agent.stop:
 			return false
 		}
@@ -223,7 +223,7 @@ func (at *attempt) timerCause() callstate.Cause {
 	switch {
 	case at.rang:
 		return callstate.NoAnswer
-	case at.heard:
+	case at.responded:
 		return at.order.NotRinging
 	}
 	return callstate.RecoveryOnTimerExpire // no response: the trunk has failed
@@ -231,44 +231,44 @@ func (at *attempt) timerCause() callstate.Cause {
 
 // abandon gives the call up. It sends a CANCEL, but only after a response (RFC 3261 section 9.1).
 func (at *attempt) abandon(cause callstate.Cause) {
-	if at.gaveUp == "" {
-		at.gaveUp = cause
+	if at.abandonCause == "" {
+		at.abandonCause = cause
 		at.ring.Stop()
 	}
-	if at.heard && !at.canceled {
+	if at.responded && !at.canceled {
 		at.canceled = true
-		at.sendCancel(at.gaveUp)
-		at.confirm.Reset(confirmation)
+		at.sendCancel(at.abandonCause)
+		at.confirm.Reset(confirmTimeout)
 	}
 }
 
 // errNoResponse: no final response to the INVITE arrived in time.
 var errNoResponse = errors.New("no final response to the INVITE")
 
-// leave ends the leg without a final response. Later responses are handled as those of an orphan.
-func (at *attempt) leave(cause callstate.Cause, why error) bool {
-	if at.gaveUp != "" {
-		cause = at.gaveUp
+// endWithoutResponse ends the leg without a final response. Later responses are handled as those of an orphan.
+func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
+	if at.abandonCause != "" {
+		cause = at.abandonCause
 	}
-	at.abandoned(at.canceled)
+	at.markOrphan(at.canceled)
 	at.tx.Terminate()
 	at.end(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
 	return false
 }
 
-// lost ends a leg whose transaction failed.
-func (at *attempt) lost(err error) {
+// endTransactionFailed ends a leg whose transaction failed.
+func (at *attempt) endTransactionFailed(err error) {
 	cause := callstate.NetworkOutOfOrder
 	if errors.Is(err, transport.ErrTimeout) {
 		cause = callstate.RecoveryOnTimerExpire
 	}
 	at.log.Debug("INVITE failed", "error", err)
-	at.leave(cause, err)
+	at.endWithoutResponse(cause, err)
 }
 
-// drain reads the responses of the transaction, which are handled in order from d.responses. acked
+// watchAcks reads the responses of the transaction, which are handled in order from d.responses. acked
 // is closed when the transaction has acknowledged a refusal.
-func (at *attempt) drain() {
+func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
 	at.agent.spawn(func() {
@@ -289,8 +289,8 @@ func (at *attempt) drain() {
 	})
 }
 
-// takeAll handles the responses to the newest INVITE.
-func (at *attempt) takeAll() (answered, over bool) {
+// handleResponses handles the responses to the newest INVITE.
+func (at *attempt) handleResponses() (answered, over bool) {
 	for {
 		res := at.responses.pop()
 		if res == nil {
@@ -299,31 +299,31 @@ func (at *attempt) takeAll() (answered, over bool) {
 		if res.CSeq().SeqNo != at.invite.CSeq().SeqNo {
 			continue
 		}
-		if answered, over = at.take(res); over {
+		if answered, over = at.handleResponse(res); over {
 			return answered, true
 		}
 	}
 }
 
-// take handles a response. over reports that the INVITE has ended.
-func (at *attempt) take(res *sip.Response) (answered, over bool) {
+// handleResponse handles a response. over reports that the INVITE has ended.
+func (at *attempt) handleResponse(res *sip.Response) (answered, over bool) {
 	now := time.Now()
-	if !at.heard {
-		at.heard = true
+	if !at.responded {
+		at.responded = true
 		at.first.Stop()
 	}
 	switch {
 	case res.StatusCode < 200:
-		at.progress(res, now)
+		at.handleProvisional(res, now)
 		return false, false
 	case res.StatusCode < 300:
-		return at.accept(res, now), true
+		return at.handleAnswer(res, now), true
 	}
-	if at.gaveUp == "" && at.again(res) {
+	if at.abandonCause == "" && at.sendAgain(res) {
 		return false, false
 	}
 	end := End{
-		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != "", Ours: at.ours,
+		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.abandonCause, ByUs: at.abandonCause != "", Ours: at.ours,
 		NotPermitted: at.notPermitted,
 	}
 	if !end.ByUs {
@@ -334,20 +334,20 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	return false, true
 }
 
-func (at *attempt) progress(res *sip.Response, now time.Time) {
-	if at.gaveUp != "" {
-		at.abandon(at.gaveUp)
+func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
+	if at.abandonCause != "" {
+		at.abandon(at.abandonCause)
 		return
 	}
-	at.tried = true
-	at.taken(now)
+	at.provisional = true
+	at.notifyTaken(now)
 	if len(res.Body()) > 0 {
 		at.early = res.Body()
 	}
 	if res.StatusCode >= 180 && !at.rang {
 		at.rang = true
 		at.ring.Reset(at.order.Ring)
-		at.tell(func(seen Observer) {
+		at.notify(func(seen Observer) {
 			if seen.Rang != nil {
 				seen.Rang(now, res.Body())
 			}
@@ -355,39 +355,39 @@ func (at *attempt) progress(res *sip.Response, now time.Time) {
 	}
 }
 
-// accept handles a 200. It always acknowledges it, and hangs up if the call is not wanted any more.
-func (at *attempt) accept(res *sip.Response, now time.Time) bool {
+// handleAnswer handles a 200. It always acknowledges it, and hangs up if the call is not wanted any more.
+func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)
 	at.leg.transport, at.leg.hop = at.invite.Transport(), at.invite.Destination()
 	at.answeredBy = tagOf(res.To())
 	at.established, at.accepted = true, res.Reason
 	at.mu.Unlock()
-	if at.gaveUp == "" {
-		_ = at.keep(nil)
+	if at.abandonCause == "" {
+		_ = at.keepState(nil)
 	}
-	at.meet(at.leg.way().Hop)
+	at.addPeer(at.leg.way().Hop)
 	at.acknowledge()
-	at.past()
-	if at.gaveUp != "" {
-		close(at.up)
-		at.endBye(at.gaveUp)
+	at.closeInvite()
+	if at.abandonCause != "" {
+		close(at.answered)
+		at.endBye(at.abandonCause)
 		return false
 	}
 	at.timer.Agree(sessionExpires(res), now)
-	at.hears = allows(res)
+	at.supportsUpdate = allows(res)
 	body := res.Body()
 	if len(body) == 0 { // the answer may have come with a provisional response
 		body = at.early
 	}
-	at.taken(now)
+	at.notifyTaken(now)
 	var err error
-	at.tell(func(seen Observer) {
+	at.notify(func(seen Observer) {
 		if seen.Answered != nil {
 			err = seen.Answered(now, body)
 		}
 	})
-	close(at.up)
+	close(at.answered)
 	if err != nil {
 		at.log.Info("nothing can be made of the far end's answer", "error", err)
 		at.endBye(callstate.IncompatibleDest)

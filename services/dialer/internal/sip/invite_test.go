@@ -48,8 +48,8 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 		r.exchange.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Answer(answer)
-			if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=16") {
-				t.Errorf(`BYE: bye.Says("Reason") = %q, want it to contain "cause=16"`, bye.Says("Reason"))
+			if bye := c.Hangup(); !strings.Contains(bye.Header("Reason"), "cause=16") {
+				t.Errorf(`BYE: bye.Says("Reason") = %q, want it to contain "cause=16"`, bye.Header("Reason"))
 			} else if bye.CSeq().SeqNo != 2 {
 				t.Errorf("BYE: bye.CSeq().SeqNo = %v, want 2", bye.CSeq().SeqNo)
 			}
@@ -144,7 +144,7 @@ func TestInvite_Credentials(t *testing.T) {
 			r.trunk.Username, r.trunk.Password = "account", "secret"
 			r.exchange.On("01", func(c *siptest.Call) {
 				c.Respond(180, "")
-				ack := func() siptest.Asked { c.Respond(200, answer); return c.Next(sipmsg.ACK) }()
+				ack := func() siptest.Request { c.Respond(200, answer); return c.Next(sipmsg.ACK) }()
 				if ack.GetHeader("Authorization") == nil && ack.GetHeader("Proxy-Authorization") == nil {
 					t.Errorf("the ACK has no credentials: %s", ack)
 				}
@@ -184,7 +184,7 @@ func TestInvite_AnswerOfNoUse(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
-		if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=88") {
+		if bye := c.Hangup(); !strings.Contains(bye.Header("Reason"), "cause=88") {
 			t.Errorf("BYE = %s", bye)
 		}
 	})
@@ -218,7 +218,7 @@ func TestInvite_Unsent(t *testing.T) {
 	_, err := r.agent.Invite(t.Context(), r.trunk, sip.Invite{CallID: "unkept", To: "+2"}, sip.Observer{Keep: func([]byte) error { return errors.New("no store") }})
 	if !transport.Refused(err) {
 		t.Error("a state that was not kept: line.Refused(err) = false, want true")
-	} else if got := r.exchange.Heard(sipmsg.INVITE, "unkept"); got != 0 {
+	} else if got := r.exchange.Requests(sipmsg.INVITE, "unkept"); got != 0 {
 		t.Errorf(`a state that was not kept: r.exchange.Heard(sip.INVITE, "unkept") = %v, want 0`, got)
 	}
 }
@@ -241,7 +241,7 @@ func TestInvite_Large(t *testing.T) {
 	both.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
 	for _, one := range []struct {
 		name    string
-		x       *siptest.Exchange
+		x       *siptest.Trunk
 		allowed bool
 		want    string
 	}{{"not allowed", both, false, transport.UDP}, {"allowed", both, true, transport.TCP}, {"allowed and refused", only, true, transport.UDP}} {
@@ -314,6 +314,6 @@ func TestInvite_NotRinging(t *testing.T) {
 	r.dial("01", short).ends(callstate.RecoveryOnTimerExpire, true)
 	r.dial("02", func(order *sip.Invite, l *leg) {
 		short(order, l)
-		order.FirstResponse, order.FirstRing = siptest.Patience, 4*time.Second
+		order.FirstResponse, order.FirstRing = siptest.Timeout, 4*time.Second
 	}).ends(callstate.NoAnswer, true, "taken")
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	sipmsg.Timer_1xx = 2 * siptest.Patience // otherwise the far end sends 100 after 200 ms
+	sipmsg.Timer_1xx = 2 * siptest.Timeout // otherwise the far end sends 100 after 200 ms
 	os.Exit(m.Run())
 }
 
@@ -85,7 +85,7 @@ func TestKilled(t *testing.T) {
 				at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 				state := killedWhen(t, when, doomed{At: at, Trunk: trunk})
 				next := newAgent(t, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
-				ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+				ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 				defer done()
 				if err := next.Reap(ctx, trunk, state); err != nil {
 					t.Errorf("reap: %v", err)

@@ -246,14 +246,14 @@ func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
 
 func (l *leg) bye(cause callstate.Cause) *sip.Request {
 	bye := l.request(sip.BYE)
-	bye.AppendHeader(sip.NewHeader("Reason", Header(cause)))
+	bye.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	return bye
 }
 
 // cancel returns the CANCEL of an INVITE, with the same Via and CSeq number (RFC 3261 section 9.1).
 func cancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	req := twin(invite, sip.CANCEL)
-	req.AppendHeader(sip.NewHeader("Reason", Header(cause)))
+	req.AppendHeader(sip.NewHeader("Reason", ReasonHeader(cause)))
 	return req
 }
 

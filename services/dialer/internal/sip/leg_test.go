@@ -61,9 +61,9 @@ func FuzzParties(f *testing.F) {
 		req.AppendHeader(&header)
 		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", asserted))
 		req.AppendHeader(sip.NewHeader("Privacy", privacy))
-		for _, got := range []string{caller(req), number(&req.Recipient)} {
-			if len(got) > longestNumber {
-				t.Errorf("length of got = %d, want at most %d", len(got), longestNumber)
+		for _, got := range []string{callerNumber(req), numberOf(&req.Recipient)} {
+			if len(got) > maxNumberLength {
+				t.Errorf("length of got = %d, want at most %d", len(got), maxNumberLength)
 			} else if strings.ContainsAny(got, "; \r\n\x00") {
 				t.Errorf("got = %q, want it without \"; \\r\\n\\x00\"", got)
 			}

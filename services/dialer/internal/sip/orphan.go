@@ -25,7 +25,7 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.agent.spawn(func() {
 		ctx, done := d.agent.untilStop()
 		defer done()
-		res, err := d.line.Once(ctx, req)
+		res, err := d.transport.Once(ctx, req)
 		switch {
 		case err != nil:
 			d.log.Info("CANCEL was not answered", "call_id", d.id, "error", err)
@@ -35,9 +35,9 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 	})
 }
 
-// abandoned records that the leg ended without a final response. late handles the responses that
+// markOrphan records that the leg ended without a final response. late handles the responses that
 // still arrive. canceled is true if the INVITE was canceled already.
-func (d *Dialog) abandoned(canceled bool) {
+func (d *Dialog) markOrphan(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.orphan, d.canceled = true, canceled
@@ -60,9 +60,9 @@ func (d *Dialog) finish() {
 	}
 }
 
-// responded receives each response to an INVITE in order: of legs that are being set up, were given
+// handleResponse receives each response to an INVITE in order: of legs that are being set up, were given
 // up or forked, or were begun by a process that died.
-func (a *UserAgent) responded(res *sip.Response) {
+func (a *UserAgent) handleResponse(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
 		return
@@ -74,9 +74,9 @@ func (a *UserAgent) responded(res *sip.Response) {
 	if d == nil {
 		return
 	}
-	d.meet(res.Source())
+	d.addPeer(res.Source())
 	if !d.responses.push(res) {
-		a.spawn(func() { d.late(res) })
+		a.spawn(func() { d.handleLate(res) })
 	}
 }
 
@@ -152,13 +152,13 @@ func (a *UserAgent) endStray(s *stray) {
 	}
 	us := leg{
 		callID: *res.CallID(), local: *res.From(), hop: res.Source(), transport: res.Transport(),
-		cseq: seqOf(res) + afterCrash, contact: a.line.Contact("", res.Transport()),
+		cseq: seqOf(res) + crashCSeqGap, contact: a.transport.Contact("", res.Transport()),
 	}
 	if to := res.To(); to != nil {
 		us.target = *to.Address.Clone()
 	}
 	us = us.answered(res)
-	d := newDialog(a, a.line, to, Observer{}, us.callID)
+	d := newDialog(a, a.transport, to, Observer{}, us.callID)
 	d.leg = us
 	a.cfg.Log.Warn("a call that was answered after its process had died is hung up", "call_id", string(us.callID))
 	d.ack(us, nil, seqOf(res))
@@ -169,14 +169,14 @@ func (a *UserAgent) endStray(s *stray) {
 
 // responses are the queued responses to an INVITE, in order.
 type responses struct {
-	mu     sync.Mutex
-	all    []*sip.Response
-	closed bool
-	came   chan struct{}
+	mu      sync.Mutex
+	all     []*sip.Response
+	closed  bool
+	arrived chan struct{}
 }
 
-// mostResponses limits the queue. Provisional responses beyond are dropped.
-const mostResponses = 64
+// maxResponses limits the queue. Provisional responses beyond are dropped.
+const maxResponses = 64
 
 // push adds a response. It returns false if the INVITE is not open any more.
 func (r *responses) push(res *sip.Response) bool {
@@ -185,11 +185,11 @@ func (r *responses) push(res *sip.Response) bool {
 	if r.closed {
 		return false
 	}
-	if len(r.all) < mostResponses || !res.IsProvisional() && len(r.all) < 2*mostResponses {
+	if len(r.all) < maxResponses || !res.IsProvisional() && len(r.all) < 2*maxResponses {
 		r.all = append(r.all, res)
 	}
 	select {
-	case r.came <- struct{}{}:
+	case r.arrived <- struct{}{}:
 	default:
 	}
 	return true
@@ -214,10 +214,10 @@ func (r *responses) close() (left []*sip.Response) {
 	return left
 }
 
-// past marks the INVITE as ended, and handles the queued responses as late ones.
-func (d *Dialog) past() {
+// closeInvite marks the INVITE as ended, and handles the queued responses as late ones.
+func (d *Dialog) closeInvite() {
 	for _, res := range d.responses.close() {
-		d.late(res)
+		d.handleLate(res)
 	}
 }
 
@@ -228,8 +228,8 @@ func seqOf(res *sip.Response) uint32 {
 	return 0
 }
 
-// late handles a response to our INVITE that arrives after its end.
-func (d *Dialog) late(res *sip.Response) {
+// handleLate handles a response to our INVITE that arrives after its end.
+func (d *Dialog) handleLate(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphan, d.canceled
 	ours := invite != nil && seqOf(res) == invite.CSeq().SeqNo
@@ -244,23 +244,23 @@ func (d *Dialog) late(res *sip.Response) {
 			d.sendCancel(callstate.OriginatorCancel)
 		}
 	case res.IsSuccess():
-		d.lateAnswer(res)
+		d.handleLateAnswer(res)
 	case orphan:
 		ack := refusedAck(invite, res)
 		ack.SetTransport(invite.Transport())
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
-		if err := d.line.Send(ack); err != nil {
+		if err := d.transport.Send(ack); err != nil {
 			d.log.Info("ACK was not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}
 }
 
-// lateAnswer handles a 200 that is repeated, late, or from another branch of a fork. It
+// handleLateAnswer handles a 200 that is repeated, late, or from another branch of a fork. It
 // acknowledges each one with a new branch. It hangs up a dialog that is not the one of the leg,
 // once.
-func (d *Dialog) lateAnswer(res *sip.Response) {
+func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
 	d.mu.Lock()
 	invite, seq := d.invite, d.invite.CSeq().SeqNo
@@ -270,15 +270,15 @@ func (d *Dialog) lateAnswer(res *sip.Response) {
 		d.ack(us, invite, seq)
 		return
 	}
-	loser, known := d.losers[tag]
+	loser, known := d.otherForks[tag]
 	if !known {
-		if len(d.losers) >= mostLosers {
+		if len(d.otherForks) >= maxOtherForks {
 			d.mu.Unlock()
 			return
 		}
 		us := d.leg.answered(res)
 		us.transport, us.hop = invite.Transport(), invite.Destination()
-		loser, d.losers[tag] = &us, &us
+		loser, d.otherForks[tag] = &us, &us
 	}
 	us, orphan := *loser, d.orphan
 	d.mu.Unlock()
@@ -297,15 +297,15 @@ func (d *Dialog) lateAnswer(res *sip.Response) {
 	})
 }
 
-// mostLosers limits the number of dialogs of one INVITE that are hung up.
-const mostLosers = 16
+// maxOtherForks limits the number of dialogs of one INVITE that are hung up.
+const maxOtherForks = 16
 
-// afterCrash is added to the CSeq of a state that another process stored, because that process can
+// crashCSeqGap is added to the CSeq of a state that another process stored, because that process can
 // have sent more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
-const afterCrash = 100
+const crashCSeqGap = 100
 
-// quiet is how long to wait for a 200 after the far end has stated that there is nothing to cancel.
-const quiet = 2 * time.Second
+// crossingTimeout is how long to wait for a 200 after the far end has stated that there is nothing to cancel.
+const crossingTimeout = 2 * time.Second
 
 // Reap ends a leg from its state, which a process at this address stored before it died. It sends
 // BYE if the leg was answered and CANCEL while it rings, and BYE if it is answered in that moment.
@@ -324,30 +324,30 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		return err
 	}
 	to, _ := t.way()
-	by, err := a.lineTo(t, to)
+	by, err := a.transportTo(t, to)
 	if err != nil {
 		return err
 	}
 	d := newDialog(a, by, t, Observer{}, us.callID)
-	d.leg, d.invite, d.orphan, d.over, d.told = us, invite, true, true, true
-	d.past()
+	d.leg, d.invite, d.orphan, d.ended, d.endReported = us, invite, true, true, true
+	d.closeInvite()
 	d.tag = us.local.Params.GetOr("tag", "")
 	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
 		return fmt.Errorf("reap call %s: it lives in this process", us.callID)
 	}
-	if err := a.enter(d); err != nil {
+	if err := a.addLeg(d); err != nil {
 		return err
 	}
-	d.meet(s.Hop)
+	d.addPeer(s.Hop)
 	d.linger()
 	if invite == nil {
-		close(d.up)
+		close(d.answered)
 		d.established, d.answeredBy = true, us.remote.Params.GetOr("tag", "")
-		d.leg.cseq += afterCrash
+		d.leg.cseq += crashCSeqGap
 		return d.reapDialog(ctx)
 	}
 	d.canceled = true
-	if err := d.line.Restore(invite, s.Hop, s.Transport); err != nil {
+	if err := d.transport.Restore(invite, s.Hop, s.Transport); err != nil {
 		return err
 	}
 	if answered := a.stray(d); answered != nil {
@@ -359,22 +359,22 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		if answered.err == nil {
 			return nil
 		}
-		d.late(answered.answer)
+		d.handleLate(answered.answer)
 	}
 	via := invite.Via()
-	d.elsewhere = via.Host != a.line.Host() || via.Port != a.line.Port(s.Transport)
+	d.elsewhere = via.Host != a.transport.Host() || via.Port != a.transport.Port(s.Transport)
 	d.sendCancel(callstate.OriginatorCancel)
 	select {
 	case <-d.finished:
 	case <-ctx.Done():
 		return fmt.Errorf("reap call %s: %w", us.callID, ctx.Err())
 	}
-	return d.quietly(ctx)
+	return d.waitForCrossingAnswer(ctx)
 }
 
-// quietly waits for an answer that can have crossed our CANCEL.
-func (d *Dialog) quietly(ctx context.Context) error {
-	timer := time.NewTimer(quiet)
+// waitForCrossingAnswer waits for an answer that can have crossed our CANCEL.
+func (d *Dialog) waitForCrossingAnswer(ctx context.Context) error {
+	timer := time.NewTimer(crossingTimeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -53,7 +53,7 @@ func TestReap(t *testing.T) {
 		}
 		r.agent.Close()
 		next := newAgent(t, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
-		ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
 		if transport == transportpkg.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
@@ -102,7 +102,7 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 	close(dead)
 	<-answered
 	next := newAgent(t, func(cfg *sip.Config) { cfg.UDP = at })
-	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 	defer done()
 	if err := next.Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("reap: %v", err)
@@ -134,7 +134,7 @@ func TestReap_AnsweredBefore(t *testing.T) {
 	next := newAgent(t, func(cfg *sip.Config) { cfg.UDP = at })
 	close(replaced)
 	<-answered
-	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 	defer done()
 	if err := next.Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("reap: %v", err)
@@ -156,7 +156,7 @@ func TestReap_AtAnotherAddress(t *testing.T) {
 	state := l.state
 	l.mu.Unlock()
 	r.agent.Close()
-	ctx, done := context.WithTimeout(t.Context(), siptest.Patience)
+	ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 	defer done()
 	if err := newAgent(t).Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("Reap: %v", err)
@@ -200,9 +200,9 @@ func TestStrangers(t *testing.T) {
 	for heard(50*time.Millisecond) != "" { // what was answered is let be
 	}
 	send(r.agent, options)
-	said := heard(siptest.Patience)
+	said := heard(siptest.Timeout)
 	for strings.HasPrefix(said, "SIP/2.0 4") { // to the last of the garbage
-		said = heard(siptest.Patience)
+		said = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(said, "SIP/2.0 200") {
 		t.Errorf("after garbage, OPTIONS are answered %q", said)

@@ -75,7 +75,7 @@ func TestInvite_APermitForEachINVITE(t *testing.T) {
 	})
 	r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 	l := r.dial("01", func(i *sip.Invite, _ *leg) {
-		i.FirstResponse = siptest.Patience
+		i.FirstResponse = siptest.Timeout
 		i.Permit = func(context.Context) bool {
 			permits.Add(1)
 			granted.Store(int64(now.read()))
@@ -124,7 +124,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 			var permits []time.Time
 			began := time.Now()
 			l := r.dial("01", func(i *sip.Invite, l *leg) {
-				i.FirstResponse = siptest.Patience
+				i.FirstResponse = siptest.Timeout
 				i.Permit = func(context.Context) bool {
 					l.mu.Lock()
 					defer l.mu.Unlock()
@@ -188,7 +188,7 @@ func TestInvite_NoFurtherINVITEWithoutAPermit(t *testing.T) {
 			r.trunk.SessionTimer = time.Minute
 			var permits atomic.Int32
 			l := r.dial("01", func(i *sip.Invite, _ *leg) {
-				i.FirstResponse = siptest.Patience
+				i.FirstResponse = siptest.Timeout
 				i.Permit = func(context.Context) bool { return permits.Add(1) == 1 }
 			})
 			l.until("ended", 1)

@@ -79,7 +79,7 @@ func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testin
 			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
 			l := r.dial("01", func(i *sip.Invite, _ *leg) {
-				if i.FirstResponse = siptest.Patience; tt.name == "silence" {
+				if i.FirstResponse = siptest.Timeout; tt.name == "silence" {
 					i.FirstResponse = time.Second
 				}
 			})

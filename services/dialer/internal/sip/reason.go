@@ -26,8 +26,8 @@ type Final struct {
 // Cause is the cause with which the call ends. A Q.850 number that has a name in contract.md wins over the status, but for 16 and 31 (normal): before an answer
 // they say only that somebody ended it, and the status says why.
 func (f Final) Cause() callstate.Cause {
-	if number, told := Q850(f.Reasons); told && !normal(number) {
-		if cause, listed := named(number); listed {
+	if number, told := Q850(f.Reasons); told && !isNormalClearing(number) {
+		if cause, listed := causeOf(number); listed {
 			return cause
 		}
 	}
@@ -44,8 +44,8 @@ func (f Final) Elsewhere() bool {
 	if f.Status == 401 || f.Status == 407 {
 		return true
 	}
-	if number, told := Q850(f.Reasons); told && !normal(number) {
-		if cause, listed := named(number); listed && cause != callstate.NetworkOutOfOrder && cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
+	if number, told := Q850(f.Reasons); told && !isNormalClearing(number) {
+		if cause, listed := causeOf(number); listed && cause != callstate.NetworkOutOfOrder && cause != callstate.NormalTemporaryFailure && cause != callstate.SwitchCongestion {
 			return false
 		}
 	}
@@ -102,21 +102,21 @@ func (f Final) byStatus() callstate.Cause {
 	return callstate.NormalTemporaryFailure
 }
 
-// Bye is the cause of a call that the far end hung up after the answer: its Q.850 number when that has a name in contract.md, else normal_clearing.
-func Bye(reasons []string) callstate.Cause {
-	if number, told := Q850(reasons); told && !normal(number) {
-		if cause, listed := named(number); listed {
+// ByeCause is the cause of a call that the far end hung up after the answer: its Q.850 number when that has a name in contract.md, else normal_clearing.
+func ByeCause(reasons []string) callstate.Cause {
+	if number, told := Q850(reasons); told && !isNormalClearing(number) {
+		if cause, listed := causeOf(number); listed {
 			return cause
 		}
 	}
 	return callstate.NormalClearing
 }
 
-// normal is a clearing that names no fault.
-func normal(number int) bool { return number == 16 || number == 31 }
+// isNormalClearing is a clearing that names no fault.
+func isNormalClearing(number int) bool { return number == 16 || number == 31 }
 
-// named is the name in contract.md §2 of a Q.850 number.
-func named(number int) (callstate.Cause, bool) {
+// causeOf is the name in contract.md §2 of a Q.850 number.
+func causeOf(number int) (callstate.Cause, bool) {
 	switch number {
 	case 1:
 		return callstate.UnallocatedNumber, true
@@ -156,10 +156,10 @@ func named(number int) (callstate.Cause, bool) {
 	return "", false
 }
 
-// Number is the Q.850 number with which we tell a cause; names of our own are told as what they mean to a carrier.
-func Number(cause callstate.Cause) int {
+// Q850Number is the Q.850 number with which we tell a cause; names of our own are told as what they mean to a carrier.
+func Q850Number(cause callstate.Cause) int {
 	for number := 1; number <= 127; number++ {
-		if name, listed := named(number); listed && name == cause {
+		if name, listed := causeOf(number); listed && name == cause {
 			return number
 		}
 	}
@@ -176,13 +176,13 @@ func Number(cause callstate.Cause) int {
 	return 31
 }
 
-// Header is the Reason header with which we hang up.
-func Header(cause callstate.Cause) string {
-	return fmt.Sprintf("Q.850;cause=%d;text=%q", Number(cause), strings.ReplaceAll(string(cause), "_", " "))
+// ReasonHeader is the Reason header with which we hang up.
+func ReasonHeader(cause callstate.Cause) string {
+	return fmt.Sprintf("Q.850;cause=%d;text=%q", Q850Number(cause), strings.ReplaceAll(string(cause), "_", " "))
 }
 
-// Status is the response with which we refuse a call for a cause.
-func Status(cause callstate.Cause) (code int, text string) {
+// StatusOf is the response with which we refuse a call for a cause.
+func StatusOf(cause callstate.Cause) (code int, text string) {
 	switch cause {
 	case callstate.UserBusy:
 		return 486, "Busy Here"

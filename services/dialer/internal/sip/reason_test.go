@@ -75,7 +75,7 @@ func TestBye_Cause(t *testing.T) {
 		"": callstate.NormalClearing, "Q.850;cause=16": callstate.NormalClearing, "Q.850;cause=31": callstate.NormalClearing, "SIP;cause=200": callstate.NormalClearing,
 		"Q.850;cause=38": callstate.NetworkOutOfOrder, "Q.850;cause=102": callstate.RecoveryOnTimerExpire, "Q.850;cause=77": callstate.NormalClearing,
 	} {
-		if got := sip.Bye([]string{header}); got != want {
+		if got := sip.ByeCause([]string{header}); got != want {
 			t.Errorf("%q: cause = %s, want %s", header, got, want)
 		}
 	}
@@ -88,10 +88,10 @@ func TestHeader_IsReadBack(t *testing.T) {
 		callstate.NormalClearing: 16, callstate.OriginatorCancel: 16, callstate.MaxDuration: 16, callstate.SilenceTimeout: 16, callstate.MediaTimeout: 102, callstate.AgentError: 41,
 		callstate.NoAnswer: 19, callstate.IncompatibleDest: 88, callstate.Unspecified: 31, callstate.RecoveryOnTimerExpire: 102, callstate.NormalTemporaryFailure: 41,
 	} {
-		if got, told := sip.Q850([]string{sip.Header(cause)}); !told {
-			t.Errorf("Q850: found = false, want true; cause = %s; reason.Header(cause) = %s", cause, sip.Header(cause))
+		if got, told := sip.Q850([]string{sip.ReasonHeader(cause)}); !told {
+			t.Errorf("Q850: found = false, want true; cause = %s; reason.Header(cause) = %s", cause, sip.ReasonHeader(cause))
 		} else if got != want {
-			t.Errorf("Q850: got = %v, want %v; cause = %s; reason.Header(cause) = %s", got, want, cause, sip.Header(cause))
+			t.Errorf("Q850: got = %v, want %v; cause = %s; reason.Header(cause) = %s", got, want, cause, sip.ReasonHeader(cause))
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestStatus_OfARefusal(t *testing.T) {
 		callstate.UserBusy: 486, callstate.UnallocatedNumber: 404, callstate.CallRejected: 403, callstate.SwitchCongestion: 503, callstate.NoAnswer: 480, callstate.IncompatibleDest: 488,
 		callstate.NumberChanged: 410, callstate.InvalidNumberFormat: 484,
 	} {
-		if got, text := sip.Status(cause); got != want {
+		if got, text := sip.StatusOf(cause); got != want {
 			t.Errorf("Status: got = %v, want %v; cause = %s", got, want, cause)
 		} else if text == "" {
 			t.Errorf("Status: text is empty, want a value; cause = %s", cause)
@@ -119,11 +119,11 @@ func FuzzReason(f *testing.F) {
 		if told != (number >= 1 && number <= 127) {
 			t.Errorf("%q: %d, %v", header, number, told)
 		}
-		for _, cause := range []callstate.Cause{sip.Bye([]string{header}), sip.Final{Status: status, Reasons: []string{header}}.Cause()} {
+		for _, cause := range []callstate.Cause{sip.ByeCause([]string{header}), sip.Final{Status: status, Reasons: []string{header}}.Cause()} {
 			if cause == "" {
 				t.Errorf("%q, %d: cause is empty, want a value", header, status)
-			} else if strings.ContainsAny(sip.Header(cause), "\r\n") {
-				t.Errorf("%q, %d: reason.Header(cause) = %q, want it without \"\\r\\n\"", header, status, sip.Header(cause))
+			} else if strings.ContainsAny(sip.ReasonHeader(cause), "\r\n") {
+				t.Errorf("%q, %d: reason.Header(cause) = %q, want it without \"\\r\\n\"", header, status, sip.ReasonHeader(cause))
 			}
 		}
 	})

@@ -29,7 +29,7 @@ const (
 type rig struct {
 	t        *testing.T
 	agent    *sip.UserAgent
-	exchange *siptest.Exchange
+	exchange *siptest.Trunk
 	trunk    sip.Trunk
 }
 
@@ -136,7 +136,7 @@ func (r *rig) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 // until waits until a function of the observer was called so many times.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
-	patience := time.After(siptest.Patience)
+	patience := time.After(siptest.Timeout)
 	for {
 		l.mu.Lock()
 		got, change := count(l.told, what), l.change
@@ -181,17 +181,19 @@ func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
 
 func (l *leg) hangUp(cause callstate.Cause) {
 	l.t.Helper()
-	ctx, done := context.WithTimeout(l.t.Context(), siptest.Patience)
+	ctx, done := context.WithTimeout(l.t.Context(), siptest.Timeout)
 	defer done()
 	if err := l.Hangup(ctx, cause); err != nil {
 		l.t.Errorf("hang up: %v", err)
 	}
 }
 
-func (r *rig) heard(l *leg, method sipmsg.RequestMethod) int { return r.exchange.Heard(method, l.id) }
+func (r *rig) heard(l *leg, method sipmsg.RequestMethod) int {
+	return r.exchange.Requests(method, l.id)
+}
 
 // samePorts is an exchange that has the same port for UDP and TCP.
-func samePorts(t *testing.T) (*siptest.Exchange, error) {
+func samePorts(t *testing.T) (*siptest.Trunk, error) {
 	t.Helper()
 	for range 20 {
 		free, err := net.Listen("tcp4", loopback)

@@ -14,16 +14,16 @@ type Refresher string
 
 // Refreshers.
 const (
-	Nobody Refresher = ""
-	UAC    Refresher = "uac"
-	UAS    Refresher = "uas"
+	NoRefresher Refresher = ""
+	UAC         Refresher = "uac"
+	UAS         Refresher = "uas"
 )
 
-// longest bounds what a header may ask for.
-const longest = 24 * time.Hour
+// maxSessionInterval bounds what a header may ask for.
+const maxSessionInterval = 24 * time.Hour
 
-// shortest is the least pause between refreshes that we let ourselves be asked for.
-const shortest = time.Second
+// minRefreshInterval is the least pause between refreshes that we let ourselves be asked for.
+const minRefreshInterval = time.Second
 
 // Expires is a Session-Expires header. The zero value is none.
 type Expires struct {
@@ -38,7 +38,7 @@ func ParseSessionExpires(value string) (Expires, bool) {
 	if err != nil || seconds == 0 {
 		return Expires{}, false
 	}
-	e := Expires{After: min(time.Duration(seconds)*time.Second, longest)}
+	e := Expires{After: min(time.Duration(seconds)*time.Second, maxSessionInterval)}
 	for _, param := range parts[1:] {
 		name, text, _ := strings.Cut(param, "=")
 		if !strings.EqualFold(strings.TrimSpace(name), "refresher") {
@@ -55,14 +55,14 @@ func ParseSessionExpires(value string) (Expires, bool) {
 // String is the header's value, in whole seconds.
 func (e Expires) String() string {
 	text := strconv.FormatInt(int64(e.After/time.Second), 10)
-	if e.Refresher != Nobody {
+	if e.Refresher != NoRefresher {
 		text += ";refresher=" + string(e.Refresher)
 	}
 	return text
 }
 
 // Refresh is how long after the last refresh the next one is due: half of the interval (RFC 4028 7.2).
-func (e Expires) Refresh() time.Duration { return max(e.After/2, shortest) }
+func (e Expires) Refresh() time.Duration { return max(e.After/2, minRefreshInterval) }
 
 // Lost is how long after the last refresh the side that does not refresh hangs up: the lesser of 32 s and a third of the interval before its end
 // (RFC 4028 10).
@@ -77,7 +77,7 @@ func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	if e.After < least {
 		return Expires{}, true
 	}
-	if e.Refresher == Nobody {
+	if e.Refresher == NoRefresher {
 		e.Refresher = UAC
 	}
 	return e, false

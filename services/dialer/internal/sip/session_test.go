@@ -120,7 +120,7 @@ func TestTimer(t *testing.T) {
 	} else if !mine {
 		t.Error("Next: mine = false, want true")
 	}
-	timer.Begin()
+	timer.StartRefresh()
 	if wait, _ := timer.Next(now); wait != sip.Never {
 		t.Errorf("due in %s while at it", wait)
 	}

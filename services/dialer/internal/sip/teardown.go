@@ -17,9 +17,9 @@ const version = 1
 
 // Bounds of what is read: a state comes back from a store, but what is in it came from a carrier.
 const (
-	longestState = 16 << 10
-	longestField = 2 << 10
-	mostRoutes   = 16
+	maxStateBytes = 16 << 10
+	maxFieldBytes = 2 << 10
+	maxRoutes     = 16
 )
 
 // TeardownState is one leg. The fields are header values as they stand on the wire.
@@ -56,7 +56,7 @@ func (s TeardownState) Encode() []byte {
 // ParseTeardown reads a state, and refuses one that could not have been written by Encode of a real leg.
 func ParseTeardown(text []byte) (TeardownState, error) {
 	var s TeardownState
-	if len(text) > longestState {
+	if len(text) > maxStateBytes {
 		return s, fmt.Errorf("read teardown state: %d bytes", len(text))
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -75,7 +75,7 @@ func (s TeardownState) check() error {
 		}
 	}
 	for _, value := range append([]string{s.CallID, s.From, s.To, s.URI, s.Contact, s.Hop, s.Via}, s.Routes...) {
-		if len(value) > longestField || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if len(value) > maxFieldBytes || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return errors.New("read teardown state: a field is no header value")
 		}
 	}
@@ -91,7 +91,7 @@ func (s TeardownState) check() error {
 	default:
 		return fmt.Errorf("read teardown state: transport %q", s.Transport)
 	}
-	if len(s.Routes) > mostRoutes {
+	if len(s.Routes) > maxRoutes {
 		return fmt.Errorf("read teardown state: %d routes", len(s.Routes))
 	}
 	if !s.Answered && s.Via == "" {

@@ -11,24 +11,24 @@ const Never = time.Duration(math.MaxInt64)
 
 // Timer is one session's. The zero value asks for nothing and never runs out.
 type Timer struct {
-	mu            sync.Mutex
-	asked, agreed Expires
-	ours, working bool
-	last, retry   time.Time
+	mu                    sync.Mutex
+	requested, agreed     Expires
+	weRefresh, refreshing bool
+	lastRefresh, retryAt  time.Time
 }
 
 // Want has the session ask for an interval when it is set up.
 func (t *Timer) Want(every time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked = Expires{After: every}
+	t.requested = Expires{After: every}
 }
 
 // Wanted is what to ask for; zero: nothing.
 func (t *Timer) Wanted() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.asked
+	return t.requested
 }
 
 // Lengthen takes the least that a 422 names in Min-SE; false: it names nothing that we had not offered.
@@ -36,10 +36,10 @@ func (t *Timer) Lengthen(minSE string) bool {
 	least, ok := ParseSessionExpires(minSE)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !ok || least.After <= t.asked.After || t.asked.After == 0 {
+	if !ok || least.After <= t.requested.After || t.requested.After == 0 {
 		return false
 	}
-	t.asked.After = least.After
+	t.requested.After = least.After
 	return true
 }
 
@@ -53,7 +53,7 @@ func (t *Timer) Agree(value string, now time.Time) {
 func (t *Timer) Set(e Expires, ours bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.agreed, t.ours, t.working, t.last, t.retry = e, ours, false, now, time.Time{}
+	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, ours, false, now, time.Time{}
 }
 
 // Next is when something is to be done, and whether it is a refresh of ours; else the far end is lost then.
@@ -61,29 +61,29 @@ func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.agreed.After == 0 || t.working:
+	case t.agreed.After == 0 || t.refreshing:
 		return Never, false
-	case !t.ours:
-		return t.last.Add(t.agreed.Lost()).Sub(now), false
-	case !t.retry.IsZero():
-		return t.retry.Sub(now), true
+	case !t.weRefresh:
+		return t.lastRefresh.Add(t.agreed.Lost()).Sub(now), false
+	case !t.retryAt.IsZero():
+		return t.retryAt.Sub(now), true
 	}
-	return t.last.Add(t.agreed.Refresh()).Sub(now), true
+	return t.lastRefresh.Add(t.agreed.Refresh()).Sub(now), true
 }
 
-// Begin says that a refresh is under way: nothing else is due.
-func (t *Timer) Begin() {
+// StartRefresh says that a refresh is under way: nothing else is due.
+func (t *Timer) StartRefresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.working = true
+	t.refreshing = true
 }
 
 // Failed puts a refresh off; false: there is no time left for another.
 func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.working, t.retry = false, now.Add(pause)
-	return t.retry.Before(t.last.Add(t.agreed.Lost()))
+	t.refreshing, t.retryAt = false, now.Add(pause)
+	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.Lost()))
 }
 
 // Current is what holds; zero: nothing.

@@ -9,24 +9,24 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// mostOutside limits the requests outside of calls whose trunk is remembered.
-const mostOutside = 64
+// maxOutside limits the requests outside of calls whose trunk is remembered.
+const maxOutside = 64
 
-// outsiders are the newest requests outside of calls, by Call-ID.
-type outsiders struct {
-	calls [mostOutside]struct {
+// requestTrunks are the newest requests outside of calls, by Call-ID.
+type requestTrunks struct {
+	calls [maxOutside]struct {
 		id    string
 		trunk uuid.UUID
 	}
 	next int
 }
 
-func (o *outsiders) add(callID string, trunk uuid.UUID) {
+func (o *requestTrunks) add(callID string, trunk uuid.UUID) {
 	o.calls[o.next].id, o.calls[o.next].trunk = callID, trunk
-	o.next = (o.next + 1) % mostOutside
+	o.next = (o.next + 1) % maxOutside
 }
 
-func (o *outsiders) trunkOf(callID string) uuid.UUID {
+func (o *requestTrunks) trunkOf(callID string) uuid.UUID {
 	for _, one := range o.calls {
 		if one.id == callID {
 			return one.trunk
@@ -50,7 +50,7 @@ func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 		id = d.trunk.ID
 	}
 	if id == uuid.Nil && m.CallID != "" {
-		id = a.outsiders.trunkOf(m.CallID)
+		id = a.requestTrunks.trunkOf(m.CallID)
 	}
 	a.mu.Unlock()
 	if id != uuid.Nil || a.cfg.TrunkAt == nil {
@@ -65,6 +65,6 @@ func (a *UserAgent) answer(tx *sip.ServerTx, res *sip.Response) error {
 	if err := tx.Respond(res); err != nil {
 		return err
 	}
-	a.line.TraceSent(res, at)
+	a.transport.TraceSent(res, at)
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 
 // Usual times, used where a Config has none.
 const (
-	probeInterval = 30 * time.Second
-	misses        = 2
-	answer        = 5 * time.Second
-	expires       = 10 * time.Minute
-	soonest       = 5 * time.Second
+	probeInterval        = 30 * time.Second
+	defaultMisses        = 2
+	defaultAnswerTimeout = 5 * time.Second
+	defaultExpires       = 10 * time.Minute
+	minRetryInterval     = 5 * time.Second
 )
 
 // Probe asks once whether the trunk is there.
@@ -28,8 +28,8 @@ type Register func(ctx context.Context, expires time.Duration) (granted time.Dur
 type TrunkMonitorConfig struct {
 	Name string
 	// Every is the pause between two questions: 30 s. Misses is how many in a row that are not answered make it down: 2. Answer is how long one may take: 5 s.
-	Every, Answer time.Duration
-	Misses        int
+	Interval, AnswerTimeout time.Duration
+	Misses                  int
 	// Expires is what a registration asks for: 10 min. Register is nil for a trunk that wants none.
 	Expires  time.Duration
 	Probe    Probe
@@ -50,13 +50,13 @@ type TrunkMonitor struct {
 
 // NewTrunkMonitor looks after a trunk while Run runs.
 func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
-	for value, usual := range map[*time.Duration]time.Duration{&cfg.Every: probeInterval, &cfg.Answer: answer, &cfg.Expires: expires} {
+	for value, usual := range map[*time.Duration]time.Duration{&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires} {
 		if *value <= 0 {
 			*value = usual
 		}
 	}
 	if cfg.Misses <= 0 {
-		cfg.Misses = misses
+		cfg.Misses = defaultMisses
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -91,17 +91,17 @@ func (u *TrunkMonitor) Run(ctx context.Context) error {
 	registered := make(chan struct{})
 	go func() {
 		defer close(registered)
-		u.register(ctx)
+		u.registerLoop(ctx)
 	}()
-	u.probe(ctx)
+	u.probeLoop(ctx)
 	<-registered
 	return nil
 }
 
-func (u *TrunkMonitor) probe(ctx context.Context) {
+func (u *TrunkMonitor) probeLoop(ctx context.Context) {
 	missed := 0
 	for ctx.Err() == nil {
-		err := u.ask(ctx)
+		err := u.probeOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -119,53 +119,53 @@ func (u *TrunkMonitor) probe(ctx context.Context) {
 				u.cfg.Changed(!down)
 			}
 		}
-		pause := u.cfg.Every
+		pause := u.cfg.Interval
 		if !u.answered.Load() {
-			pause = min(pause, soonest)
+			pause = min(pause, minRetryInterval)
 		}
-		rest(ctx, pause, u.doubts)
+		waitOrWake(ctx, pause, u.doubts)
 	}
 }
 
-func (u *TrunkMonitor) ask(ctx context.Context) error {
-	ctx, done := context.WithTimeout(ctx, u.cfg.Answer)
+func (u *TrunkMonitor) probeOnce(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, u.cfg.AnswerTimeout)
 	defer done()
 	return u.cfg.Probe(ctx)
 }
 
-// register keeps the registration: anew when half of what was granted has passed, and soon again after a failure, less often each time.
-func (u *TrunkMonitor) register(ctx context.Context) {
+// registerLoop keeps the registration: anew when half of what was granted has passed, and soon again after a failure, less often each time.
+func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 	if u.cfg.Register == nil {
 		return
 	}
-	pause := soonest
+	pause := minRetryInterval
 	for ctx.Err() == nil {
-		granted, err := u.say(ctx, u.cfg.Expires)
+		granted, err := u.registerOnce(ctx, u.cfg.Expires)
 		u.registered.Store(err == nil)
 		if err != nil && ctx.Err() == nil {
 			u.cfg.Log.WarnContext(ctx, "the trunk does not register us", "trunk", u.cfg.Name, "error", err)
-			rest(ctx, pause, nil)
+			waitOrWake(ctx, pause, nil)
 			pause = min(2*pause, u.cfg.Expires)
 			continue
 		}
-		pause = soonest
-		rest(ctx, max(granted/2, time.Second), nil)
+		pause = minRetryInterval
+		waitOrWake(ctx, max(granted/2, time.Second), nil)
 	}
-	last, done := context.WithTimeout(context.WithoutCancel(ctx), u.cfg.Answer)
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), u.cfg.AnswerTimeout)
 	defer done()
 	if _, err := u.cfg.Register(last, 0); err != nil {
 		u.cfg.Log.InfoContext(last, "the registration was not taken back", "trunk", u.cfg.Name, "error", err)
 	}
 }
 
-func (u *TrunkMonitor) say(ctx context.Context, expires time.Duration) (time.Duration, error) {
-	ctx, done := context.WithTimeout(ctx, u.cfg.Answer)
+func (u *TrunkMonitor) registerOnce(ctx context.Context, expires time.Duration) (time.Duration, error) {
+	ctx, done := context.WithTimeout(ctx, u.cfg.AnswerTimeout)
 	defer done()
 	return u.cfg.Register(ctx, expires)
 }
 
-// rest returns after the pause, when ctx ends, or when a value arrives on wake.
-func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
+// waitOrWake returns after the pause, when ctx ends, or when a value arrives on wake.
+func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

@@ -40,7 +40,7 @@ type Config struct {
 	Admit func(netip.Addr) bool
 	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be
 	// quick.
-	Stranger func(transport.Stranger)
+	Rejected func(transport.Rejected)
 	// Arrive receives inbound calls. If nil, they are refused. It must not block.
 	Arrive func(*Arrival)
 	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Calls beyond
@@ -65,26 +65,26 @@ type Config struct {
 
 // UserAgent is a user agent. It works until Close.
 type UserAgent struct {
-	cfg  Config
-	line *transport.Transport
+	cfg       Config
+	transport *transport.Transport
 
-	mu   sync.Mutex
-	own  map[secured]*transport.Transport
-	legs map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
+	mu            sync.Mutex
+	tlsTransports map[tlsIdentity]*transport.Transport
+	legs          map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
 	// strays are answers to INVITEs that this agent did not send.
-	strays   strays
-	live     int                // those that have not ended
-	idle     chan struct{}      // closed when draining and live is 0
-	peers    map[netip.Addr]int // addresses of the far ends of legs
-	draining bool
-	closed   bool
-	arrivals pace
+	strays       strays
+	live         int                // those that have not ended
+	idle         chan struct{}      // closed when draining and live is 0
+	peers        map[netip.Addr]int // addresses of the far ends of legs
+	draining     bool
+	closed       bool
+	arrivalLimit tokenBucket
 	// outsiders are requests outside of calls.
-	outsiders outsiders
-	running   sync.WaitGroup
-	stop      chan struct{}
-	life      context.Context // ends with stop, for what waits for a context
-	die       context.CancelFunc
+	requestTrunks requestTrunks
+	running       sync.WaitGroup
+	stop          chan struct{}
+	ctx           context.Context // ends with stop, for what waits for a context
+	cancel        context.CancelFunc
 }
 
 // New opens the listeners and returns an agent.
@@ -102,65 +102,65 @@ func New(cfg Config) (*UserAgent, error) {
 		cfg.Log = slog.Default()
 	}
 	a := &UserAgent{
-		cfg: cfg, own: map[secured]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
-		peers: map[netip.Addr]int{}, arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
+		cfg: cfg, tlsTransports: map[tlsIdentity]*transport.Transport{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
+		peers: map[netip.Addr]int{}, arrivalLimit: tokenBucket{perSecond: float64(cfg.ArrivalsPerSecond)},
 	}
-	a.life, a.die = context.WithCancel(context.Background())
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	defer close(ready)
 	opened, err := transport.Open(transport.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
-		Admit: a.admits, Knows: a.knows, Stranger: cfg.Stranger,
+		Admit: a.admits, HasCall: a.hasCall, Rejected: cfg.Rejected,
 		Trace: a.trace, Tracing: cfg.Trace.On,
-		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
-		Response: a.responded,
+		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.handleRequest(req, tx) },
+		Response: a.handleResponse,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.line = opened
+	a.transport = opened
 	return a, nil
 }
 
 // Port returns the port at which a transport listens, or 0.
-func (a *UserAgent) Port(transport string) int { return a.line.Port(transport) }
+func (a *UserAgent) Port(transport string) int { return a.transport.Port(transport) }
 
 // ErrDraining is returned by Invite after Drain.
 var ErrDraining = errors.New("the agent is draining")
 
-// secured identifies a line over TLS by the trusted authorities, in PEM, and the name that the
+// tlsIdentity identifies a line over TLS by the trusted authorities, in PEM, and the name that the
 // certificate of the peer must have. If both are empty, the authorities of the system and the
 // address of the peer are used.
-type secured struct{ ca, name string }
+type tlsIdentity struct{ ca, name string }
 
-// mostSecured is the maximum number of TLS lines. Each server name needs its own line, and a far
+// maxTLSTransports is the maximum number of TLS lines. Each server name needs its own line, and a far
 // end can choose names.
-const mostSecured = 256
+const maxTLSTransports = 256
 
-// lineTo returns the line for requests of a trunk to a hop.
-func (a *UserAgent) lineTo(t Trunk, to transport.Route) (*transport.Transport, error) {
+// transportTo returns the line for requests of a trunk to a hop.
+func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transport, error) {
 	if to.Transport != transport.TLS {
-		return a.line, nil
+		return a.transport, nil
 	}
-	by := secured{name: to.Name()}
+	by := tlsIdentity{name: to.Name()}
 	if t.Transport == transport.TLS {
 		by.ca = t.CA
 	}
-	if by == (secured{}) {
-		return a.line, nil
+	if by == (tlsIdentity{}) {
+		return a.transport, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.closed:
 		return nil, errors.New("the agent is closed")
-	case a.own[by] != nil:
-		return a.own[by], nil
-	case len(a.own) == mostSecured:
-		return nil, fmt.Errorf("reach %s over TLS: there are %d other names already", by.name, mostSecured)
+	case a.tlsTransports[by] != nil:
+		return a.tlsTransports[by], nil
+	case len(a.tlsTransports) == maxTLSTransports:
+		return nil, fmt.Errorf("reach %s over TLS: there are %d other names already", by.name, maxTLSTransports)
 	}
 	settings := transport.Config{
-		Advertised: a.line.Host(), Ports: a.line.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
+		Advertised: a.transport.Host(), Ports: a.transport.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, HasCall: a.hasCall, Request: a.handleRequest, Response: a.handleResponse,
 		Trace: a.trace, Tracing: a.cfg.Trace.On,
 	}
 	var err error
@@ -173,7 +173,7 @@ func (a *UserAgent) lineTo(t Trunk, to transport.Route) (*transport.Transport, e
 	if err != nil {
 		return nil, err
 	}
-	a.own[by] = own
+	a.tlsTransports[by] = own
 	return own, nil
 }
 
@@ -212,9 +212,9 @@ func (a *UserAgent) Close() {
 	}
 	a.closed = true
 	close(a.stop)
-	a.die()
-	lines := []*transport.Transport{a.line}
-	for _, own := range a.own {
+	a.cancel()
+	lines := []*transport.Transport{a.transport}
+	for _, own := range a.tlsTransports {
 		lines = append(lines, own)
 	}
 	a.mu.Unlock()
@@ -224,8 +224,8 @@ func (a *UserAgent) Close() {
 	a.running.Wait()
 }
 
-// enter registers a leg. It returns an error if the agent accepts no more legs.
-func (a *UserAgent) enter(d *Dialog) error {
+// addLeg registers a leg. It returns an error if the agent accepts no more legs.
+func (a *UserAgent) addLeg(d *Dialog) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -255,8 +255,8 @@ func (a *UserAgent) spawn(work func()) {
 	}
 }
 
-// ended counts a leg that has ended.
-func (a *UserAgent) ended() {
+// legEnded counts a leg that has ended.
+func (a *UserAgent) legEnded() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.live--; a.live == 0 && a.draining {
@@ -264,15 +264,15 @@ func (a *UserAgent) ended() {
 	}
 }
 
-// forget removes a leg.
-func (a *UserAgent) forget(d *Dialog) {
+// removeLeg removes a leg.
+func (a *UserAgent) removeLeg(d *Dialog) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if tags := a.legs[d.id]; tags[d.tag] == d {
 		if delete(tags, d.tag); len(tags) == 0 {
 			delete(a.legs, d.id)
 		}
-		for _, addr := range d.met {
+		for _, addr := range d.peers {
 			if a.peers[addr]--; a.peers[addr] == 0 {
 				delete(a.peers, addr)
 			}
@@ -295,9 +295,9 @@ func (a *UserAgent) admits(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// meet adds the address of a far end or of a proxy to the addresses of the leg. It ignores text
+// addPeer adds the address of a far end or of a proxy to the addresses of the leg. It ignores text
 // that is not an IP address with a port.
-func (d *Dialog) meet(hostPort string) {
+func (d *Dialog) addPeer(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return
@@ -309,13 +309,13 @@ func (d *Dialog) meet(hostPort string) {
 	addr = addr.Unmap()
 	d.agent.mu.Lock()
 	defer d.agent.mu.Unlock()
-	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.met, addr) {
-		d.met = append(d.met, addr)
+	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.peers, addr) {
+		d.peers = append(d.peers, addr)
 		d.agent.peers[addr]++
 	}
 }
 
-func (a *UserAgent) knows(callID string) bool {
+func (a *UserAgent) hasCall(callID string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.legs[sip.CallIDHeader(callID)]) > 0
@@ -338,7 +338,7 @@ type Reply struct {
 // Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. The error is not nil if there
 // was no response, or if it was 503.
 func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
-	reply, err := a.ask(ctx, t, sip.OPTIONS)
+	reply, err := a.exchange(ctx, t, sip.OPTIONS)
 	if err != nil {
 		return Reply{}, fmt.Errorf("probe trunk %s: %w", t.Name, err)
 	}
@@ -351,15 +351,15 @@ func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 // Bindings sends a REGISTER without Contact, which reads the registrations and changes nothing (RFC
 // 3261 section 10.2.3).
 func (a *UserAgent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
-	reply, err := a.ask(ctx, t, sip.REGISTER)
+	reply, err := a.exchange(ctx, t, sip.REGISTER)
 	if err != nil {
 		return Reply{}, fmt.Errorf("ask trunk %s for registrations: %w", t.Name, err)
 	}
 	return reply, nil
 }
 
-func (a *UserAgent) ask(ctx context.Context, t Trunk, method sip.RequestMethod) (Reply, error) {
-	req, by, to, err := a.outside(t, method, t.uri(""))
+func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMethod) (Reply, error) {
+	req, by, to, err := a.newRequest(t, method, t.uri(""))
 	if err != nil {
 		return Reply{}, err
 	}
@@ -376,19 +376,19 @@ func (a *UserAgent) ask(ctx context.Context, t Trunk, method sip.RequestMethod) 
 // Address returns the address, host:port, at which trunks reach this agent by a transport. It is
 // empty if the agent does not listen there.
 func (a *UserAgent) Address(transport string) string {
-	if a.line.Port(transport) == 0 {
+	if a.transport.Port(transport) == 0 {
 		return ""
 	}
-	return hostPort(a.line.Host(), a.line.Port(transport))
+	return hostPort(a.transport.Host(), a.transport.Port(transport))
 }
 
 // Advertised returns the host at which peers reach this agent.
-func (a *UserAgent) Advertised() string { return a.line.Host() }
+func (a *UserAgent) Advertised() string { return a.transport.Host() }
 
 // Register registers our contact at a trunk. If expires is 0, it removes the registration. granted
 // is the lifetime that the trunk accepted.
 func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
-	req, by, to, err := a.outside(t, sip.REGISTER, t.uri(""))
+	req, by, to, err := a.newRequest(t, sip.REGISTER, t.uri(""))
 	if err != nil {
 		return 0, err
 	}
@@ -406,13 +406,13 @@ func (a *UserAgent) Register(ctx context.Context, t Trunk, expires time.Duration
 	return grantedFor(res, contact, expires), nil
 }
 
-// outside returns a request outside of dialogs.
-func (a *UserAgent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *transport.Transport, transport.Route, error) {
+// newRequest returns a request outside of dialogs.
+func (a *UserAgent) newRequest(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *transport.Transport, transport.Route, error) {
 	if err := t.Check(); err != nil {
 		return nil, nil, transport.Route{}, err
 	}
 	to, routes := t.way()
-	by, err := a.lineTo(t, to)
+	by, err := a.transportTo(t, to)
 	if err != nil {
 		return nil, nil, transport.Route{}, err
 	}
@@ -423,19 +423,19 @@ func (a *UserAgent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*si
 	us.local.Params.Add("tag", transport.Token())
 	if a.cfg.Trace.On() {
 		a.mu.Lock()
-		a.outsiders.add(string(us.callID), t.ID)
+		a.requestTrunks.add(string(us.callID), t.ID)
 		a.mu.Unlock()
 	}
 	req := us.request(method)
 	if method == sip.REGISTER {
 		req.RemoveHeader("Contact")
 	}
-	a.sign(req)
+	a.addUserAgent(req)
 	return req, by, to, nil
 }
 
-// sign adds the header User-Agent.
-func (a *UserAgent) sign(req *sip.Request) {
+// addUserAgent adds the header User-Agent.
+func (a *UserAgent) addUserAgent(req *sip.Request) {
 	if a.cfg.UserAgent != "" {
 		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))
 	}

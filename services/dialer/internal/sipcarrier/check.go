@@ -24,7 +24,7 @@ const stepTimeout = 5 * time.Second
 // Check tests a trunk in steps, each of at most 5 s: DNS, transport, TLS, OPTIONS and digest. It places no call and
 // changes no registration. The steps after a failed one are skipped.
 func (c *Carrier) Check(ctx context.Context, t trunks.Trunk) []trunks.CheckStep {
-	k := &checking{carrier: c, trunk: t}
+	k := &trunkCheck{carrier: c, trunk: t}
 	var done []trunks.CheckStep
 	failed := ""
 	for _, step := range []struct {
@@ -66,21 +66,21 @@ func failed(remedy, format string, args ...any) trunks.CheckStep {
 	return trunks.CheckStep{Result: trunks.CheckFailed, Seen: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// checking is one check under way.
-type checking struct {
+// trunkCheck is one check under way.
+type trunkCheck struct {
 	carrier *Carrier
 	trunk   trunks.Trunk
 	// places are the addresses that the trunk's name leads to, as host:port.
-	places []string
-	reply  sip.Reply // to OPTIONS
+	addresses []string
+	reply     sip.Reply // to OPTIONS
 }
 
 // dns finds the addresses of the trunk's host or proxy, with SRV records if it has no port.
-func (k *checking) dns(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 	host, port := k.trunk.Address()
 	host = strings.Trim(host, "[]")
 	if address, err := netip.ParseAddr(host); err == nil {
-		k.places = []string{hostPort(address.String(), port)}
+		k.addresses = []string{hostPort(address.String(), port)}
 		return skipped("%s is an address", host)
 	}
 	targets, seen := []transport.Target{{Host: host, Port: port}}, []string(nil)
@@ -102,12 +102,12 @@ func (k *checking) dns(ctx context.Context) trunks.CheckStep {
 		for _, one := range found {
 			seen = append(seen, target.Host+" "+one.String())
 			if transport.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) { // calls use the same family only
-				k.places = append(k.places, hostPort(one.String(), target.Port))
+				k.addresses = append(k.addresses, hostPort(one.String(), target.Port))
 			}
 		}
 	}
 	switch {
-	case len(k.places) > 0:
+	case len(k.addresses) > 0:
 		return ok("%s", strings.Join(seen, ", "))
 	case faults != nil:
 		return failed("Correct host or outbound_proxy, or the DNS server of the dialer.", "%v", faults)
@@ -118,7 +118,7 @@ func (k *checking) dns(ctx context.Context) trunks.CheckStep {
 }
 
 // family is the address family of SIP_ADVERTISED_ADDR, which calls use.
-func (k *checking) family() string {
+func (k *trunkCheck) family() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
 	}
@@ -126,12 +126,12 @@ func (k *checking) family() string {
 }
 
 // variable is the environment variable of our listener.
-func (k *checking) variable() string {
+func (k *trunkCheck) variable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
 
 // transport connects to the trunk. UDP has no connection.
-func (k *checking) transport(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) transport(ctx context.Context) trunks.CheckStep {
 	transport := transports()[k.trunk.Transport]
 	ours := k.carrier.agent.Address(transport)
 	if ours == "" {
@@ -149,9 +149,9 @@ func (k *checking) transport(ctx context.Context) trunks.CheckStep {
 }
 
 // connect opens a TCP connection to the first place that accepts one.
-func (k *checking) connect(ctx context.Context) (net.Conn, error) {
+func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	var faults error
-	for _, place := range k.places {
+	for _, place := range k.addresses {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", place)
 		if err == nil {
 			return conn, nil
@@ -162,7 +162,7 @@ func (k *checking) connect(ctx context.Context) (net.Conn, error) {
 }
 
 // tls checks the trunk's certificate as the dialer does for calls.
-func (k *checking) tls(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) tls(ctx context.Context) trunks.CheckStep {
 	if k.trunk.Transport != trunks.TLS {
 		return skipped("the transport is %s", k.trunk.Transport)
 	}
@@ -220,9 +220,9 @@ func certificate(c *x509.Certificate) string {
 }
 
 // options asks the trunk whether it is there.
-func (k *checking) options(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	begun := time.Now()
-	reply, err := k.carrier.agent.Options(ctx, wire(k.trunk))
+	reply, err := k.carrier.agent.Options(ctx, sipTrunk(k.trunk))
 	k.reply = reply
 	took := time.Since(begun).Milliseconds()
 	if err != nil && reply.Status == 0 {
@@ -238,7 +238,7 @@ func (k *checking) options(ctx context.Context) trunks.CheckStep {
 
 // digest reports whether the trunk accepts our credentials. If OPTIONS was not challenged, it asks for our
 // registrations.
-func (k *checking) digest(ctx context.Context) trunks.CheckStep {
+func (k *trunkCheck) digest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."
 	switch {
 	case k.trunk.Username == "" && k.reply.Challenged:
@@ -252,7 +252,7 @@ func (k *checking) digest(ctx context.Context) trunks.CheckStep {
 	if !reply.Challenged {
 		var err error
 		method = "REGISTER"
-		if reply, err = k.carrier.agent.Bindings(ctx, wire(k.trunk)); err != nil && k.trunk.Register {
+		if reply, err = k.carrier.agent.Bindings(ctx, sipTrunk(k.trunk)); err != nil && k.trunk.Register {
 			return failed("The trunk must accept registrations, or set register to false.", "%v", err)
 		}
 	}

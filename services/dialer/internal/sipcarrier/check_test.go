@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 		_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 503, "Maintenance", nil))
 		return true
 	})
-	udp := func(x *siptest.Exchange) func(*trunkspkg.Trunk) {
+	udp := func(x *siptest.Trunk) func(*trunkspkg.Trunk) {
 		return func(t *trunkspkg.Trunk) { t.Host, t.Port = ours, uint16(x.Port(transport.UDP)) }
 	}
 	account := func(password string) func(*trunkspkg.Trunk) {

@@ -10,16 +10,16 @@ import (
 
 // Answers reports whether a trunk has answered OPTIONS, so that calls are offered to it.
 func (c *Carrier) Answers(id uuid.UUID) bool {
-	o := c.tended.care(id)
-	return o != nil && o.upkeep.Answered()
+	o := c.monitored.health(id)
+	return o != nil && o.monitor.Answered()
 }
 
 // Accept notes that a trunk took a call.
-func (c *Carrier) Accept(id uuid.UUID) { c.tended.care(id).heard(nil) }
+func (c *Carrier) Accept(id uuid.UUID) { c.monitored.health(id).countResult(nil) }
 
 // HalfOpen makes the circuit of a trunk half-open.
 func (c *Carrier) HalfOpen(id uuid.UUID) {
-	o := c.tended.care(id)
+	o := c.monitored.health(id)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.circuit.Failed(time.Now().Add(-time.Hour), true)
@@ -28,7 +28,7 @@ func (c *Carrier) HalfOpen(id uuid.UUID) {
 
 // Circuit returns the state of a trunk's circuit, and whether a call tests it.
 func (c *Carrier) Circuit(id uuid.UUID) (state circuitbreaker.State, probing bool) {
-	o := c.tended.care(id)
+	o := c.monitored.health(id)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.circuit.State(), o.circuit.Probing()

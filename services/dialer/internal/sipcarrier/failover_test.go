@@ -451,7 +451,7 @@ func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
 	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunkspkg.TCP
 	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks { return several{gone, good} })
 	p.awaitAnswers(t, gone, p.over)
-	first.Line().Close()
+	first.Transport().Close()
 	testkit.Until(t, "the connection to the first trunk is closed", func() bool {
 		return p.agent.Probe(t.Context(), sip.Trunk{
 			Name: "gone", Host: gone.Host, Port: int(gone.Port), Transport: transport.TCP, CallerID: sip.InFrom,

@@ -14,12 +14,12 @@ const (
 	// suspectOneWorkspace is how many numbers in a row are enough if all of them belong to one workspace although
 	// others have called over the trunk.
 	suspectOneWorkspace = 20
-	// mostReleases is how often one number is released after a 403 while the number can be the cause.
-	mostReleases = 10
+	// maxReleases is how often one number is released after a 403 while the number can be the cause.
+	maxReleases = 10
 )
 
-// forbidden counts responses 403 since the last call that the trunk took. The zero value is ready.
-type forbidden struct {
+// forbiddenCounter counts responses 403 since the last call that the trunk took. The zero value is ready.
+type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
 	// first and more describe the workspaces that called over the trunk: the first one, and whether there are others.
@@ -28,8 +28,8 @@ type forbidden struct {
 	more  bool
 }
 
-// called notes a workspace that calls over the trunk.
-func (f *forbidden) called(workspaceID uuid.UUID) {
+// addCaller notes a workspace that calls over the trunk.
+func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	if !f.any {
 		f.first, f.any = workspaceID, true
 	}
@@ -37,7 +37,7 @@ func (f *forbidden) called(workspaceID uuid.UUID) {
 }
 
 // add counts a response and returns how many there were for the number.
-func (f *forbidden) add(order carrier.Originate) (times int) {
+func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	if f.numbers == nil {
 		f.numbers, f.workspaces = map[string]int{}, map[uuid.UUID]bool{}
 	}
@@ -49,7 +49,7 @@ func (f *forbidden) add(order carrier.Originate) (times int) {
 // suspect reports whether our account is the likely cause. If other workspaces have called over the trunk, a few
 // numbers of one workspace are not enough: they may be barred. accepted: the trunk has taken a call since its last
 // change.
-func (f *forbidden) suspect(accepted bool) bool {
+func (f *forbiddenCounter) suspect(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {
 		numbers = suspectProven
@@ -60,7 +60,7 @@ func (f *forbidden) suspect(accepted bool) bool {
 	return len(f.numbers) >= numbers
 }
 
-func (f *forbidden) clear() {
+func (f *forbiddenCounter) clear() {
 	clear(f.numbers)
 	clear(f.workspaces)
 }

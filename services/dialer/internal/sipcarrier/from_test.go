@@ -79,7 +79,7 @@ func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
 		t.Errorf("chosen trunk = %q, want %q", over, want)
 	}
 	o := carrier.Originate{
-		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", Over: over,
+		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", TrunkID: over,
 		ExcludeTrunks: []string{over}, // it cannot take the call any more
 	}
 	var refused *carrier.Refused
@@ -128,7 +128,7 @@ func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {
 	}
 	for _, chosen := range choices {
 		o := carrier.Originate{
-			CallID: uuid.Must(uuid.NewV7()), From: chosen.from, To: "+14155550141", Over: chosen.over,
+			CallID: uuid.Must(uuid.NewV7()), From: chosen.from, To: "+14155550141", TrunkID: chosen.over,
 		}
 		var refused *carrier.Refused
 		if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {

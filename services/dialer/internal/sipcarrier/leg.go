@@ -26,35 +26,35 @@ type leg struct {
 	callID  uuid.UUID
 	talk    Talk
 	trunk   trunks.Trunk
-	known   *care // what is known of the trunk of an outbound call
+	health  *trunkHealth // what is known of the trunk of an outbound call
 	record  store.Leg
-	order   carrier.Originate
+	request carrier.Originate
 	// dialedAt is when the first INVITE left; zero for an inbound call. It is set before anything
 	// else happens to the leg.
 	dialedAt time.Time
 	// ringingAt is when an inbound call arrived.
 	ringingAt time.Time
 
-	mu     sync.Mutex
-	dialog *sip.Dialog
-	wished callstate.Cause // somebody wanted the end before there was a dialog
-	said   chan error      // what the originate waits for; nil once it has been told, or has left
-	taken  bool
-	tried  bool // the trunk has sent a provisional response
+	mu          sync.Mutex
+	dialog      *sip.Dialog
+	hangupCause callstate.Cause // somebody wanted the end before there was a dialog
+	result      chan error      // what the originate waits for; nil once it has been told, or has left
+	accepted    bool
+	provisional bool // the trunk has sent a provisional response
 	// answered: an outbound call was answered.
 	answered bool
-	over     bool
+	closed   bool
 	// hesitated is closed when the trunk has answered with nothing but 100 for a time and Originate
 	// waits for the next response; late is then true.
-	hesitated chan struct{}
-	late      bool
+	slowTrunk   chan struct{}
+	trunkIsSlow bool
 	// refusable is the id of the trunk if another trunk could be tried.
-	refusable string
-	offer     []byte        // of a call that came in
-	picked    chan struct{} // made when it is picked up, closed when that has been told, or has failed
-	writing   bool
-	waiting   []entry
-	state     []byte // the newest teardown state
+	retryableTrunk string
+	offer          []byte        // of a call that came in
+	answerDone     chan struct{} // made when it is picked up, closed when that has been told, or has failed
+	writing        bool
+	queue          []entry
+	state          []byte // the newest teardown state
 	// stored: the leg has had a row in the journal.
 	stored bool
 	// history are the applied events that change the state of the call. They are applied again with
@@ -81,8 +81,8 @@ type entry struct {
 func (l *leg) hangUp(cause callstate.Cause) {
 	l.mu.Lock()
 	d := l.dialog
-	if d == nil && l.wished == "" {
-		l.wished = cause
+	if d == nil && l.hangupCause == "" {
+		l.hangupCause = cause
 	}
 	l.mu.Unlock()
 	if d == nil {
@@ -108,26 +108,26 @@ func (l *leg) stopCause() callstate.Cause {
 	return callstate.OriginatorCancel
 }
 
-// join gives the leg its dialog; who wanted it ended meanwhile is heard.
-func (l *leg) join(d *sip.Dialog) {
+// attachDialog gives the leg its dialog; who wanted it ended meanwhile is heard.
+func (l *leg) attachDialog(d *sip.Dialog) {
 	l.mu.Lock()
 	l.dialog = d
-	wished := l.wished
+	wished := l.hangupCause
 	l.mu.Unlock()
 	if wished != "" {
 		l.hangUp(wished)
 	}
 }
 
-// transferring bounds a transfer: it rings there, too.
-const transferring = time.Minute
+// transferTimeout bounds a transfer: it rings there, too.
+const transferTimeout = time.Minute
 
 // transfer hands the call on, to whom its workspace may call.
 func (l *leg) transfer(ctx context.Context, to string) error {
 	if l.carrier.cfg.MayReach == nil {
-		return errNobodyElse
+		return errNoTransfer
 	}
-	ctx, cancel := context.WithTimeout(ctx, transferring)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	if err := l.carrier.cfg.MayReach(ctx, l.callID, to); err != nil {
 		return err
@@ -136,53 +136,53 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 	d := l.dialog
 	l.mu.Unlock()
 	if d == nil {
-		return errNobodyElse
+		return errNoTransfer
 	}
 	return d.Refer(ctx, l.trunk.Write(to))
 }
 
-// answerOriginate tells the originate what came of it, unless it has been told, or has left.
-func (l *leg) answerOriginate(said error) {
+// finishOriginate tells the originate what came of it, unless it has been told, or has left.
+func (l *leg) finishOriginate(said error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.endOriginate(said)
+	l.finishOriginateLocked(said)
 }
 
-// endOriginate is answerOriginate with the lock held.
-func (l *leg) endOriginate(said error) {
-	if l.said != nil {
-		l.said <- said
-		l.said = nil
+// finishOriginateLocked is answerOriginate with the lock held.
+func (l *leg) finishOriginateLocked(said error) {
+	if l.result != nil {
+		l.result <- said
+		l.result = nil
 	}
 }
 
-// take records that the trunk has the call, and ends the wait of Originate. Only the first call has
+// accept records that the trunk has the call, and ends the wait of Originate. Only the first call has
 // an effect.
-func (l *leg) take(at time.Time) {
+func (l *leg) accept(at time.Time) {
 	l.mu.Lock()
-	first := !l.taken && !l.over
-	l.taken = true
+	first := !l.accepted && !l.closed
+	l.accepted = true
 	if first { // before the events that follow
-		l.put(entry{event: l.event(carrier.Accepted, at)})
+		l.enqueueLocked(entry{event: l.event(carrier.Accepted, at)})
 	}
 	l.mu.Unlock()
 	if first {
-		l.answerOriginate(nil)
+		l.finishOriginate(nil)
 	}
 }
 
-// hesitate is called when the trunk has answered with 100 for a time. Unless the trunk has sent more,
+// onSlowTrunk is called when the trunk has answered with 100 for a time. Unless the trunk has sent more,
 // Originate waits for the next response, or the trunk has the call.
-func (l *leg) hesitate(at time.Time) {
-	if l.order.Waiting == nil {
-		l.take(at)
+func (l *leg) onSlowTrunk(at time.Time) {
+	if l.request.Waiting == nil {
+		l.accept(at)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.taken && !l.over {
-		l.late = true
-		close(l.hesitated)
+	if !l.accepted && !l.closed {
+		l.trunkIsSlow = true
+		close(l.slowTrunk)
 	}
 }
 
@@ -198,31 +198,33 @@ func (l *leg) event(kind carrier.Kind, at time.Time) *carrier.Event {
 	return e
 }
 
-// tell stores an event after what waits already.
-func (l *leg) tell(kind carrier.Kind, at time.Time) { l.later(entry{event: l.event(kind, at)}) }
-
-// later stores a step after what waits already.
-func (l *leg) later(one entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.put(one)
+// enqueueEvent stores an event after what waits already.
+func (l *leg) enqueueEvent(kind carrier.Kind, at time.Time) {
+	l.enqueue(entry{event: l.event(kind, at)})
 }
 
-// put must be called with the lock held.
-func (l *leg) put(one entry) {
-	l.waiting = append(l.waiting, one)
+// enqueue stores a step after what waits already.
+func (l *leg) enqueue(one entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.enqueueLocked(one)
+}
+
+// enqueueLocked must be called with the lock held.
+func (l *leg) enqueueLocked(one entry) {
+	l.queue = append(l.queue, one)
 	if !l.writing {
 		l.writing = true
 		go l.write()
 	}
 }
 
-// begin stores a step before all that waits already. The leg must have been created with writing
+// enqueueFirst stores a step before all that waits already. The leg must have been created with writing
 // set.
-func (l *leg) begin(one entry) {
+func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append([]entry{one}, l.waiting...)
+	l.queue = append([]entry{one}, l.queue...)
 	go l.write()
 }
 
@@ -233,11 +235,11 @@ func (l *leg) write() {
 		if len(next) == 0 {
 			return
 		}
-		l.insist(next)
+		l.storeUntilDone(next)
 		if next[len(next)-1].last {
-			l.carrier.leave(l)
+			l.carrier.removeLeg(l)
 		}
-		l.carrier.wake()
+		l.carrier.signalChange()
 	}
 }
 
@@ -247,24 +249,24 @@ func (l *leg) next() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for n < len(l.waiting) && l.waiting[n].event != nil && (n == 0 || !l.waiting[n-1].last) {
+	for n < len(l.queue) && l.queue[n].event != nil && (n == 0 || !l.queue[n-1].last) {
 		n++
 	}
-	if n == 0 && len(l.waiting) > 0 {
+	if n == 0 && len(l.queue) > 0 {
 		n = 1
 	}
-	next := l.waiting[:n:n]
-	l.waiting = l.waiting[n:]
+	next := l.queue[:n:n]
+	l.queue = l.queue[n:]
 	if n == 0 {
 		l.writing = false
 	}
 	return next
 }
 
-// insist repeats a step until it is stored, or Run has ended.
-func (l *leg) insist(next []entry) {
-	for pause := glance; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+// storeUntilDone repeats a step until it is stored, or Run has ended.
+func (l *leg) storeUntilDone(next []entry) {
+	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
+		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
 		err := l.store(ctx, next)
 		cancel()
 		if err == nil {
@@ -272,7 +274,7 @@ func (l *leg) insist(next []entry) {
 		}
 		l.carrier.warn("events of a call wait for the database", l.callID, err)
 		select {
-		case <-l.carrier.over:
+		case <-l.carrier.stopped:
 			return
 		case <-time.After(pause):
 		}
@@ -301,18 +303,18 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 			answeredAt = &e.At
 		}
 	}
-	guard, end := l.carrier.journal.Guard(l.callID), next[len(next)-1].end
+	guard, end := l.carrier.legStore.Guard(l.callID), next[len(next)-1].end
 	switch {
 	case end != nil:
 		last := *end
 		last.AnsweredAt = answeredAt
-		guard = l.carrier.journal.EndGuard(l.callID, last)
+		guard = l.carrier.legStore.EndGuard(l.callID, last)
 	case answeredAt != nil:
-		guard = l.carrier.journal.AnswerGuard(l.callID, *answeredAt)
+		guard = l.carrier.legStore.AnswerGuard(l.callID, *answeredAt)
 	}
 	err := l.carrier.calls.Apply(ctx, guard, events)
 	if errors.Is(err, store.ErrLost) {
-		return l.notOwned(ctx)
+		return l.handleLost(ctx)
 	}
 	if err == nil {
 		l.history = slices.DeleteFunc(events, func(e carrier.Event) bool {
@@ -322,25 +324,25 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 	return err
 }
 
-// notOwned handles events whose guard failed. If the row of the leg is missing after a failover of
+// handleLost handles events whose guard failed. If the row of the leg is missing after a failover of
 // the database, it stores the row again and returns errRestored, so that the events are applied
 // again. If the row exists, another process owns the leg or the leg has ended, and this process
 // gives it up.
-func (l *leg) notOwned(ctx context.Context) error {
+func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
 	again.Teardown = l.state
 	again.Channels = 0 // the call is live, also if other calls use all channels of the trunk
 	l.mu.Unlock()
-	_, err := l.carrier.journal.Find(ctx, l.callID)
+	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {
 		if err == nil || errors.Is(err, pg.ErrNotFound) {
-			l.lose()
+			l.giveUp()
 			return nil
 		}
 		return err
 	}
-	if err := l.carrier.journal.Dial(ctx, again); err != nil && !errors.Is(err, store.ErrBegun) {
+	if err := l.carrier.legStore.StoreOutbound(ctx, again); err != nil && !errors.Is(err, store.ErrLegExists) {
 		return err
 	}
 	return errRestored
@@ -351,7 +353,7 @@ func (l *leg) notOwned(ctx context.Context) error {
 func (l *leg) dialed() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dialedAt, l.stored && !l.over && !l.lost && !l.dialedAt.IsZero()
+	return l.dialedAt, l.stored && !l.closed && !l.lost && !l.dialedAt.IsZero()
 }
 
 // refresh applies the events of the leg again if it is live and has had a row in the journal. If
@@ -360,30 +362,30 @@ func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !l.stored || l.over || l.lost:
+	case !l.stored || l.closed || l.lost:
 	case l.record.Inbound:
-		l.put(entry{event: l.event(carrier.Ringing, l.ringingAt)})
+		l.enqueueLocked(entry{event: l.event(carrier.Ringing, l.ringingAt)})
 	case !l.dialedAt.IsZero():
-		l.taken = true
-		l.put(entry{event: l.event(carrier.Accepted, l.dialedAt)})
-		l.endOriginate(errNoAnswerYet)
+		l.accepted = true
+		l.enqueueLocked(entry{event: l.event(carrier.Accepted, l.dialedAt)})
+		l.finishOriginateLocked(errNoAnswerYet)
 	}
 }
 
 // errNoAnswerYet ends the wait of Originate before the trunk has answered. The call goes on.
 var errNoAnswerYet = errors.New("the trunk has not answered yet")
 
-// lose hangs up a leg that belongs to another process, or has ended.
-func (l *leg) lose() {
+// giveUp hangs up a leg that belongs to another process, or has ended.
+func (l *leg) giveUp() {
 	l.mu.Lock()
 	l.lost = true
 	l.mu.Unlock()
 	l.hangUp(callstate.Unspecified)
 }
 
-// observer stores what happens to an outbound leg.
-func (l *leg) observer() sip.Observer {
-	j, c, begun := l.carrier.journal, l.record, false
+// outboundObserver stores what happens to an outbound leg.
+func (l *leg) outboundObserver() sip.Observer {
+	j, c, begun := l.carrier.legStore, l.record, false
 	return sip.Observer{
 		Keep: func(state []byte) error {
 			if begun {
@@ -391,9 +393,9 @@ func (l *leg) observer() sip.Observer {
 			}
 			begun = true
 			c.Teardown = state
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
 			defer cancel()
-			err := j.Dial(ctx, c)
+			err := j.StoreOutbound(ctx, c)
 			l.mu.Lock()
 			l.stored, l.state = err == nil, state
 			l.mu.Unlock()
@@ -405,27 +407,27 @@ func (l *leg) observer() sip.Observer {
 			l.dialedAt = at.UTC().Truncate(time.Microsecond)
 		},
 		Taken: func(at time.Time) {
-			wait := shortHesitation
+			wait := shortRefusalWait
 			l.mu.Lock()
-			l.tried = true
-			if l.refusable != "" {
-				wait = hesitation
+			l.provisional = true
+			if l.retryableTrunk != "" {
+				wait = refusalWait
 			}
 			l.mu.Unlock()
-			time.AfterFunc(wait, func() { l.hesitate(at) })
+			time.AfterFunc(wait, func() { l.onSlowTrunk(at) })
 		},
 		Rang: func(at time.Time, _ []byte) {
-			l.take(at)
-			l.tell(carrier.Ringing, at)
-			go l.ready()
+			l.accept(at)
+			l.enqueueEvent(carrier.Ringing, at)
+			go l.openAgent()
 		},
 		Answered: func(at time.Time, answer []byte) error {
 			l.mu.Lock()
 			l.answered = true
 			l.mu.Unlock()
-			l.take(at)
-			l.tell(carrier.Answered, at)
-			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})
+			l.accept(at)
+			l.enqueueEvent(carrier.Answered, at)
+			return l.talk.Answer(answer, TalkCallbacks{OptedOut: l.optedOut, HangUp: l.hangUp, Transfer: l.transfer})
 		},
 		Offered: l.talk.Offered,
 		Agreed:  l.talk.Agreed,
@@ -439,22 +441,22 @@ func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
 	defer cancel()
-	err := l.carrier.journal.Keep(ctx, l.callID, state)
+	err := l.carrier.legStore.StoreTeardown(ctx, l.callID, state)
 	if err != nil {
-		l.later(entry{write: func(ctx context.Context) error {
+		l.enqueue(entry{write: func(ctx context.Context) error {
 			l.mu.Lock()
 			newest := l.state
 			l.mu.Unlock()
-			return l.carrier.journal.Keep(ctx, l.callID, newest)
+			return l.carrier.legStore.StoreTeardown(ctx, l.callID, newest)
 		}})
 	}
 	return err
 }
 
-// ready waits for whoever is to talk while it rings. When that cannot be, the ringing ends: nobody is to pick up into silence.
-func (l *leg) ready() {
+// openAgent waits for whoever is to talk while it rings. When that cannot be, the ringing ends: nobody is to pick up into silence.
+func (l *leg) openAgent() {
 	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		l.carrier.warn("a call is given up while it rings: its agent is not there", l.callID, err)
 		l.hangUp(callstate.AgentError)
@@ -467,7 +469,7 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
 	event.Text = quote
-	l.later(entry{write: func(ctx context.Context) error {
+	l.enqueue(entry{write: func(ctx context.Context) error {
 		err := l.carrier.calls.Apply(ctx, nil, []carrier.Event{*event})
 		if err == nil {
 			close(stored)
@@ -476,7 +478,7 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	}})
 	select {
 	case <-stored:
-	case <-l.carrier.over:
+	case <-l.carrier.stopped:
 	}
 }
 
@@ -485,9 +487,9 @@ func (l *leg) optedOut(quote string, at time.Time) {
 // can be tried. Originate returns the refusal then, and the call has no event. A trunk that sent no
 // response has not refused: the phone can ring.
 func (l *leg) ended(e sip.End) {
-	talked, j := l.talk.End(), l.carrier.journal
+	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
-	picked, late := l.picked, l.late
+	picked, late := l.answerDone, l.trunkIsSlow
 	l.mu.Unlock()
 	if picked != nil { // the caller may hang up in the moment of the answer, which comes first
 		<-picked
@@ -495,20 +497,20 @@ func (l *leg) ended(e sip.End) {
 	talked.endBy(e.At)
 	l.logEnd(e)
 	if refused := l.refused(e); refused != nil {
-		l.later(entry{last: true, write: func(ctx context.Context) error {
-			if err := j.Forget(ctx, l.record, refusalOf(e)); err != nil {
+		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
+			if err := j.DeleteRefused(ctx, l.record, refusalOf(e)); err != nil {
 				return err
 			}
-			l.answerOriginate(refused)
+			l.finishOriginate(refused)
 			return nil
 		}})
 		return
 	}
 	if e.Status != 0 || late { // it had it
-		l.answerOriginate(nil)
+		l.finishOriginate(nil)
 	}
 	l.end(e, talked)
-	l.answerOriginate(errSilence)
+	l.finishOriginate(errNoResult)
 }
 
 // end stores the conversation and the end of the leg, in one transaction.
@@ -518,12 +520,12 @@ func (l *leg) end(e sip.End, talked Result) {
 	for _, turn := range talked.Turns {
 		said := l.event(carrier.Utterance, turn.At)
 		said.Role, said.Text, said.SpokenUntil = turn.Role, turn.Text, turn.EndedAt
-		l.put(entry{event: said})
+		l.enqueueLocked(entry{event: said})
 	}
 	ended := l.event(carrier.Ended, e.At)
 	ended.Cause, ended.ByUs, ended.Disclosure = e.Cause, e.ByUs, talked.Disclosure
 	ended.Outcome, ended.Reached = talked.Outcome, talked.Reached
-	l.put(entry{last: true, event: ended, end: &store.End{
+	l.enqueueLocked(entry{last: true, event: ended, end: &store.End{
 		At: ended.At, Cause: e.Cause, ByUs: e.ByUs, CallbackAt: talked.CallbackAt, Answer: answerTo(e),
 	}})
 }
@@ -552,32 +554,32 @@ func (r *Result) endBy(end time.Time) {
 func (l *leg) refused(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
-	offered := !l.taken && l.said != nil && e.Status != 0
+	l.closed = true
+	offered := !l.accepted && l.result != nil && e.Status != 0
 	if offered && e.Ours {
 		err := fmt.Errorf("send the INVITE again after %d %s: the database or the dialer failed", e.Status, e.Reason)
 		return &carrier.Refused{Cause: callstate.NormalTemporaryFailure, NotSent: true, OperatorFault: true, Err: err}
 	}
-	elsewhere := e.Elsewhere && l.refusable != "" && !l.late
+	elsewhere := e.Elsewhere && l.retryableTrunk != "" && !l.trunkIsSlow
 	if offered && e.NotPermitted {
 		return l.notPermitted(e, elsewhere)
 	}
-	ours := offered && l.known.operatorFault(e, l.order)
-	suspected := offered && l.known.accountSuspected(e)
-	elsewhere = elsewhere || ours && l.refusable != ""
-	if offered && (elsewhere || ours || suspected || !l.tried) {
+	ours := offered && l.health.operatorFault(e, l.request)
+	suspected := offered && l.health.accountSuspected(e)
+	elsewhere = elsewhere || ours && l.retryableTrunk != ""
+	if offered && (elsewhere || ours || suspected || !l.provisional) {
 		refused := &carrier.Refused{
 			Cause: e.Cause, OperatorFault: ours, AccountSuspected: suspected,
 			Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
 		}
 		if elsewhere {
-			refused.RefusedBy = l.refusable
+			refused.RefusedBy = l.retryableTrunk
 		}
 		return refused
 	}
-	if !l.taken { // it was asked, and may have it
-		l.taken = true
-		l.put(entry{event: l.event(carrier.Accepted, e.At)})
+	if !l.accepted { // it was asked, and may have it
+		l.accepted = true
+		l.enqueueLocked(entry{event: l.event(carrier.Accepted, e.At)})
 	}
 	return nil
 }
@@ -592,13 +594,13 @@ func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 		refused.Cause = callstate.NormalTemporaryFailure
 	}
 	if elsewhere {
-		refused.RefusedBy = l.refusable
+		refused.RefusedBy = l.retryableTrunk
 	}
 	return refused
 }
 
 var (
-	errNobodyElse = errors.New("this call cannot be handed on")
+	errNoTransfer = errors.New("this call cannot be handed on")
 	errRestored   = errors.New("the row of the leg was missing and is stored again")
-	errSilence    = errors.New("the trunk did not say whether it took the call")
+	errNoResult   = errors.New("the trunk did not say whether it took the call")
 )

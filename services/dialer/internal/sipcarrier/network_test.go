@@ -53,9 +53,9 @@ func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
 func (talk) Agreed([]byte)                  {}
 func (talk) Ready(context.Context) error    { return nil }
 func (talk) Accept([]byte) ([]byte, error)  { return []byte(audio), nil }
-func (talk) Begin(sipcarrier.Told)          {}
+func (talk) Begin(sipcarrier.TalkCallbacks) {}
 
-func (talk) Answer(answer []byte, _ sipcarrier.Told) error {
+func (talk) Answer(answer []byte, _ sipcarrier.TalkCallbacks) error {
 	if string(answer) != audio {
 		return errors.New("an answer of another shape")
 	}
@@ -70,7 +70,7 @@ func (talk) End() sipcarrier.Result {
 // exchange is one trunk with a process of ours, which can die and be followed by another at its address.
 type exchange struct {
 	t     testing.TB
-	far   *siptest.Exchange
+	far   *siptest.Trunk
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex

@@ -29,14 +29,14 @@ import (
 )
 
 const (
-	// patience bounds one question to the journal, and what a hang-up waits for the owner of a call.
-	patience = 8 * time.Second
-	// glance is how often a waiting caller reads the journal.
-	glance = 50 * time.Millisecond
-	// probe is how long a trunk may take to say that it is there.
-	probe = 2 * time.Second
-	// usualFailures open a trunk's circuit if the configuration does not say how many do.
-	usualFailures = 5
+	// journalTimeout bounds one question to the journal, and what a hang-up waits for the owner of a call.
+	journalTimeout = 8 * time.Second
+	// pollInterval is how often a waiting caller reads the journal.
+	pollInterval = 50 * time.Millisecond
+	// probeTimeout is how long a trunk may take to say that it is there.
+	probeTimeout = 2 * time.Second
+	// defaultCircuitFailures open a trunk's circuit if the configuration does not say how many do.
+	defaultCircuitFailures = 5
 )
 
 // Trunks are those that may place and take calls, in the order in which they are tried.
@@ -44,8 +44,8 @@ type Trunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// Book is Trunks, and finds one that is active no more: its calls may have to be ended there.
-type Book interface {
+// TrunkStore is Trunks, and finds one that is active no more: its calls may have to be ended there.
+type TrunkStore interface {
 	Trunks
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
 }
@@ -61,12 +61,12 @@ type Talk interface {
 	// Offer describes our audio.
 	Offer() []byte
 	// Answer takes the far end's description of its audio, and begins to talk.
-	Answer(answer []byte, told Told) error
+	Answer(answer []byte, told TalkCallbacks) error
 	// Ready gets whoever is to talk ready, and waits until he could, or the talk has ended. It may be told again, and wait beside the others.
 	Ready(ctx context.Context) error
 	// Accept answers the offer of a call that came in; an empty one wants ours, whose answer comes by Agreed. Begin begins to talk then.
 	Accept(offer []byte) (answer []byte, err error)
-	Begin(told Told)
+	Begin(told TalkCallbacks)
 	// Offered answers an offer within the call; nil asks for one of ours, whose answer comes by Agreed.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
@@ -74,12 +74,12 @@ type Talk interface {
 	End() Result
 }
 
-// Told is what a talk tells while it goes on.
-type Told struct {
+// TalkCallbacks is what a talk tells while it goes on.
+type TalkCallbacks struct {
 	// OptedOut: the person asked not to be called again, in these words. It returns when that will not be forgotten.
 	OptedOut func(quote string, at time.Time)
 	// Over: nothing more will be said, the call is to be hung up with the cause.
-	Over func(callstate.Cause)
+	HangUp func(callstate.Cause)
 	// Transfer hands the call to a number, and returns when somebody has answered there: then it is to be hung up. An error: it goes on as it was, or has ended.
 	Transfer func(ctx context.Context, to string) error
 }
@@ -109,7 +109,7 @@ type Config struct {
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
 	// Strangers keeps inbound calls that were refused; nil: they are not kept.
-	Strangers *Strangers
+	Rejected *RejectedCalls
 	// Names finds addresses for Check; nil: the system's resolver.
 	Names transport.Names
 	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the
@@ -120,24 +120,24 @@ type Config struct {
 
 // Carrier is all SIP trunks together, as this process sees them.
 type Carrier struct {
-	cfg     Config
-	agent   *sip.UserAgent
-	journal *store.Legs
-	calls   Calls
-	trunks  Book
-	talks   Talks
-	asked   carrier.Asked
-	board   switchboard
-	tended  tended
-	idle    idle
+	cfg        Config
+	agent      *sip.UserAgent
+	legStore   *store.Legs
+	calls      Calls
+	trunks     TrunkStore
+	talks      Talks
+	originated carrier.OriginatedCalls
+	selector   trunks.Selector
+	monitored  monitoredTrunks
+	idle       idleLog
 	// invites and refusals count answers of trunks to INVITEs.
 	invites, refusals *prometheus.CounterVec
 
-	mu   sync.Mutex
-	legs map[uuid.UUID]*leg
-	ends map[uuid.UUID]bool // orphans that are being ended
-	told chan struct{}      // closed and replaced when this process has stored something
-	over chan struct{}      // closed when Run has ended
+	mu            sync.Mutex
+	legs          map[uuid.UUID]*leg
+	endingOrphans map[uuid.UUID]bool // orphans that are being ended
+	changed       chan struct{}      // closed and replaced when this process has stored something
+	stopped       chan struct{}      // closed when Run has ended
 }
 
 // Calls applies the events of legs to their calls (package calls). It returns store.ErrLost if the
@@ -147,9 +147,9 @@ type Calls interface {
 }
 
 // New carries calls by the agent's legs. Run must run beside it, once.
-func New(agent *sip.UserAgent, j *store.Legs, to Calls, book Book, talks Talks, cfg Config) *Carrier {
+func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks Talks, cfg Config) *Carrier {
 	if cfg.CircuitFailures <= 0 {
-		cfg.CircuitFailures = usualFailures
+		cfg.CircuitFailures = defaultCircuitFailures
 	}
 	if cfg.CircuitRest <= 0 {
 		cfg.CircuitRest = time.Second
@@ -158,9 +158,9 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book Book, talks Talks, 
 		cfg.Names = net.DefaultResolver
 	}
 	return &Carrier{
-		cfg: cfg, agent: agent, journal: j, calls: to, trunks: book, talks: talks,
-		invites: invitations(), refusals: refusals(),
-		legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{}),
+		cfg: cfg, agent: agent, legStore: j, calls: to, trunks: book, talks: talks,
+		invites: newInvitesCounter(), refusals: newRefusalsCounter(),
+		legs: map[uuid.UUID]*leg{}, endingOrphans: map[uuid.UUID]bool{}, changed: make(chan struct{}), stopped: make(chan struct{}),
 	}
 }
 
@@ -173,11 +173,11 @@ func (c *Carrier) Ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reach a trunk: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, probe)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	faults := make(chan error, len(active))
 	for _, t := range active {
-		go func() { faults <- c.agent.Probe(ctx, wire(t)) }()
+		go func() { faults <- c.agent.Probe(ctx, sipTrunk(t)) }()
 	}
 	err = errNoTrunk
 	for range active {
@@ -192,8 +192,8 @@ func (c *Carrier) Ready(ctx context.Context) error {
 
 var errNoTrunk = errors.New("no trunk is active that answers")
 
-// wire is a trunk as signal knows it.
-func wire(t trunks.Trunk) sip.Trunk {
+// sipTrunk is a trunk as signal knows it.
+func sipTrunk(t trunks.Trunk) sip.Trunk {
 	s := sip.Trunk{
 		ID: t.TrunkID, Name: t.Name, Host: t.Host, Port: int(t.Port), Transport: transports()[t.Transport],
 		Username: t.Username, Password: t.Password,
@@ -209,47 +209,47 @@ func wire(t trunks.Trunk) sip.Trunk {
 	return s
 }
 
-func (c *Carrier) toldNext() <-chan struct{} {
+func (c *Carrier) nextChange() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told
+	return c.changed
 }
 
-func (c *Carrier) wake() {
+func (c *Carrier) signalChange() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.told)
-	c.told = make(chan struct{})
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // Find returns what is known of a call. After a failover the database may lack the row of a live leg
 // of this process. Its call is known.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	found, err := c.journal.Find(ctx, callID)
+	found, err := c.legStore.Find(ctx, callID)
 	if l := c.leg(callID); errors.Is(err, pg.ErrNotFound) && l != nil {
 		if at, live := l.dialed(); live {
 			return carrier.CallStatus{DialedAt: &at}, nil
 		}
 	}
-	return knowledge(found), unknown(err)
+	return callStatus(found), unknownCallError(err)
 }
 
 // Refresh applies the events of the live legs of this process again. After a failover the database
 // may lack them: an outbound call would be ended as one that was not answered, and an inbound call
 // would have no row and no end.
 func (c *Carrier) Refresh() {
-	for _, l := range c.all() {
+	for _, l := range c.allLegs() {
 		l.refresh()
 	}
 }
 
-func knowledge(c store.Leg) carrier.CallStatus {
+func callStatus(c store.Leg) carrier.CallStatus {
 	return carrier.CallStatus{DialedAt: c.DialedAt, RingingAt: c.RingingAt, AnsweredAt: c.AnsweredAt, EndedAt: c.EndedAt, Cause: c.Cause, ByUs: c.ByUs}
 }
 
-func unknown(err error) error {
+func unknownCallError(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return fmt.Errorf("%w: %w", carrier.ErrUnknownCall, err)
 	}
@@ -258,27 +258,27 @@ func unknown(err error) error {
 
 // Answer asks whoever owns a call that came in to pick it up.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	_, err := c.journal.AskPickup(ctx, callID)
-	return unknown(err)
+	_, err := c.legStore.RequestAnswer(ctx, callID)
+	return unknownCallError(err)
 }
 
 // Hangup ends a call of this process at once, and has any other ended by its owner. It waits until the end is in the journal.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	asked, err := c.journal.AskHangup(ctx, callID)
+	asked, err := c.legStore.RequestHangup(ctx, callID)
 	if err != nil {
-		return carrier.CallStatus{}, unknown(err)
+		return carrier.CallStatus{}, unknownCallError(err)
 	}
 	if l := c.leg(callID); l != nil {
 		l.hangUp(callstate.NormalClearing)
 	}
 	for asked.EndedAt == nil {
-		woken := c.toldNext()
-		if asked, err = c.journal.Find(ctx, callID); err != nil {
-			return carrier.CallStatus{}, unknown(err)
+		woken := c.nextChange()
+		if asked, err = c.legStore.Find(ctx, callID); err != nil {
+			return carrier.CallStatus{}, unknownCallError(err)
 		}
 		if asked.EndedAt != nil {
 			break
@@ -287,10 +287,10 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 		case <-ctx.Done():
 			return carrier.CallStatus{}, fmt.Errorf("hang up %s: its owner has not done it: %w", callID, ctx.Err())
 		case <-woken:
-		case <-time.After(glance):
+		case <-time.After(pollInterval):
 		}
 	}
-	return knowledge(asked), nil
+	return callStatus(asked), nil
 }
 
 func (c *Carrier) leg(callID uuid.UUID) *leg {
@@ -299,27 +299,27 @@ func (c *Carrier) leg(callID uuid.UUID) *leg {
 	return c.legs[callID]
 }
 
-func (c *Carrier) enter(l *leg) {
+func (c *Carrier) addLeg(l *leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.legs[l.callID] = l
 }
 
-func (c *Carrier) leave(l *leg) {
+func (c *Carrier) removeLeg(l *leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.legs, l.callID)
 }
 
-func (c *Carrier) all() (legs []*leg) {
+func (c *Carrier) allLegs() (legs []*leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Values(c.legs))
 }
 
-// carries is how many legs of this process are the trunk's.
-func (c *Carrier) carries(trunkID uuid.UUID) (n int) {
-	for _, l := range c.all() {
+// liveLegs is how many legs of this process are the trunk's.
+func (c *Carrier) liveLegs(trunkID uuid.UUID) (n int) {
+	for _, l := range c.allLegs() {
 		if l.trunk.TrunkID == trunkID {
 			n++
 		}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	every = 500 * time.Millisecond
-	// cleanup is the time between two deletions of old requests.
-	cleanup = time.Minute
+	answerInterval = 500 * time.Millisecond
+	// cleanupInterval is the time between two deletions of old requests.
+	cleanupInterval = time.Minute
 	// roundTimeout bounds the answers to all requests of one round.
 	roundTimeout = 4 * time.Second
 )
@@ -49,7 +49,7 @@ func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 // Run works until ctx ends. It answers requests only while a trunk is followed. It deletes old ones at the start and
 // once a minute: a process that was killed leaves its request and the answers to it.
 func (j *Job) Run(ctx context.Context) error {
-	ticker, cleanups := time.NewTicker(every), time.NewTicker(cleanup)
+	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()
 	defer cleanups.Stop()
 	j.deleteOld(ctx)

@@ -26,10 +26,10 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 }
 
 // roomFor is room for so many, of which one workspace may have 32; full are those that have them.
-func roomFor(most int, full ...uuid.UUID) store.AnalysisRoom {
-	room := store.AnalysisRoom{Most: most, OfOne: 32, Ongoing: map[uuid.UUID]int{}}
+func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
+	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {
-		room.Ongoing[workspace] = room.OfOne
+		room.Ongoing[workspace] = room.PerWorkspace
 	}
 	return room
 }

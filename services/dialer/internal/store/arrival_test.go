@@ -34,7 +34,7 @@ func TestApplyEvents_NoRowForACallOfASuspendedWorkspace(t *testing.T) {
 			}
 		}
 		taken := false
-		next := store.Place{Feed: "a", Cursor: int64(i + 1)}
+		next := store.FeedPosition{Feed: "a", Cursor: int64(i + 1)}
 		events := store.Events{
 			Guard: st.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},
 			Arrived: []store.Arrived{{CallID: id, From: "+14155550199", To: test.number, RingingAt: time.Now()}},

@@ -13,14 +13,14 @@ var ErrChannels = errors.New("the channels of the trunk are in use")
 
 const storedCall = `SELECT EXISTS (SELECT FROM sip_legs WHERE call_id = @call_id)`
 
-// notBegun returns why a call was not stored.
-func (j *Legs) notBegun(ctx context.Context, c Leg) error {
+// notStored returns why a call was not stored.
+func (j *Legs) notStored(ctx context.Context, c Leg) error {
 	var stored bool
 	if err := j.pool.QueryRow(ctx, storedCall, pg.Args{"call_id": c.CallID}).Scan(&stored); err != nil {
 		return fmt.Errorf("look for call %s: %w", c.CallID, err)
 	}
 	if stored {
-		return ErrBegun
+		return ErrLegExists
 	}
 	return ErrChannels
 }

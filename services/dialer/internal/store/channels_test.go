@@ -59,7 +59,7 @@ func TestDial_AnEndFreesTheChannel(t *testing.T) {
 		if err := beginLeg(t, j, trunk, 1, false); !errors.Is(err, store.ErrChannels) {
 			t.Errorf("begin a second call = %v, want ErrChannels", err)
 		}
-		if err := beginAs(t, j, id, trunk, 2, false); !errors.Is(err, store.ErrBegun) {
+		if err := beginAs(t, j, id, trunk, 2, false); !errors.Is(err, store.ErrLegExists) {
 			t.Errorf("begin the call again = %v, want ErrBegun", err)
 		}
 		if _, err := pool.Exec(t.Context(), "UPDATE sip_legs SET ended_at = now() WHERE call_id = $1", id); err != nil {
@@ -177,5 +177,5 @@ func beginAs(t *testing.T, j *store.Legs, id, trunk uuid.UUID, channels int32, i
 		CallID: id, TrunkID: trunk, Inbound: inbound, From: "+14155550100", To: "+14155550101", Channels: channels,
 		Attempt: store.TrunkAttempt{ID: uuid.New(), Trunk: "far", SIPCallID: id.String()},
 	}
-	return j.Dial(t.Context(), c)
+	return j.StoreOutbound(t.Context(), c)
 }

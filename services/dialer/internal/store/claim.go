@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// spare is how many requests beyond its share a claim looks at, for those that cannot be taken.
-	spare = 16
-	// late is how long after it was due a request is late.
-	late = 5 * time.Second
+	// extraRequests is how many requests beyond its share a claim looks at, for those that cannot be taken.
+	extraRequests = 16
+	// lateAfter is how long after it was due a request is late.
+	lateAfter = 5 * time.Second
 	// longestClaimDelay is how long a fence may take to commit after its claim has run out. Until then the
 	// request is counted.
 	longestClaimDelay = 2 * time.Second
-	// lookAhead is how far ahead of its time Look finds a request.
-	lookAhead = 2 * time.Second
+	// dueAhead is how far ahead of its time Look finds a request.
+	dueAhead = 2 * time.Second
 )
 
 // Capacity is what a claim may take.
@@ -68,7 +68,7 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	var batch pgx.Batch // one transaction
 	batch.Queue(byIndex)
-	batch.Queue(due, pg.Args{"ahead": lookAhead}).Query(func(rows pgx.Rows) error {
+	batch.Queue(due, pg.Args{"ahead": dueAhead}).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var wait float64
 		_, err := pgx.ForEachRow(rows, []any{&id, &wait}, func() error {
@@ -174,14 +174,14 @@ type workspaceRow struct {
 	// Waiting counts due requests, up to the number of free workers; First is when the first of them was due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
-	// Next is in how many seconds another request is due; 0: not within lookAhead.
+	// Next is in how many seconds another request is due; 0: not within dueAhead.
 	Next float64 `db:"next"`
 }
 
 // heldBack reports whether the workspace is at its own limits and was before the request was late.
 // A request that was late before waited for the service.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
-	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= late
+	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
 // total is the scope of all calls; a trunk's scope is its name after the prefix.
@@ -346,7 +346,7 @@ func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, work
 	batch.Queue(countInbound, pg.Args{"most": c.OfTrunk.Live}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
 	batch.Queue(readWorkspaces, pg.Args{
-		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late, "ahead": lookAhead,
+		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": lateAfter, "ahead": dueAhead,
 		"calls_per_second": dialqueue.DefaultCallsPerSecond, "max_live": dialqueue.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
 		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])
@@ -405,7 +405,7 @@ func (s *Store) take(
 		}
 		batch.Queue(claim, pg.Args{
 			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit,
-			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": spare, "barred": rows[i].Barred,
+			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": extraRequests, "barred": rows[i].Barred,
 			"scan_from": rows[i].ScanFrom,
 		}).Query(func(found pgx.Rows) error {
 			claimed, err := pgx.CollectRows(found, pgx.RowToStructByName[dialqueue.Request])
@@ -456,7 +456,7 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 // saveBucket queues a statement that inserts the bucket of a scope if it has version 0, and updates that version
 // otherwise.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
-	args["version"], args["late"] = version, late
+	args["version"], args["late"] = version, lateAfter
 	if version == 0 {
 		batch.Queue(insertBucket, args)
 		return

@@ -25,7 +25,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND 
 		AND look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = 'total'
 			ORDER BY b.version DESC LIMIT 1), '-infinity')
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
-       (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS untold_opt_outs`
+       (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
 // Depth is how much there is at one instant. Due and Ahead are counted up to 10 000.
 type Depth struct {
@@ -35,8 +35,8 @@ type Depth struct {
 	Outbound         int64
 	Inbound          int64
 	// InUse counts the requests that are claimed or in a call: what the limits count.
-	InUse         int64
-	UntoldOptOuts int64
+	InUse             int64
+	UnreportedOptOuts int64
 }
 
 // ReadDepth counts over all workspaces.

@@ -56,7 +56,7 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(eraseCallsOfRequest, args) // once more: the call of another try (FenceAgain), whose commit the first had to wait for
 	batch.Queue(forgetVariables, args)
-	if err := send(ctx, tx, &batch); err != nil {
+	if err := sendBatch(ctx, tx, &batch); err != nil {
 		return err
 	}
 	next, err := eraseRecordings(ctx, tx, eraseRecordingsOfRequest, pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID, "erasure_id": e.ID})
@@ -110,7 +110,7 @@ func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Er
 	var batch pgx.Batch
 	batch.Queue(orderErasure, args)
 	batch.Queue(forgetEvidence, args)
-	if err := send(ctx, tx, &batch); err != nil {
+	if err := sendBatch(ctx, tx, &batch); err != nil {
 		return fmt.Errorf("order erasure %s: %w", e.ID, err)
 	}
 	return nil
@@ -199,7 +199,7 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	if err := outbox.Queue(ctx, &batch, stepDone(e, &eventv1.StepDone{Next: next, More: more})); err != nil {
 		return err
 	}
-	return send(ctx, tx, &batch)
+	return sendBatch(ctx, tx, &batch)
 }
 
 // queueErased adds the statements that erase the calls to the batch. It returns the steps that follow

@@ -24,7 +24,7 @@ func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
 	}
 	orphan := uuid.New()
 	for cursor := range int64(2) { // rings, and is answered
-		next := store.Place{Feed: "a", Cursor: cursor + 1}
+		next := store.FeedPosition{Feed: "a", Cursor: cursor + 1}
 		events := store.Events{
 			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},
 			Fold: func(map[uuid.UUID]*callstate.Call) (store.Folded, error) {

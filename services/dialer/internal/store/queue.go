@@ -211,7 +211,7 @@ WHERE ` + ofClaim + ` RETURNING now(), next.at`
 func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, until time.Time) error {
 	args := s.claimArgs(r)
 	args["until"] = until
-	return s.tell(ctx, reschedule, args, func(at time.Time) callstate.Fact {
+	return s.endClaim(ctx, reschedule, args, func(at time.Time) callstate.Fact {
 		return dialqueue.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
 	}, &until)
 }
@@ -223,14 +223,14 @@ WHERE ` + ofClaim + ` RETURNING now()`
 // Block ends a claimed request that may not be dialed. It returns ErrLost if the request was withdrawn
 // or the claim is lost.
 func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
-	return s.tell(ctx, block, s.claimArgs(r), func(at time.Time) callstate.Fact {
+	return s.endClaim(ctx, block, s.claimArgs(r), func(at time.Time) callstate.Fact {
 		return dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
 
-// tell runs the guarded update that ends the claim of one row and publishes the event that of returns. The update
+// endClaim runs the guarded update that ends the claim of one row and publishes the event that of returns. The update
 // returns the time, and further columns for also.
-func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
+func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
@@ -312,7 +312,7 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 				return err
 			}
 		}
-		return send(ctx, tx, &batch)
+		return sendBatch(ctx, tx, &batch)
 	})
 	return ended, err
 }

@@ -55,11 +55,11 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 	return nil
 }
 
-const spoolBeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
+const spoolHeartbeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
 
-// Beat says that somebody works in the spool.
-func (s *Recordings) Beat(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, spoolBeat, pg.Args{"spool": s.spool}); err != nil {
+// Heartbeat says that somebody works in the spool.
+func (s *Recordings) Heartbeat(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, spoolHeartbeat, pg.Args{"spool": s.spool}); err != nil {
 		return fmt.Errorf("say that the spool is worked in: %w", err)
 	}
 	return nil
@@ -67,8 +67,8 @@ func (s *Recordings) Beat(ctx context.Context) error {
 
 const open = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
 
-// Open are the calls whose files in the spool nobody has said to be whole.
-func (s *Recordings) Open(ctx context.Context) ([]uuid.UUID, error) {
+// Unfinished are the calls whose files in the spool nobody has said to be whole.
+func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
 	return s.ids(ctx, open, pg.Args{"spool": s.spool})
 }
 
@@ -102,8 +102,8 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 
 const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// Lose says that a file is not there: nothing is left to keep. What an erasure waits for leaves instead.
-func (s *Recordings) Lose(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
+// MarkLost says that a file is not there: nothing is left to keep. What an erasure waits for leaves instead.
+func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
 		return false, fmt.Errorf("lose the recording of call %s: %w", callID, err)
@@ -124,8 +124,8 @@ WHERE r.call_id = ANY (ARRAY(
 	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))
 RETURNING call_id`
 
-// LoseUnreachable gives up what lies in spools that nobody has worked in for that long, and tells of which calls.
-func (s *Recordings) LoseUnreachable(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
+// MarkUnreachableLost gives up what lies in spools that nobody has worked in for that long, and tells of which calls.
+func (s *Recordings) MarkUnreachableLost(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
 	return s.ids(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
 }
 
@@ -161,8 +161,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueLeavings takes up to limit recordings that are to go; each comes again, later each time, until Gone.
-func (s *Recordings) DueLeavings(ctx context.Context, limit int) ([]Due, error) {
+// DueDeletions takes up to limit recordings that are to go; each comes again, later each time, until Gone.
+func (s *Recordings) DueDeletions(ctx context.Context, limit int) ([]Due, error) {
 	return s.due(ctx, dueLeavings, pg.Args{"spool": s.spool, "limit": limit})
 }
 
@@ -176,8 +176,8 @@ func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, 
 
 const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
-// Stored says that the object lies in the storage. False: it is to leave again.
-func (s *Recordings) Stored(ctx context.Context, callID uuid.UUID) (bool, error) {
+// MarkStored says that the object lies in the storage. False: it is to leave again.
+func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
 	if err != nil {
 		return false, fmt.Errorf("note that the recording of call %s is stored: %w", callID, err)
@@ -187,8 +187,8 @@ func (s *Recordings) Stored(ctx context.Context, callID uuid.UUID) (bool, error)
 
 const gone = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
-// Gone forgets a recording of which nothing is left, and tells the erasures that waited for it.
-func (s *Recordings) Gone(ctx context.Context, callID uuid.UUID) error {
+// Delete forgets a recording of which nothing is left, and tells the erasures that waited for it.
+func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var workspaceID uuid.UUID
 		var erasures []uuid.UUID

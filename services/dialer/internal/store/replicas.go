@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// fresh is how old a report may be that is still read: five times the interval of the reports.
-const fresh = 10 * time.Second
+// maxReportAge is how old a report may be that is still read: five times the interval of the reports.
+const maxReportAge = 10 * time.Second
 
 // ReplicaReports stores the reports of processes.
 type ReplicaReports struct{ pool *pgxpool.Pool }
@@ -60,7 +60,7 @@ WHERE reported_at > now() - @fresh::interval ORDER BY name, owner`
 
 // List returns the reports that are not older than ten seconds, by name.
 func (s *ReplicaReports) List(ctx context.Context) ([]replicas.Stored, error) {
-	found, err := pg.Many[replicas.Stored](ctx, s.pool, listReports, pg.Args{"fresh": fresh})
+	found, err := pg.Many[replicas.Stored](ctx, s.pool, listReports, pg.Args{"fresh": maxReportAge})
 	if err != nil {
 		return nil, fmt.Errorf("list reports: %w", err)
 	}

@@ -27,7 +27,7 @@ func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
 		t.Cleanup(conn.Release)
 	}
 	j := store.NewLegs(work, beats, uuid.New(), time.Minute)
-	if _, err := j.Beat(t.Context()); err != nil {
+	if _, err := j.Heartbeat(t.Context()); err != nil {
 		t.Errorf("Beat with a saturated pool = %v, want nil", err)
 	}
 }
@@ -45,10 +45,10 @@ func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	j := store.NewLegs(pool, pool, uuid.New(), time.Minute)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := j.Beat(canceled); err == nil {
+	if _, err := j.Heartbeat(canceled); err == nil {
 		t.Fatal("Beat with a canceled context = nil, want an error")
 	}
-	if _, err := j.Beat(t.Context()); err != nil {
+	if _, err := j.Heartbeat(t.Context()); err != nil {
 		t.Fatalf("Beat: %v", err)
 	}
 	adopted, err := j.Adopt(t.Context())
@@ -77,7 +77,7 @@ func TestAdopt_OnlyAfterOwnHeartbeats(t *testing.T) {
 	if got := len(adopted(t, j)); got != 0 {
 		t.Errorf("calls adopted before the own heartbeat = %d, want 0", got)
 	}
-	if _, err := j.Beat(t.Context()); err != nil {
+	if _, err := j.Heartbeat(t.Context()); err != nil {
 		t.Fatalf("Beat: %v", err)
 	}
 	if got := len(adopted(t, j)); got != 0 {

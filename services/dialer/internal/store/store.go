@@ -73,16 +73,16 @@ func outgoing(facts ...callstate.Fact) []outbox.Event {
 	return events
 }
 
-const beat = `
+const instanceHeartbeat = `
 INSERT INTO instances (instance_id) VALUES (@instance)
 ON CONFLICT (instance_id) DO UPDATE SET
 	seen_at = now(),
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
-// Beat is this process's sign of life. A process that was silent for half the lease begins anew to judge others: after an
+// Heartbeat is this process's sign of life. A process that was silent for half the lease begins anew to judge others: after an
 // outage of the database everybody looks dead.
-func (s *Store) Beat(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, beat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
+func (s *Store) Heartbeat(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, instanceHeartbeat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
 		return fmt.Errorf("beat: %w", err)
 	}
 	return nil

@@ -388,7 +388,7 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	dead, living, third := newInstance(pool, deadID), newStore(pool), newInstance(pool, thirdID)
 	beat := func(st *store.Store) {
 		t.Helper()
-		if err := st.Beat(t.Context()); err != nil {
+		if err := st.Heartbeat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -477,7 +477,7 @@ func TestApplyEvents_OneReaderAppliesEachBatchOnce(t *testing.T) {
 	} else if mine {
 		t.Error("a second reader: mine = true, want false")
 	}
-	next := store.Place{Feed: "a", Cursor: 2}
+	next := store.FeedPosition{Feed: "a", Cursor: 2}
 	events := func(reader *store.Store) store.Events {
 		return store.Events{
 			Guard: reader.MoveFeed("sim", place, next), Calls: []uuid.UUID{id},

@@ -34,13 +34,13 @@ WHERE workspaces.version < EXCLUDED.version`
 
 // What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
 // when it is due.
-const lookAtWorkspace = `
+const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
 	WHERE workspace_id = @workspace_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
-const lookAtAgent = `
+const makeAgentDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
 	WHERE agent_id = @agent_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
@@ -66,7 +66,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w dialqueue.Worksp
 	if w.MayDial() || saved.RowsAffected() == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, lookAtWorkspace, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {
+	if _, err := tx.Exec(ctx, makeWorkspaceDue, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {
 		return fmt.Errorf("look at requests of workspace %s: %w", w.WorkspaceID, err)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a dialqueue.Agent) err
 	if !a.Deleted {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, lookAtAgent, pg.Args{"agent_id": a.AgentID}); err != nil {
+	if _, err := tx.Exec(ctx, makeAgentDue, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("look at requests of agent %s: %w", a.AgentID, err)
 	}
 	if _, err := tx.Exec(ctx, dropKey, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
@@ -146,8 +146,8 @@ SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from
 FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
 WHERE c.call_id = @call_id`
 
-// Order is what a call's conversation is to be. Variables and Settings are JSON objects; Variables may be nil.
-type Order struct {
+// ConversationInputs is what a call's conversation is to be. Variables and Settings are JSON objects; Variables may be nil.
+type ConversationInputs struct {
 	WorkspaceID, AgentID uuid.UUID
 	// Person is their number, TimeZone where they are, empty where that is not known.
 	Person, TimeZone    string
@@ -176,8 +176,8 @@ func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (dialqueu
 // ErrNoCall says that there is no such call.
 var ErrNoCall = errors.New("no such call")
 
-// Order reads what a call's conversation is to be; ErrNoCall when there is no such call.
-func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error) {
+// ConversationInputs reads what a call's conversation is to be; ErrNoCall when there is no such call.
+func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o ConversationInputs, err error) {
 	var variables *string
 	var settings string
 	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &o.TimeZone, &variables, &o.MaxCallSeconds, &settings, &o.Recorded)
@@ -234,31 +234,31 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisRoom is how many analyses are taken at most, how many a workspace may have under way, and how many it has.
-type AnalysisRoom struct {
-	Most, OfOne int
-	Ongoing     map[uuid.UUID]int
+// AnalysisLimits is how many analyses are taken at most, how many a workspace may have under way, and how many it has.
+type AnalysisLimits struct {
+	Total, PerWorkspace int
+	Ongoing             map[uuid.UUID]int
 }
 
 // DueAnalyses takes calls that are to be analysed now, of the workspaces behind after, 64 at most, as far as there is room; each comes again after 90 s unless that was told. The look
 // goes on behind next; uuid.Nil says that it has come to the end.
-func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisRoom) (due []Analysis, next uuid.UUID, err error) {
-	workspaces, left, next, err := s.analysisLanes(ctx, after, room)
+func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (due []Analysis, next uuid.UUID, err error) {
+	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, room)
 	if err != nil || len(workspaces) == 0 {
 		return nil, next, err
 	}
-	args := pg.Args{"workspaces": workspaces, "room": left, "most": room.Most}
+	args := pg.Args{"workspaces": workspaces, "room": left, "most": room.Total}
 	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	if len(due) == room.Most { // the turn is whose is behind the last that was come to
+	if len(due) == room.Total { // the turn is whose is behind the last that was come to
 		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
 	}
 	return due, next, nil
 }
 
-// analysisLanes are the workspaces that have something due and room for it, and how much.
-func (s *Store) analysisLanes(ctx context.Context, after uuid.UUID, room AnalysisRoom) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
+// workspacesWithAnalyses are the workspaces that have something due and room for it, and how much.
+func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
 		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
@@ -269,7 +269,7 @@ func (s *Store) analysisLanes(ctx context.Context, after uuid.UUID, room Analysi
 		if last {
 			next = workspace
 		}
-		if n := room.OfOne - room.Ongoing[workspace]; due && n > 0 {
+		if n := room.PerWorkspace - room.Ongoing[workspace]; due && n > 0 {
 			workspaces, left = append(workspaces, workspace), append(left, n)
 		}
 		return nil

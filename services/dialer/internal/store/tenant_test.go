@@ -25,7 +25,7 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 	}
 	save(2, `{"voice":"calm","deep":[1e400000]}`)
 	save(1, `{"voice":"loud"}`)
-	ask := func(of uuid.UUID, direction, variables string) store.Order {
+	ask := func(of uuid.UUID, direction, variables string) store.ConversationInputs {
 		t.Helper()
 		id := uuid.New()
 		if _, err := pool.Exec(t.Context(), `
@@ -33,7 +33,7 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 			VALUES ($1::uuid, CASE WHEN $3::text = 'outbound' THEN $1::uuid END, $2, $3::text, '+14155550100', '+14155550101', $4, nullif($5, '')::json, 'ringing', 60, now(), 'Asia/Tokyo')`, id, workspace, direction, of, variables); err != nil {
 			t.Fatal(err)
 		}
-		order, err := st.Order(t.Context(), id)
+		order, err := st.ConversationInputs(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 	case got.Person != "+14155550100":
 		t.Errorf(`got.Person = %v, want "+14155550100"`, got.Person)
 	}
-	if _, err := st.Order(t.Context(), uuid.New()); !errors.Is(err, store.ErrNoCall) {
+	if _, err := st.ConversationInputs(t.Context(), uuid.New()); !errors.Is(err, store.ErrNoCall) {
 		t.Errorf("no call: %v", err)
 	}
 }

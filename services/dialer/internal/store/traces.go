@@ -21,7 +21,7 @@ import (
 const (
 	// answerTimeout is how long the processes have to answer a request.
 	answerTimeout = 5 * time.Second
-	look          = 100 * time.Millisecond
+	pollInterval  = 100 * time.Millisecond
 )
 
 // Traces passes requests and answers through the database.
@@ -111,7 +111,7 @@ func (s *Traces) Messages(
 		select {
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		}
 	}
 	slices.SortStableFunc(all, func(a, b siptrace.Message) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })

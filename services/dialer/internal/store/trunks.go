@@ -81,7 +81,7 @@ func (s *Trunks) Add(ctx context.Context, t trunks.Trunk) error {
 	if err != nil {
 		return err
 	}
-	defer s.forget()
+	defer s.dropCache()
 	if _, err := s.pool.Exec(ctx, insert, args); err != nil {
 		return fmt.Errorf("add trunk: %w", named(err))
 	}
@@ -112,7 +112,7 @@ WHERE trunk_id = @trunk_id`
 // Change calls decide with a trunk and stores what it changed. Concurrent changes run one after the
 // other. It returns pg.ErrNotFound, ErrNameTaken, or the error of decide.
 func (s *Trunks) Change(ctx context.Context, id uuid.UUID, decide func(*trunks.Trunk) error) (changed trunks.Trunk, err error) {
-	defer s.forget()
+	defer s.dropCache()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if changed, err = s.one(ctx, tx, lock, id); err != nil {
 			return err
@@ -136,7 +136,7 @@ const removeTrunk = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 
 // Remove deletes a trunk. It returns pg.ErrNotFound if there is none.
 func (s *Trunks) Remove(ctx context.Context, id uuid.UUID) error {
-	defer s.forget()
+	defer s.dropCache()
 	gone, err := s.pool.Exec(ctx, removeTrunk, pg.Args{"trunk_id": id})
 	switch {
 	case err != nil:
@@ -160,8 +160,8 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 
 const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// forget has the next Active look again: what was changed here counts at once.
-func (s *Trunks) forget() {
+// dropCache has the next Active look again: what was changed here counts at once.
+func (s *Trunks) dropCache() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Time{}

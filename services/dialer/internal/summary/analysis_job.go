@@ -124,10 +124,10 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 }
 
 // room is what may be taken without any workspace having more than its part.
-func (a *Analyser) room() store.AnalysisRoom {
+func (a *Analyser) room() store.AnalysisLimits {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return store.AnalysisRoom{Most: batch, OfOne: ofOne, Ongoing: maps.Clone(a.ongoing)}
+	return store.AnalysisLimits{Total: batch, PerWorkspace: ofOne, Ongoing: maps.Clone(a.ongoing)}
 }
 
 func (a *Analyser) enter(due []store.Analysis) {

@@ -76,16 +76,16 @@ func Rules() []Rule {
 		{"an originate that is given up is nobody's refusal", givenUp},
 		{"an originate that never arrived leaves an unknown call", neverArrived},
 		{"nothing leaves that is not permitted", notPermitted},
-	}, hangupRules()...), newsRules()...)
+	}, hangupRules()...), eventRules()...)
 }
 
 const (
-	// eventually ends a test that hangs.
-	eventually = time.Minute
+	// testTimeout ends a test that hangs.
+	testTimeout = time.Minute
 	// longPoll is a wait for news that is longer than any test.
 	longPoll = time.Hour
-	// givesUp is when the suite cancels an originate that does not reach the far end.
-	givesUp = time.Second
+	// originateTimeout is when the suite cancels an originate that does not reach the far end.
+	originateTimeout = time.Second
 	// skew is how far the carrier's clock may be from ours.
 	skew = 5 * time.Second
 )
@@ -132,8 +132,8 @@ type reader struct {
 
 func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
-// more reads one batch, waiting for it as long.
-func (r *reader) more(wait time.Duration) int {
+// readBatch reads one batch, waiting for it as long.
+func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
 	if err != nil {
@@ -153,8 +153,8 @@ func (r *reader) more(wait time.Duration) int {
 	return len(batch.Events)
 }
 
-// of are the news of one call so far.
-func (r *reader) of(callID uuid.UUID) (news []carrier.Event) {
+// eventsOf are the news of one call so far.
+func (r *reader) eventsOf(callID uuid.UUID) (news []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
 			news = append(news, one)
@@ -166,20 +166,20 @@ func (r *reader) of(callID uuid.UUID) (news []carrier.Event) {
 // until reads until a call has had news of a kind, and answers its news.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
-	for begun := time.Now(); ; r.more(time.Second) {
-		if news := r.of(callID); count(news, kind) > 0 {
+	for begun := time.Now(); ; r.readBatch(time.Second) {
+		if news := r.eventsOf(callID); count(news, kind) > 0 {
 			return news
 		}
-		if time.Since(begun) > eventually {
-			r.t.Fatalf("no news of kind %s of call %s: %v", kind, callID, kinds(r.of(callID)))
+		if time.Since(begun) > testTimeout {
+			r.t.Fatalf("no news of kind %s of call %s: %v", kind, callID, kinds(r.eventsOf(callID)))
 		}
 	}
 }
 
-// rest reads what there is.
-func (r *reader) rest() {
+// readAll reads what there is.
+func (r *reader) readAll() {
 	r.t.Helper()
-	for r.more(0) > 0 {
+	for r.readBatch(0) > 0 {
 	}
 }
 

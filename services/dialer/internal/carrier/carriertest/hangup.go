@@ -47,14 +47,14 @@ func hungUp(t T, n *Network, to string, state carrier.Kind) {
 		t.Errorf("hung up again: %+v, %v; at first %+v", again, err, first)
 	}
 	r.until(o.CallID, carrier.Ended)
-	r.rest()
-	news := r.of(o.CallID)
+	r.readAll()
+	news := r.eventsOf(o.CallID)
 	if got := count(news, carrier.Ended); got != 1 || !news[len(news)-1].ByUs || news[len(news)-1].Kind != carrier.Ended {
 		t.Errorf("news = %v, ended %d times: %+v", kinds(news), got, news[len(news)-1])
 	}
-	sane(t, o, news)
-	agrees(t, n, o.CallID, news)
-	dialled(t, n, o.CallID, 1)
+	checkEvents(t, o, news)
+	checkFind(t, n, o.CallID, news)
+	checkDials(t, n, o.CallID, 1)
 }
 
 func endedBefore(t T, n *Network) {
@@ -66,10 +66,10 @@ func endedBefore(t T, n *Network) {
 		t.Errorf("hang up: %+v, %v", known, err)
 	}
 	r.until(dial(t, n, n.Busy).CallID, carrier.Ended)
-	if after := r.of(o.CallID); len(after) != len(before) {
+	if after := r.eventsOf(o.CallID); len(after) != len(before) {
 		t.Errorf("after it had ended the news of the call go on: %v", kinds(after))
 	}
-	agrees(t, n, o.CallID, before)
+	checkFind(t, n, o.CallID, before)
 }
 
 func elsewhere(t T, n *Network) {
@@ -83,7 +83,7 @@ func elsewhere(t T, n *Network) {
 	if known, err := other.Hangup(t.Context(), o.CallID); err != nil || !known.ByUs {
 		t.Errorf("hang up: %+v, %v", known, err)
 	}
-	sane(t, o, read(t, n.Carrier).until(o.CallID, carrier.Ended))
+	checkEvents(t, o, read(t, n.Carrier).until(o.CallID, carrier.Ended))
 }
 
 func inbound(t T, n *Network) {
@@ -100,8 +100,8 @@ func inbound(t T, n *Network) {
 	if err := n.Carrier.Answer(t.Context(), id); err != nil {
 		t.Errorf("answer after the end: %v", err)
 	}
-	r.rest()
-	news := r.of(id)
+	r.readAll()
+	news := r.eventsOf(id)
 	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Ringing, carrier.Answered, carrier.Ended}) {
 		t.Errorf("news = %v", got)
 	}
@@ -110,7 +110,7 @@ func inbound(t T, n *Network) {
 			t.Errorf("%s = %+v", one.Kind, one)
 		}
 	}
-	agrees(t, n, id, news)
+	checkFind(t, n, id, news)
 }
 
 func inboundUnanswered(t T, n *Network) {

@@ -13,39 +13,39 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Asked is a request within a call.
-type Asked struct {
+// Request is a request within a call.
+type Request struct {
 	*sip.Request
 	Tx *sip.ServerTx
 }
 
 // Call is the far end of one call.
 type Call struct {
-	x        *Exchange
+	x        *Trunk
 	Invite   *sip.Request
 	Tag      string
 	Contact  sip.Uri
 	tx       *sip.ServerTx
-	in       chan Asked
+	in       chan Request
 	canceled chan struct{}
-	aside    []Asked // came before it was waited for
+	deferred []Request // came before it was waited for
 	mu       sync.Mutex
 	cseq     uint32
 	done     bool
 }
 
-// asked hands a request to the script, or answers it when the script is over.
-func (c *Call) asked(req *sip.Request, tx *sip.ServerTx) {
+// handleRequest hands a request to the script, or answers it when the script is over.
+func (c *Call) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.done {
-		c.in <- Asked{req, tx}
+		c.in <- Request{req, tx}
 		return
 	}
-	c.fallback(Asked{req, tx})
+	c.fallback(Request{req, tx})
 }
 
-func (c *Call) fallback(a Asked) {
+func (c *Call) fallback(a Request) {
 	if a.IsAck() {
 		a.Tx.Terminate()
 		return
@@ -53,11 +53,11 @@ func (c *Call) fallback(a Asked) {
 	_ = a.Tx.Respond(sip.NewResponseFromRequest(a.Request, 200, "OK", nil))
 }
 
-func (c *Call) over() {
+func (c *Call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done = true
-	for _, a := range c.aside {
+	for _, a := range c.deferred {
 		c.fallback(a)
 	}
 	for {
@@ -107,7 +107,7 @@ func (c *Call) Answer(body string, headers ...string) {
 	res := c.Response(200, body, headers...)
 	acked := make(chan struct{})
 	c.x.running.Go(func() {
-		for begun := time.Now(); time.Since(begun) < Patience; {
+		for begun := time.Now(); time.Since(begun) < Timeout; {
 			_ = c.tx.Respond(res)
 			select {
 			case <-acked:
@@ -120,8 +120,8 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
-// Spared says whether nobody cancels the INVITE for a while.
-func (c *Call) Spared(a time.Duration) bool {
+// NotCanceledFor says whether nobody cancels the INVITE for a while.
+func (c *Call) NotCanceledFor(a time.Duration) bool {
 	select {
 	case <-c.canceled:
 		return false
@@ -134,26 +134,26 @@ func (c *Call) Spared(a time.Duration) bool {
 func (c *Call) Canceled() {
 	select {
 	case <-c.canceled:
-	case <-time.After(Patience):
+	case <-time.After(Timeout):
 		c.x.t.Errorf("call %s was not cancelled", c.Invite.CallID().Value())
 	}
 }
 
-// Crossing rings, and answers in the moment in which the INVITE is cancelled.
-func (c *Call) Crossing(body string) {
-	c.tx.OnCancel(func(*sip.Request) { _ = c.x.line.Reply(c.Response(200, body)) })
+// AnswerWhileCanceled rings, and answers in the moment in which the INVITE is cancelled.
+func (c *Call) AnswerWhileCanceled(body string) {
+	c.tx.OnCancel(func(*sip.Request) { _ = c.x.transport.Reply(c.Response(200, body)) })
 	c.Respond(180, "")
 	c.Canceled()
 }
 
 // Next waits for a request of a method; others wait for their turn, and are answered 200 when the script is over.
-func (c *Call) Next(method sip.RequestMethod) Asked {
-	if i := slices.IndexFunc(c.aside, func(a Asked) bool { return a.Method == method }); i >= 0 {
-		a := c.aside[i]
-		c.aside = slices.Delete(c.aside, i, i+1)
+func (c *Call) Next(method sip.RequestMethod) Request {
+	if i := slices.IndexFunc(c.deferred, func(a Request) bool { return a.Method == method }); i >= 0 {
+		a := c.deferred[i]
+		c.deferred = slices.Delete(c.deferred, i, i+1)
 		return a
 	}
-	patience := time.After(Patience)
+	patience := time.After(Timeout)
 	for {
 		select {
 		case a := <-c.in:
@@ -163,16 +163,16 @@ func (c *Call) Next(method sip.RequestMethod) Asked {
 				}
 				return a
 			}
-			c.aside = append(c.aside, a)
+			c.deferred = append(c.deferred, a)
 		case <-patience:
 			c.x.t.Errorf("call %s: no %s came", c.Invite.CallID().Value(), method)
-			return Asked{Request: sip.NewRequest(method, c.Contact)}
+			return Request{Request: sip.NewRequest(method, c.Contact)}
 		}
 	}
 }
 
-// Says is a header of the request; empty: it has none.
-func (a Asked) Says(name string) string {
+// Header is a header of the request; empty: it has none.
+func (a Request) Header(name string) string {
 	if header := a.GetHeader(name); header != nil {
 		return header.Value()
 	}
@@ -180,7 +180,7 @@ func (a Asked) Says(name string) string {
 }
 
 // Reply answers a request.
-func (a Asked) Reply(code int, headers ...string) {
+func (a Request) Reply(code int, headers ...string) {
 	if a.Tx == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (a Asked) Reply(code int, headers ...string) {
 }
 
 // Hangup waits for the BYE and answers it.
-func (c *Call) Hangup() Asked {
+func (c *Call) Hangup() Request {
 	a := c.Next(sip.BYE)
 	a.Reply(200)
 	return a
@@ -214,9 +214,9 @@ func (c *Call) Request(method sip.RequestMethod, body string, headers ...string)
 		req.AppendHeader(sip.NewHeader("Content-Type", "application/sdp"))
 		req.SetBody([]byte(body))
 	}
-	ctx, done := context.WithTimeout(context.Background(), Patience)
+	ctx, done := context.WithTimeout(context.Background(), Timeout)
 	defer done()
-	res, err := c.x.line.Exchange(ctx, req, c.way(), transport.Credentials{}, nil)
+	res, err := c.x.transport.Exchange(ctx, req, c.route(), transport.Credentials{}, nil)
 	if err != nil {
 		c.x.t.Errorf("%s within call %s: %v", method, c.Invite.CallID().Value(), err)
 		return sip.NewResponse(0, "")
@@ -234,16 +234,16 @@ func (c *Call) Ack(body string) {
 		req.AppendHeader(sip.NewHeader("Content-Type", "application/sdp"))
 		req.SetBody([]byte(body))
 	}
-	if err := c.x.line.Prepare(req, c.way()); err != nil {
+	if err := c.x.transport.Prepare(req, c.route()); err != nil {
 		c.x.t.Error(err)
 		return
 	}
-	if err := c.x.line.Send(req); err != nil {
+	if err := c.x.transport.Send(req); err != nil {
 		c.x.t.Error(err)
 	}
 }
 
-func (c *Call) way() transport.Route {
+func (c *Call) route() transport.Route {
 	target := c.Invite.Contact().Address
 	return transport.Route{Hop: fmt.Sprintf("%s:%d", target.Host, target.Port), Transport: c.Invite.Transport()}
 }

@@ -16,94 +16,94 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Patience bounds every wait of a script.
-const Patience = 30 * time.Second
+// Timeout bounds every wait of a script.
+const Timeout = 30 * time.Second
 
-// Exchange is the trunk.
-type Exchange struct {
-	t       testing.TB
-	line    *transport.Transport
-	mu      sync.Mutex
-	scripts map[string]func(*Call)
-	calls   map[string]*Call // by Call-ID
-	heard   []string         // every request: method and Call-ID
-	said    []string         // every response: status, CSeq and Call-ID
-	outside func(*sip.Request, *sip.ServerTx) bool
-	within  func(*sip.Request, *sip.ServerTx)
-	running sync.WaitGroup
-	closed  bool
+// Trunk is the trunk.
+type Trunk struct {
+	t         testing.TB
+	transport *transport.Transport
+	mu        sync.Mutex
+	scripts   map[string]func(*Call)
+	calls     map[string]*Call // by Call-ID
+	requests  []string         // every request: method and Call-ID
+	responses []string         // every response: status, CSeq and Call-ID
+	outside   func(*sip.Request, *sip.ServerTx) bool
+	within    func(*sip.Request, *sip.ServerTx)
+	running   sync.WaitGroup
+	closed    bool
 	// challenge is 401 or 407; 0: nobody is asked who he is.
 	challenge          int
 	username, password string
 }
 
 // New is a trunk that listens on the loopback until the test ends.
-func New(t testing.TB, transports transport.Config) *Exchange {
+func New(t testing.TB, transports transport.Config) *Trunk {
 	t.Helper()
-	x := &Exchange{t: t, scripts: map[string]func(*Call){}, calls: map[string]*Call{}}
+	x := &Trunk{t: t, scripts: map[string]func(*Call){}, calls: map[string]*Call{}}
 	transports.Admit = func(netip.Addr) bool { return true }
 	transports.Response = func(res *sip.Response) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.said = append(x.said, fmt.Sprint(res.StatusCode, " ", res.CSeq().Value(), " ", res.CallID().Value()))
+		x.responses = append(x.responses, fmt.Sprint(res.StatusCode, " ", res.CSeq().Value(), " ", res.CallID().Value()))
 	}
 	ready := make(chan struct{})
-	transports.Request = func(req *sip.Request, tx *sip.ServerTx) { <-ready; x.asked(req, tx) }
+	transports.Request = func(req *sip.Request, tx *sip.ServerTx) { <-ready; x.handleRequest(req, tx) }
 	opened, err := transport.Open(transports)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.line = opened
+	x.transport = opened
 	close(ready)
 	t.Cleanup(func() {
 		x.mu.Lock()
 		x.closed = true
 		x.mu.Unlock()
 		x.running.Wait()
-		x.line.Close()
+		x.transport.Close()
 	})
 	return x
 }
 
 // Challenge asks everybody for credentials, with 401 or 407.
-func (x *Exchange) Challenge(code int, username, password string) {
+func (x *Trunk) Challenge(code int, username, password string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.challenge, x.username, x.password = code, username, password
 }
 
 // Port is where a transport listens.
-func (x *Exchange) Port(transport string) int { return x.line.Port(transport) }
+func (x *Trunk) Port(transport string) int { return x.transport.Port(transport) }
 
-// Line sends what a script wants sent by hand.
-func (x *Exchange) Line() *transport.Transport { return x.line }
+// Transport sends what a script wants sent by hand.
+func (x *Trunk) Transport() *transport.Transport { return x.transport }
 
 // On plays a script for each number that ends in the suffix.
-func (x *Exchange) On(suffix string, script func(*Call)) {
+func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.scripts[suffix] = script
 }
 
 // Outside takes requests outside of calls that are no INVITE; false: they are answered 200.
-func (x *Exchange) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
+func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.outside = take
 }
 
 // Within takes requests within dialogs that began elsewhere, as a proxy does.
-func (x *Exchange) Within(take func(*sip.Request, *sip.ServerTx)) {
+func (x *Trunk) Within(take func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.within = take
 }
 
-// Heard counts the requests of a method in a call; an empty Call-ID: in all.
-func (x *Exchange) Heard(method sip.RequestMethod, callID string) (times int) {
+// Requests counts the requests of a method in a call; an empty Call-ID: in all.
+func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, one := range x.heard {
+	for _, one := range x.requests {
 		if name, id, _ := strings.Cut(one, " "); name == string(method) && (callID == "" || id == callID) {
 			times++
 		}
@@ -111,11 +111,11 @@ func (x *Exchange) Heard(method sip.RequestMethod, callID string) (times int) {
 	return times
 }
 
-// Said counts the responses to a request of ours in a call.
-func (x *Exchange) Said(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
+// Responses counts the responses to a request of ours in a call.
+func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, one := range x.said {
+	for _, one := range x.responses {
 		if one == fmt.Sprintf("%d %d %s %s", code, seq, method, callID) {
 			times++
 		}
@@ -124,9 +124,9 @@ func (x *Exchange) Said(code int, seq uint32, method sip.RequestMethod, callID s
 }
 
 // Wait is for a call to have come in.
-func (x *Exchange) Wait(callID string) *Call {
+func (x *Trunk) Wait(callID string) *Call {
 	x.t.Helper()
-	for begun := time.Now(); time.Since(begun) < Patience; time.Sleep(time.Millisecond) { // a poll of the condition
+	for begun := time.Now(); time.Since(begun) < Timeout; time.Sleep(time.Millisecond) { // a poll of the condition
 		x.mu.Lock()
 		c := x.calls[callID]
 		x.mu.Unlock()
@@ -138,16 +138,16 @@ func (x *Exchange) Wait(callID string) *Call {
 	return nil
 }
 
-func (x *Exchange) asked(req *sip.Request, tx *sip.ServerTx) {
+func (x *Trunk) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	id := req.CallID().Value()
 	x.mu.Lock()
-	x.heard = append(x.heard, string(req.Method)+" "+id)
+	x.requests = append(x.requests, string(req.Method)+" "+id)
 	c, outside, inside := x.calls[id], x.outside, x.within
 	x.mu.Unlock()
 	_, within := req.To().Params.Get("tag")
 	switch {
 	case within && c != nil:
-		c.asked(req, tx)
+		c.handleRequest(req, tx)
 	case within && inside != nil:
 		inside(req, tx)
 	case req.Method == sip.INVITE:
@@ -168,7 +168,7 @@ func (x *Exchange) asked(req *sip.Request, tx *sip.ServerTx) {
 }
 
 // challenged asks for credentials until they are right.
-func (x *Exchange) challenged(req *sip.Request, tx *sip.ServerTx) bool {
+func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	x.mu.Lock()
 	code, username, password := x.challenge, x.username, x.password
 	x.mu.Unlock()
@@ -195,10 +195,10 @@ func (x *Exchange) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	return true
 }
 
-func (x *Exchange) begin(req *sip.Request, tx *sip.ServerTx) {
+func (x *Trunk) begin(req *sip.Request, tx *sip.ServerTx) {
 	c := &Call{
-		x: x, Invite: req, tx: tx, Tag: transport.Token(), in: make(chan Asked, 64), canceled: make(chan struct{}), cseq: 1000,
-		Contact: x.line.Contact("callee", req.Transport()),
+		x: x, Invite: req, tx: tx, Tag: transport.Token(), in: make(chan Request, 64), canceled: make(chan struct{}), cseq: 1000,
+		Contact: x.transport.Contact("callee", req.Transport()),
 	}
 	tx.OnCancel(func(*sip.Request) { close(c.canceled) })
 	x.mu.Lock()
@@ -211,7 +211,7 @@ func (x *Exchange) begin(req *sip.Request, tx *sip.ServerTx) {
 		}
 	}
 	if script != nil && !x.closed {
-		x.running.Go(func() { script(c); c.over() })
+		x.running.Go(func() { script(c); c.end() })
 	}
 	x.mu.Unlock()
 	if script == nil {

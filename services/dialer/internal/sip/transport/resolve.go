@@ -12,11 +12,11 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// lookupPatience bounds what one question to the resolver may take.
-const lookupPatience = 3 * time.Second
+// lookupTimeout bounds what one question to the resolver may take.
+const lookupTimeout = 3 * time.Second
 
-// mostPlaces bounds the places that one request tries.
-const mostPlaces = 8
+// maxAddresses bounds the places that one request tries.
+const maxAddresses = 8
 
 // address is the first place that a route's hop leads to and that was not tried: as host:port of an address, so that what belongs to one request (CANCEL, the ACK of a refusal) goes to the same
 // place whatever its name says later (RFC 3261 9.1). A hop without a port is asked for by SRV first (RFC 3263 4.2). Over TLS it is the line's ServerName that a certificate must be for, not what
@@ -48,7 +48,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 		}
 		for _, one := range hosts {
 			at := net.JoinHostPort(one, strconv.Itoa(int(target.Port)))
-			if len(to.Without) < mostPlaces && !slices.Contains(to.Without, at) {
+			if len(to.Excluded) < maxAddresses && !slices.Contains(to.Excluded, at) {
 				return at, nil
 			}
 		}
@@ -61,7 +61,7 @@ func (l *Transport) hosts(host string) (hosts []string, err error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil
 	}
-	ctx, done := context.WithTimeout(context.Background(), lookupPatience)
+	ctx, done := context.WithTimeout(context.Background(), lookupTimeout)
 	defer done()
 	addrs, err := l.names.LookupIPAddr(ctx, host)
 	if err != nil {
@@ -90,7 +90,7 @@ func Targets(ctx context.Context, names Names, host, transport string) (targets 
 	if transport == TLS {
 		service, proto = "sips", "tcp"
 	}
-	ctx, done := context.WithTimeout(ctx, lookupPatience)
+	ctx, done := context.WithTimeout(ctx, lookupTimeout)
 	defer done()
 	_, records, err := names.LookupSRV(ctx, service, proto, host)
 	if err != nil {

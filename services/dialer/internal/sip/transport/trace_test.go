@@ -23,7 +23,7 @@ func TestSteady_NoAllocationWithoutTrace(t *testing.T) {
 	recorded := 0
 	var recorder siptrace.Recorder
 	l := &Transport{cfg: Config{Tracing: recorder.On, Trace: func(siptrace.Message) { recorded++ }}}
-	var conn net.PacketConn = &steady{PacketConn: idleConn{peer: peer}, line: l}
+	var conn net.PacketConn = &datagramConn{PacketConn: idleConn{peer: peer}, line: l}
 	data := []byte("OPTIONS sip:a SIP/2.0\r\nCall-ID: one\r\n\r\n")
 	allocations := testing.AllocsPerRun(100, func() {
 		_, _ = conn.WriteTo(data, peer)

@@ -28,8 +28,8 @@ const (
 	TLS = "TLS"
 )
 
-// dialPatience bounds setting up one TCP or TLS connection.
-const dialPatience = 3 * time.Second
+// dialTimeout bounds setting up one TCP or TLS connection.
+const dialTimeout = 3 * time.Second
 
 // Config of a line. An empty address is not listened at; port 0 is any free one.
 type Config struct {
@@ -43,11 +43,11 @@ type Config struct {
 	ServerName  string
 	// Admit says who may begin something with us. From strangers only what belongs to a call of ours is heard (Knows, by Call-ID); the rest is dropped before it is
 	// parsed. Both are asked for every message and must be quick.
-	Admit func(netip.Addr) bool
-	Knows func(callID string) bool
+	Admit   func(netip.Addr) bool
+	HasCall func(callID string) bool
 	// Stranger is called for each INVITE, and each connection, that was dropped because Admit refused its address, unless
 	// it is nil. It must be quick, and must expect hostile text.
-	Stranger func(Stranger)
+	Rejected func(Rejected)
 	// Ports are those of another line that listens for this one, which only connects.
 	Ports map[string]int
 	// Request takes what peers ask, outside and inside of dialogs, each in a goroutine of its own. Response sees every response, also those that a transaction
@@ -65,18 +65,18 @@ type Config struct {
 
 // Transport is open until Close.
 type Transport struct {
-	cfg       Config
-	transport *sip.TransportLayer
-	layer     *sip.TransactionLayer
-	ports     map[string]int
-	udp       sip.Addr
-	names     Names
-	closers   []func() error
-	serving   sync.WaitGroup
+	cfg          Config
+	transport    *sip.TransportLayer
+	transactions *sip.TransactionLayer
+	ports        map[string]int
+	udp          sip.Addr
+	names        Names
+	closers      []func() error
+	serving      sync.WaitGroup
 
 	// going is held by whoever sends: what left after Close would open a socket of its own at our address.
-	going  sync.RWMutex
-	closed bool
+	sending sync.RWMutex
+	closed  bool
 
 	mu      sync.Mutex
 	pending map[string]int // Call-IDs of what we asked and wait for
@@ -107,8 +107,8 @@ func Open(cfg Config) (*Transport, error) {
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
 		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filter),
 		sip.WithTransportLayerTransports(sip.TransportsConfig{
-			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialPatience},
-			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialPatience}},
+			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
+			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
 		}))
 	l.transport.OnMessage(func(msg sip.Message) { // before the transactions, and in the goroutine that reads
 		l.traceReceived(msg)
@@ -116,9 +116,9 @@ func Open(cfg Config) (*Transport, error) {
 			cfg.Response(res)
 		}
 	})
-	l.layer = sip.NewTransactionLayer(l.transport, sip.WithTransactionLayerLogger(quiet),
+	l.transactions = sip.NewTransactionLayer(l.transport, sip.WithTransactionLayerLogger(quiet),
 		sip.WithTransactionLayerUnhandledResponseHandler(func(*sip.Response) {}))
-	l.layer.OnRequest(cfg.Request)
+	l.transactions.OnRequest(cfg.Request)
 	if err := l.listen(); err != nil {
 		l.Close()
 		return nil, err
@@ -127,7 +127,7 @@ func Open(cfg Config) (*Transport, error) {
 }
 
 func dialer(local net.Addr) net.Dialer {
-	return net.Dialer{Timeout: dialPatience, LocalAddr: local, KeepAlive: 15 * time.Second}
+	return net.Dialer{Timeout: dialTimeout, LocalAddr: local, KeepAlive: 15 * time.Second}
 }
 
 func (l *Transport) listen() error {
@@ -137,12 +137,12 @@ func (l *Transport) listen() error {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
 		if udp, is := conn.(*net.UDPConn); is {
-			_ = udp.SetReadBuffer(datagrams) // as much of it as the system allows
+			_ = udp.SetReadBuffer(receiveBufferBytes) // as much of it as the system allows
 		}
 		addr, _ := conn.LocalAddr().(*net.UDPAddr)
 		l.udp = sip.Addr{IP: addr.IP, Port: addr.Port}
 		l.opened(UDP, addr.IP, addr.Port, conn.Close, func() error {
-			return l.transport.ServeUDP(&steady{PacketConn: conn, line: l})
+			return l.transport.ServeUDP(&datagramConn{PacketConn: conn, line: l})
 		})
 	}
 	for _, stream := range []struct {
@@ -157,8 +157,8 @@ func (l *Transport) listen() error {
 			return fmt.Errorf("listen at %s %s: %w", stream.name, stream.addr, err)
 		}
 		addr, _ := listener.Addr().(*net.TCPAddr)
-		refused := func(from net.Addr) { l.turnedAway(from, stream.name) }
-		listener = &guarded{listener, l.admits, refused}
+		refused := func(from net.Addr) { l.reportConnection(from, stream.name) }
+		listener = &filteredListener{listener, l.admits, refused}
 		if stream.name == TLS {
 			if l.cfg.Certificate == nil {
 				_ = listener.Close()
@@ -171,7 +171,7 @@ func (l *Transport) listen() error {
 	if l.udp.IP == nil { // nobody listens at UDP: no request leaves by it
 		return nil
 	}
-	return l.settled()
+	return l.waitUntilServed()
 }
 
 // family returns the network of an address: IPv6 if its host is an IPv6 address, else IPv4.
@@ -203,9 +203,9 @@ func (l *Transport) opened(transport string, ip net.IP, port int, closing func()
 	})
 }
 
-// settled waits until the UDP socket stands in the transport's pool: a request that left before would get a socket of its own.
-func (l *Transport) settled() error {
-	for begun := time.Now(); time.Since(begun) < dialPatience; time.Sleep(time.Millisecond) {
+// waitUntilServed waits until the UDP socket stands in the transport's pool: a request that left before would get a socket of its own.
+func (l *Transport) waitUntilServed() error {
+	for begun := time.Now(); time.Since(begun) < dialTimeout; time.Sleep(time.Millisecond) {
 		if conn, err := l.transport.GetConnection(UDP, l.udp.String()); err == nil {
 			_, _ = conn.TryClose()
 			return nil
@@ -216,13 +216,13 @@ func (l *Transport) settled() error {
 
 // Close stops listening and ends all transactions; calls go on without us.
 func (l *Transport) Close() {
-	l.going.Lock()
+	l.sending.Lock()
 	l.closed = true
-	l.going.Unlock()
+	l.sending.Unlock()
 	for _, closing := range l.closers {
 		_ = closing()
 	}
-	l.layer.Close()
+	l.transactions.Close()
 	_ = l.transport.Close()
 	l.serving.Wait()
 }
@@ -255,21 +255,21 @@ func (l *Transport) filter(from sip.TransportReadProps, data []byte) ([]byte, er
 	if from.Transport != UDP || l.admits(from.RemoteAddr) {
 		return data, nil
 	}
-	if id := callID(data); id != "" && (l.waits(id) || l.cfg.Knows != nil && l.cfg.Knows(id)) {
+	if id := callID(data); id != "" && (l.expectsResponse(id) || l.cfg.HasCall != nil && l.cfg.HasCall(id)) {
 		return data, nil
 	}
-	l.dropped(from.RemoteAddr, data)
+	l.reportDatagram(from.RemoteAddr, data)
 	return nil, nil
 }
 
-func (l *Transport) waits(callID string) bool {
+func (l *Transport) expectsResponse(callID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pending[callID] > 0
 }
 
-// wait has a Call-ID heard until the answer is called.
-func (l *Transport) wait(callID string) (over func()) {
+// expectResponse has a Call-ID heard until the answer is called.
+func (l *Transport) expectResponse(callID string) (over func()) {
 	l.mu.Lock()
 	l.pending[callID]++
 	l.mu.Unlock()
@@ -282,19 +282,19 @@ func (l *Transport) wait(callID string) (over func()) {
 	})
 }
 
-// datagrams is what the system is asked to hold of them while nobody reads, in bytes.
-const datagrams = 4 << 20
+// receiveBufferBytes is what the system is asked to hold of them while nobody reads, in bytes.
+const receiveBufferBytes = 4 << 20
 
-// breath is how long a listener rests after a fault that is not its end: no descriptors, no memory. sipgo would listen no more.
-const breath = 50 * time.Millisecond
+// errorPause is how long a listener rests after a fault that is not its end: no descriptors, no memory. sipgo would listen no more.
+const errorPause = 50 * time.Millisecond
 
-// steady continues to read after errors. It records datagrams.
-type steady struct {
+// datagramConn continues to read after errors. It records datagrams.
+type datagramConn struct {
 	net.PacketConn
 	line *Transport
 }
 
-func (s *steady) WriteTo(data []byte, to net.Addr) (int, error) {
+func (s *datagramConn) WriteTo(data []byte, to net.Addr) (int, error) {
 	n, err := s.PacketConn.WriteTo(data, to)
 	if err == nil && s.line.tracing() {
 		s.line.traceDatagram(true, to, data)
@@ -302,7 +302,7 @@ func (s *steady) WriteTo(data []byte, to net.Addr) (int, error) {
 	return n, err
 }
 
-func (s *steady) ReadFrom(into []byte) (int, net.Addr, error) {
+func (s *datagramConn) ReadFrom(into []byte) (int, net.Addr, error) {
 	for {
 		n, from, err := s.PacketConn.ReadFrom(into)
 		if err == nil && s.line.tracing() {
@@ -311,25 +311,25 @@ func (s *steady) ReadFrom(into []byte) (int, net.Addr, error) {
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return n, from, err
 		}
-		time.Sleep(breath)
+		time.Sleep(errorPause)
 	}
 }
 
-// guarded closes connections of strangers as they come, and listens on after faults.
-type guarded struct {
+// filteredListener closes connections of strangers as they come, and listens on after faults.
+type filteredListener struct {
 	net.Listener
 	admits  func(net.Addr) bool
 	refused func(net.Addr)
 }
 
-func (g *guarded) Accept() (net.Conn, error) {
+func (g *filteredListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil, err
 		case err != nil:
-			time.Sleep(breath)
+			time.Sleep(errorPause)
 		case g.admits(conn.RemoteAddr()):
 			return conn, nil
 		default:

@@ -76,7 +76,7 @@ func TestAddress_TheNextPlaceFollows(t *testing.T) {
 				}
 				break
 			}
-			got, to.Without = append(got, at), append(to.Without, at)
+			got, to.Excluded = append(got, at), append(to.Excluded, at)
 		}
 		if !slices.Equal(got, one.want) {
 			t.Errorf("%s leads to %v, want %v", one.hop, got, one.want)
@@ -87,9 +87,9 @@ func TestAddress_TheNextPlaceFollows(t *testing.T) {
 func TestFilter_Strangers(t *testing.T) {
 	t.Parallel()
 	l := &Transport{pending: map[string]int{}, cfg: Config{
-		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, Knows: func(id string) bool { return id == "ours" },
+		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, HasCall: func(id string) bool { return id == "ours" },
 	}}
-	over := l.wait("asked")
+	over := l.expectResponse("asked")
 	message := func(id string) []byte {
 		return []byte("OPTIONS sip:x SIP/2.0\r\nVia: y\r\nCall-ID: " + id + "\r\n\r\nCall-ID: ours\r\n")
 	}
@@ -110,7 +110,7 @@ func TestFilter_Strangers(t *testing.T) {
 		}
 	}
 	over()
-	if l.waits("asked") {
+	if l.expectsResponse("asked") {
 		t.Error(`what was answered is still waited for: l.waits("asked") = true, want false`)
 	} else if len(l.pending) != 0 {
 		t.Errorf("what was answered is still waited for: l.pending = %v, want none", l.pending)
@@ -167,7 +167,7 @@ func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil,
 // TestListeners_GoOnAfterFaults, and end when they are closed.
 func TestListeners_GoOnAfterFaults(t *testing.T) {
 	t.Parallel()
-	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
+	streams := &filteredListener{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
 	if conn, err := streams.Accept(); err != nil {
 		t.Errorf("accept: %v", err)
 	} else if conn == nil {
@@ -176,7 +176,7 @@ func TestListeners_GoOnAfterFaults(t *testing.T) {
 	if _, err := streams.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept when closed: %v", err)
 	}
-	datagrams := &steady{PacketConn: &faultyPackets{faults: faulty{left: 3}}, line: &Transport{}}
+	datagrams := &datagramConn{PacketConn: &faultyPackets{faults: faulty{left: 3}}, line: &Transport{}}
 	if n, _, err := datagrams.ReadFrom(nil); err != nil {
 		t.Errorf("read: ReadFrom: %v", err)
 	} else if n != 1 {

@@ -1,0 +1,179 @@
+package carriertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+func eventRules() []Rule {
+	return []Rule{
+		{"news are read again from any place", eventsReadAgain},
+		{"news are waited for, and only when there are none", eventsLongPoll},
+		{"news of many calls keep the order of each", eventsOfManyCalls},
+		{"a restarted carrier knows what it told and ends what it lost", restarted},
+		{"a carrier without its memory begins its news anew", forgetful},
+	}
+}
+
+func eventsReadAgain(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
+	r := read(t, n.Carrier)
+	r.until(dial(t, n, n.Talks).CallID, carrier.Ended)
+	r.readAll()
+	for i := -1; i < len(r.all); i++ {
+		place := int64(0)
+		if i >= 0 {
+			place = r.all[i].Seq
+		}
+		other := read(t, n.Another())
+		other.place = place
+		other.readAll()
+		if other.feed != r.feed || !same(other.all, r.all[i+1:]) {
+			t.Fatalf("after place %d of %s: %v, want %v", place, other.feed, other.all, r.all[i+1:])
+		}
+	}
+	far, err := n.Carrier.Events(t.Context(), r.place+1000, 0)
+	if err != nil || far.Feed != r.feed || len(far.Events) != 0 {
+		t.Errorf("after a place that the feed has not reached: %v, %v", far, err)
+	}
+}
+
+func same(a, b []carrier.Event) bool {
+	return slices.EqualFunc(a, b, func(a, b carrier.Event) bool {
+		if (a.DialedAt == nil) != (b.DialedAt == nil) || a.DialedAt != nil && !a.DialedAt.Equal(*b.DialedAt) || !a.At.Equal(b.At) {
+			return false
+		}
+		a.DialedAt, a.At, b.DialedAt, b.At = nil, time.Time{}, nil, time.Time{}
+		return a == b
+	})
+}
+
+func eventsLongPoll(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
+	r := read(t, n.Carrier)
+	r.readAll()
+	begun := time.Now()
+	if got := r.readBatch(300 * time.Millisecond); got != 0 {
+		t.Errorf("news of an idle carrier = %d, want 0", got)
+	}
+	if got := time.Since(begun); got < 250*time.Millisecond {
+		t.Errorf("the wait for news ended after %v, want 300ms", got)
+	}
+	woken := make(chan int, 1)
+	go func() { // an error is reported as no news
+		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
+		if err != nil {
+			woken <- 0
+			return
+		}
+		woken <- len(batch.Events)
+	}()
+	dial(t, n, n.Rings)
+	select {
+	case got := <-woken:
+		if got == 0 {
+			t.Errorf("the long poll returned no news, want at least 1")
+		}
+	case <-time.After(testTimeout):
+		t.Errorf("the long poll did not return when there was news")
+	}
+	r.readAll()
+	if got := read(t, n.Carrier).readBatch(longPoll); got == 0 {
+		t.Errorf("a long poll from the start of the feed returned no news, want at least 1")
+	}
+	quiet := read(t, n.Carrier)
+	quiet.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	quiet.readAll()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := n.Carrier.Events(ctx, quiet.place+1000, longPoll); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("long poll after its context ended = %v, want context.DeadlineExceeded", err)
+	}
+}
+
+func eventsOfManyCalls(t T, n *Network) {
+	const calls = 40
+	var all []dialed
+	for i := range calls {
+		all = append(all, dial(t, n, []string{n.Talks, n.Busy}[i%2]))
+	}
+	r := read(t, n.Carrier)
+	for _, o := range all {
+		r.until(o.CallID, carrier.Ended)
+	}
+	r.readAll()
+	for _, o := range all {
+		news := r.eventsOf(o.CallID)
+		checkEvents(t, o, news)
+		got := slices.DeleteFunc(kinds(news), func(k carrier.Kind) bool { return k == carrier.Ringing })
+		want := []carrier.Kind{carrier.Accepted, carrier.Answered, carrier.Ended}
+		if o.To == n.Busy {
+			want = []carrier.Kind{carrier.Accepted, carrier.Ended}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("news of %s = %v", o.To, kinds(news))
+		}
+	}
+}
+
+func restarted(t T, n *Network) {
+	r := read(t, n.Carrier)
+	done, alive := dial(t, n, n.Talks), dial(t, n, n.Stays)
+	told := r.until(done.CallID, carrier.Ended)
+	r.until(alive.CallID, carrier.Answered)
+	r.readAll()
+	n.Stop()
+	n.Start(false)
+	again := read(t, n.Carrier)
+	again.readAll()
+	if again.feed != r.feed || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
+		t.Fatalf("the feed is %s with %d news, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
+	}
+	checkFind(t, n, done.CallID, told)
+	// The one that was alive has ended, or lives on and can be ended: either way its end is told.
+	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
+		t.Errorf("hang up: %v", err)
+	}
+	news := again.until(alive.CallID, carrier.Ended)
+	checkEvents(t, alive, news)
+	checkFind(t, n, alive.CallID, news)
+	checkDials(t, n, alive.CallID, 1)
+	checkDials(t, n, done.CallID, 1)
+	again.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+}
+
+func forgetful(t T, n *Network) {
+	if !n.HasFeed {
+		return
+	}
+	r := read(t, n.Carrier)
+	lost := dial(t, n, n.Stays)
+	r.until(lost.CallID, carrier.Answered)
+	n.Stop()
+	n.Start(true)
+	if batch, err := n.Carrier.Events(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
+		t.Errorf("the feed is called %q, was %q: %v", batch.Feed, r.feed, err)
+	}
+	_, found := n.Carrier.Find(t.Context(), lost.CallID)
+	_, hungUp := n.Carrier.Hangup(t.Context(), lost.CallID)
+	if !errors.Is(found, carrier.ErrUnknownCall) || !errors.Is(hungUp, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, hang up: %v, want ErrUnknownCall", found, hungUp)
+	}
+	anew := read(t, n.Carrier)
+	o := dial(t, n, n.Busy)
+	anew.until(o.CallID, carrier.Ended)
+	noCall := func(one carrier.Event) bool { return one.CallID == uuid.Nil }
+	if news := anew.eventsOf(lost.CallID); len(news) != 0 || slices.ContainsFunc(anew.all, noCall) {
+		t.Errorf("news of what was forgotten: %v", anew.all)
+	}
+}

@@ -1,0 +1,305 @@
+package carriertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+func wholeCall(t T, n *Network) {
+	o := dial(t, n, n.Talks)
+	r := read(t, n.Carrier)
+	r.until(o.CallID, carrier.Ended)
+	r.readAll()
+	news := r.eventsOf(o.CallID)
+	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}) {
+		t.Fatalf("news = %v", got)
+	}
+	checkEvents(t, o, news)
+	if count(news, carrier.Utterance) == 0 {
+		t.Errorf("nothing of what was said is told")
+	}
+	end := news[len(news)-1]
+	if end.Cause != callstate.NormalClearing || end.ByUs {
+		t.Errorf("ended with %q, by us: %v", end.Cause, end.ByUs)
+	}
+	checkFind(t, n, o.CallID, news)
+	checkDials(t, n, o.CallID, 1)
+}
+
+func busyCall(t T, n *Network) {
+	o := dial(t, n, n.Busy)
+	news := read(t, n.Carrier).until(o.CallID, carrier.Ended)
+	if end := news[len(news)-1]; count(news, carrier.Answered) != 0 || end.Cause != callstate.UserBusy || end.ByUs {
+		t.Errorf("news = %v, %+v", kinds(news), end)
+	}
+	checkEvents(t, o, news)
+	checkFind(t, n, o.CallID, news)
+}
+
+// checkEvents checks what every news item of an outbound call says beside its kind.
+func checkEvents(t T, o dialed, news []carrier.Event) {
+	t.Helper()
+	last := o.at.Add(-skew)
+	for _, one := range news {
+		if one.At.Before(last) || one.At.After(time.Now().Add(skew)) {
+			t.Errorf("%s happened at %s, dialled at %s, the one before at %s", one.Kind, one.At, o.at, last)
+		}
+		last = one.At
+		if one.From != o.From || one.To != o.To || one.Inbound {
+			t.Errorf("%s is of a call from %s to %s, inbound: %v", one.Kind, one.From, one.To, one.Inbound)
+		}
+		if one.DialedAt == nil || !one.DialedAt.Equal(o.at) {
+			t.Errorf("%s says that we dialled at %v, want %s", one.Kind, one.DialedAt, o.at)
+		}
+		if (one.Kind == carrier.Ended) != (one.Cause != "") {
+			t.Errorf("%s has the cause %q", one.Kind, one.Cause)
+		}
+		if (one.Kind == carrier.Utterance) != (one.Text != "") {
+			t.Errorf("%s has the text %q", one.Kind, one.Text)
+		}
+	}
+}
+
+// checkFind checks that Find knows what the news said.
+func checkFind(t T, n *Network, callID uuid.UUID, news []carrier.Event) {
+	t.Helper()
+	known, err := n.Carrier.Find(t.Context(), callID)
+	if err != nil {
+		t.Fatalf("find: %v", err)
+	}
+	for _, one := range news {
+		var at *time.Time
+		switch one.Kind {
+		case carrier.Ringing:
+			at = known.RingingAt
+		case carrier.Answered:
+			at = known.AnsweredAt
+		case carrier.Ended:
+			at = known.EndedAt
+			if known.Cause != one.Cause || known.ByUs != one.ByUs {
+				t.Errorf("find: ended with %q, by us %v; the news: %q, %v", known.Cause, known.ByUs, one.Cause, one.ByUs)
+			}
+		default:
+			continue
+		}
+		if at == nil || !at.Equal(one.At) {
+			t.Errorf("find: %s at %v, the news: %s", one.Kind, at, one.At)
+		}
+	}
+	if count(news, carrier.Answered) == 0 && known.AnsweredAt != nil {
+		t.Errorf("find: answered at %s, of which the news know nothing", known.AnsweredAt)
+	}
+}
+
+func checkDials(t T, n *Network, callID uuid.UUID, times int) {
+	t.Helper()
+	if got := n.Dials(callID); got != times {
+		t.Errorf("the far end was rung %d times, want %d", got, times)
+	}
+}
+
+func askedTwice(t T, n *Network) {
+	for _, to := range []string{n.Rings, n.Busy} { // while it rings, and when it has ended
+		o := dial(t, n, to)
+		if to == n.Busy {
+			read(t, n.Carrier).until(o.CallID, carrier.Ended)
+		}
+		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAlreadyOriginated) {
+			t.Errorf("asked again: %v, want ErrAsked", err)
+		}
+		checkDials(t, n, o.CallID, 1)
+	}
+	o := order(n.Refuses)
+	_, _ = n.Carrier.Originate(t.Context(), o)
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAlreadyOriginated) {
+		t.Errorf("asked again after a refusal: %v, want ErrAsked", err)
+	}
+}
+
+func askedAtOnce(t T, n *Network) {
+	const askers = 16
+	for range 4 {
+		o := order(n.Rings)
+		said := make([]error, askers)
+		var all sync.WaitGroup
+		for i := range askers {
+			all.Go(func() { _, said[i] = n.Carrier.Originate(t.Context(), o) })
+		}
+		all.Wait()
+		taken := 0
+		for _, err := range said {
+			switch {
+			case err == nil:
+				taken++
+			case !errors.Is(err, carrier.ErrAlreadyOriginated):
+				t.Errorf("asked at once: %v, want ErrAsked", err)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%d of %d were told that the carrier has it", taken, askers)
+		}
+		checkDials(t, n, o.CallID, 1)
+	}
+}
+
+func refusal(t T, n *Network) {
+	o := order(n.Refuses)
+	var refused *carrier.Refused
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
+		t.Fatalf("originate: %v, want a refusal", err)
+	}
+	if refused.Cause == "" || refused.NotSent {
+		t.Errorf("refused with %q, unsent: %v", refused.Cause, refused.NotSent)
+	}
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, want ErrUnknownCall", err)
+	}
+	r := read(t, n.Carrier)
+	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // what would have come has come
+	if news := r.eventsOf(o.CallID); len(news) != 0 {
+		t.Errorf("news of a call that was refused: %v", kinds(news))
+	}
+	checkDials(t, n, o.CallID, 0)
+}
+
+func away(t T, n *Network) {
+	if err := n.Carrier.Ready(t.Context()); err != nil {
+		t.Fatalf("ready: %v", err)
+	}
+	taken := dial(t, n, n.Rings)
+	n.Stop()
+	if err := n.Carrier.Ready(t.Context()); err == nil {
+		t.Errorf("a carrier that is away is ready")
+	}
+	o := order(n.Talks)
+	var refused *carrier.Refused
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.NotSent || refused.Cause == "" {
+		t.Errorf("originate: %v, want a refusal, unsent, with a cause", err)
+	}
+	_, found := n.Carrier.Find(t.Context(), taken.CallID)
+	_, hungUp := n.Carrier.Hangup(t.Context(), taken.CallID)
+	answered := n.Carrier.Answer(t.Context(), taken.CallID)
+	for deed, err := range map[string]error{"find": found, "hang up": hungUp, "answer": answered} {
+		if err == nil || errors.Is(err, carrier.ErrUnknownCall) {
+			t.Errorf("%s: %v: a carrier that is away knows nothing", deed, err)
+		}
+	}
+	if batch, err := n.Carrier.Events(t.Context(), 0, time.Second); err == nil {
+		t.Errorf("news of a carrier that is away: %v", batch)
+	}
+	n.Start(false)
+	checkDials(t, n, o.CallID, 0)
+	checkDials(t, n, taken.CallID, 1)
+}
+
+func silent(t T, n *Network) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	d, err := originate(ctx, n.Carrier, order(n.Silent))
+	nobodyKnows(t, err)
+	if err := ctx.Err(); err != nil {
+		t.Errorf("the originate ended with its context (%v), want the carrier's own timeout", err)
+	}
+	itRings(t, n, d)
+}
+
+func givenUp(t T, n *Network) {
+	o := order(n.Silent)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said := make(chan error, 1)
+	var d dialed
+	go func() {
+		var err error
+		d, err = originate(ctx, n.Carrier, o)
+		said <- err
+	}()
+	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > testTimeout || t.Context().Err() != nil {
+			t.Fatalf("the originate never reached the far end")
+		}
+	}
+	cancel()
+	err := <-said
+	nobodyKnows(t, err)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("originate with a canceled context = %v, want context.Canceled", err)
+	}
+	itRings(t, n, d)
+	_, err = n.Carrier.Originate(t.Context(), o)
+	nobodyKnows(t, err) // and is not asked again
+	checkDials(t, n, o.CallID, 1)
+}
+
+// notPermitted: Permit is asked once, and without it no phone rings and the call is unknown.
+func notPermitted(t T, n *Network) {
+	o, asked := order(n.Rings), 0
+	o.Permit = func(context.Context) bool { asked++; return false }
+	at, err := n.Carrier.Originate(t.Context(), o)
+	if !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("originate = %v, want ErrNotPermitted", err)
+	}
+	var refused *carrier.Refused
+	if errors.As(err, &refused) {
+		t.Errorf("originate = %v, want no refusal: nothing was sent", err)
+	}
+	if !at.IsZero() {
+		t.Errorf("time of the dial = %v, want 0", at)
+	}
+	if asked != 1 {
+		t.Errorf("calls of Permit = %d, want 1", asked)
+	}
+	checkDials(t, n, o.CallID, 0)
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find = %v, want ErrUnknownCall", err)
+	}
+}
+
+func nobodyKnows(t T, err error) {
+	t.Helper()
+	var refused *carrier.Refused
+	if err == nil || errors.As(err, &refused) || errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("originate: %v, want an error that says neither yes nor no", err)
+	}
+}
+
+// itRings checks that the call of an originate that was not answered is there, once, and that it can be ended.
+func itRings(t T, n *Network, o dialed) {
+	t.Helper()
+	r := read(t, n.Carrier)
+	r.until(o.CallID, carrier.Accepted)
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); err != nil {
+		t.Errorf("find: %v", err)
+	}
+	if known, err := n.Carrier.Hangup(t.Context(), o.CallID); err != nil || known.EndedAt == nil {
+		t.Errorf("hang up: %+v, %v", known, err)
+	}
+	checkEvents(t, o, r.until(o.CallID, carrier.Ended))
+	checkDials(t, n, o.CallID, 1)
+}
+
+func neverArrived(t T, n *Network) {
+	if n.SilentUndialed == "" {
+		return
+	}
+	o := order(n.SilentUndialed)
+	ctx, cancel := context.WithTimeout(t.Context(), originateTimeout)
+	defer cancel()
+	_, err := n.Carrier.Originate(ctx, o)
+	nobodyKnows(t, err)
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, want ErrUnknownCall", err)
+	}
+	if _, err := n.Carrier.Hangup(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("hang up: %v, want ErrUnknownCall", err)
+	}
+	checkDials(t, n, o.CallID, 0)
+}

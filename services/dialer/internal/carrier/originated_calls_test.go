@@ -1,0 +1,48 @@
+package carrier_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+func TestAsked_RemembersTheLatest(t *testing.T) {
+	t.Parallel()
+	const latest = 1 << 16
+	asked, ids := &carrier.OriginatedCalls{}, make([]uuid.UUID, 3*latest+1)
+	for i := range ids {
+		ids[i] = uuid.New()
+		if !asked.First(ids[i]) {
+			t.Fatalf("call %d was asked before", i)
+		}
+	}
+	for i, id := range ids[len(ids)-latest:] {
+		if asked.First(id) {
+			t.Fatalf("call %d of the latest %d is forgotten", i, latest)
+		}
+	}
+	if !asked.First(ids[0]) { // memory is bounded
+		t.Errorf("the first of %d is still remembered", len(ids))
+	}
+}
+
+func TestAsked_OneOfManyIsFirst(t *testing.T) {
+	t.Parallel()
+	asked, id, first := &carrier.OriginatedCalls{}, uuid.New(), atomic.Int32{}
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			if asked.First(id) {
+				first.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if first.Load() != 1 {
+		t.Errorf("%d were first", first.Load())
+	}
+}

@@ -1,0 +1,404 @@
+package sip
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// handleRequest handles a request of a peer.
+func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
+	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
+	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
+		tx.Terminate() // no peer of ours
+		return
+	}
+	tag := tagOf(to)
+	if tag == "" {
+		a.handleOutsideDialog(req, tx)
+		return
+	}
+	d := a.find(id, tag)
+	if d == nil {
+		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+		return
+	}
+	d.handleRequest(req, tx, from.Params.GetOr("tag", ""))
+}
+
+// handleOutsideDialog handles a request that belongs to no dialog.
+func (a *UserAgent) handleOutsideDialog(req *sip.Request, tx *sip.ServerTx) {
+	switch req.Method {
+	case sip.INVITE:
+		a.handleInvite(req, tx)
+	case sip.OPTIONS:
+		if a.isDraining() {
+			a.respondUnavailable(req, tx)
+			return
+		}
+		a.respond(req, tx, a.plain(req, sip.StatusOK, "OK"))
+	case sip.CANCEL, sip.BYE, sip.UPDATE, sip.INFO:
+		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	default:
+		a.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
+	}
+}
+
+func (a *UserAgent) isDraining() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.draining
+}
+
+// retryAfter is the value of Retry-After, in seconds, while no more calls are accepted.
+const retryAfter = "30"
+
+func (a *UserAgent) respondUnavailable(req *sip.Request, tx *sip.ServerTx) {
+	res := a.plain(req, sip.StatusServiceUnavailable, "Service Unavailable")
+	res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
+	a.respond(req, tx, res)
+}
+
+// plain returns a response with our capabilities.
+func (a *UserAgent) plain(req *sip.Request, code int, text string) *sip.Response {
+	res := sip.NewResponseFromRequest(req, code, text, nil)
+	res.AppendHeader(sip.NewHeader("Allow", allowed))
+	res.AppendHeader(sip.NewHeader("Supported", "timer"))
+	if a.cfg.UserAgent != "" {
+		res.AppendHeader(sip.NewHeader("Server", a.cfg.UserAgent))
+	}
+	return res
+}
+
+func (a *UserAgent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text string) {
+	a.respond(req, tx, a.plain(req, code, text))
+}
+
+// respond sends a response to a request, except to an ACK.
+func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
+	if req.IsAck() {
+		tx.Terminate()
+		return
+	}
+	if err := a.answer(tx, res); err != nil {
+		a.cfg.Log.Info("a response was not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
+	}
+}
+
+// handleRequest handles a request of the far end of this leg.
+func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
+	if !req.IsAck() { // it may overtake the answer
+		waitForEither(d.answered, d.done)
+	}
+	d.mu.Lock()
+	_, loser := d.otherForks[theirTag]
+	known, over := d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), d.ended
+	stale := known && (req.Method == sip.INVITE || req.Method == sip.UPDATE) && req.CSeq().SeqNo <= d.remoteCSeq
+	if known && !stale && !req.IsAck() && !req.IsCancel() {
+		d.remoteCSeq = max(d.remoteCSeq, req.CSeq().SeqNo)
+	}
+	d.mu.Unlock()
+	switch {
+	case req.IsAck():
+		if known {
+			d.acknowledged(req)
+		}
+		tx.Terminate()
+	case req.Method == sip.BYE && (known || loser):
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		if known {
+			select {
+			case d.remoteBye <- byeCause(req):
+			default:
+			}
+		}
+	case !known && !over && !d.isEstablished(): // before the answer
+		d.handleEarly(req, tx)
+	case !known || over:
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	case stale: // RFC 3261 12.2.2
+		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
+	default:
+		d.handleWithinDialog(req, tx)
+	}
+}
+
+// reorderTimeout is how long a request waits for the answer that establishes its dialog. Requests can
+// be delivered out of order.
+const reorderTimeout = 500 * time.Millisecond
+
+// waitForEither waits until one of the channels is closed, for at most overtaking.
+func waitForEither(one, other <-chan struct{}) {
+	timer := time.NewTimer(reorderTimeout)
+	defer timer.Stop()
+	select {
+	case <-one:
+	case <-other:
+	case <-timer.C:
+	}
+}
+
+func (d *Dialog) isEstablished() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.established
+}
+
+func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
+	switch {
+	case req.Method == sip.BYE && d.arrival != nil: // a caller may (RFC 3261 15)
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		select {
+		case d.remoteBye <- byeCause(req):
+		default:
+		}
+	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
+		d.agent.respond(req, tx, d.addContact(d.agent.plain(req, sip.StatusOK, "OK")))
+	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 5.2)
+		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
+	default:
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	}
+}
+
+func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
+	switch req.Method {
+	case sip.INVITE, sip.UPDATE:
+		if !d.agent.refuseUnsupported(req, tx) {
+			d.renegotiate(req, tx)
+		}
+	case sip.OPTIONS, sip.INFO:
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	case sip.NOTIFY:
+		d.handleNotify(req, tx)
+	case sip.REFER: // we move no calls on another's word: toll fraud
+		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
+	default:
+		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
+	}
+}
+
+// extensions returns the extensions that a request requires and that are not supported.
+func extensions(req *sip.Request) string {
+	var unknown []string
+	for _, value := range values(req, "Require") {
+		for _, tag := range strings.Split(value, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" && !strings.EqualFold(tag, "timer") {
+				unknown = append(unknown, tag)
+			}
+		}
+	}
+	return strings.Join(unknown, ", ")
+}
+
+// refuseUnsupported refuses a request that requires an unsupported extension, or a session timer that is
+// too short.
+func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
+	if unknown := extensions(req); unknown != "" {
+		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
+		res.AppendHeader(sip.NewHeader("Unsupported", unknown))
+		a.respond(req, tx, res)
+		return true
+	}
+	_, tooSmall := a.requestedTimer(req)
+	if tooSmall {
+		res := a.plain(req, sessionTooSmall, "Session Interval Too Small")
+		res.AppendHeader(sip.NewHeader("Min-SE", Expires{After: a.cfg.MinSession}.String()))
+		a.respond(req, tx, res)
+	}
+	return tooSmall
+}
+
+// renegotiate handles an INVITE or UPDATE within the dialog: hold, resume, a new address or a
+// refresh.
+func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
+	expires, _ := d.agent.requestedTimer(req)
+	if !d.openRemoteOffer(req) { // another is under way (RFC 3261 14.2)
+		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
+		return
+	}
+	isInvite := req.Method == sip.INVITE
+	offer := req.Body()
+	var answer []byte
+	var err error
+	if isInvite || len(offer) > 0 {
+		answer, err = d.offered(offer)
+	}
+	if err != nil {
+		d.closeRemoteOffer(req)
+		d.log.Info("an offer within the call was refused", "call_id", d.id, "error", err)
+		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
+		return
+	}
+	res := d.addContact(d.agent.plain(req, sip.StatusOK, "OK"))
+	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
+	if len(answer) > 0 {
+		res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
+		res.SetBody(answer)
+	}
+	d.mu.Lock()
+	d.leg.retarget(req.Contact())
+	if len(answer) > 0 {
+		d.body = answer
+	}
+	d.mu.Unlock()
+	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
+	_ = d.keepState(nil)
+	select {
+	case d.timerChanged <- struct{}{}:
+	default:
+	}
+	if !isInvite {
+		d.closeRemoteOffer(req)
+		d.agent.respond(req, tx, res)
+		return
+	}
+	acked := d.expectAck(req.CSeq().SeqNo)
+	d.agent.respond(req, tx, res)
+	d.agent.spawn(func() {
+		defer d.closeRemoteOffer(req)
+		d.retransmitUntilAck(tx, res, acked, len(offer) == 0)
+	})
+}
+
+// addContact adds our Contact.
+func (d *Dialog) addContact(res *sip.Response) *sip.Response {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	res.AppendHeader(&sip.ContactHeader{Address: *d.leg.contact.Clone()})
+	return res
+}
+
+func (d *Dialog) contentType() string {
+	if d.order.ContentType == "" {
+		return "application/sdp"
+	}
+	return d.order.ContentType
+}
+
+// requestedTimer returns the session timer of a request, as we answer it.
+func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall bool) {
+	e, _ := ParseSessionExpires(sessionExpires(req))
+	return e.Accept(a.cfg.MinSession)
+}
+
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the far end. It returns false while another
+// one is open. The request can have overtaken the ACK of the one before.
+func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
+	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
+		return true // no offer: nothing can cross
+	}
+	d.mu.Lock()
+	before := d.remoteOffer
+	d.mu.Unlock()
+	if before != nil {
+		waitForEither(before, d.done)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inviteOpen || d.remoteOffer != nil {
+		return false
+	}
+	d.remoteOffer = make(chan struct{})
+	return true
+}
+
+func (d *Dialog) closeRemoteOffer(req *sip.Request) {
+	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.remoteOffer)
+	d.remoteOffer = nil
+}
+
+// errNoOfferHandler is returned if no function answers offers.
+var errNoOfferHandler = errors.New("nobody answers offers of this leg")
+
+func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
+	err = errNoOfferHandler
+	if len(offer) == 0 {
+		offer = nil
+	}
+	d.notify(func(seen Observer) {
+		if seen.Offered != nil {
+			answer, err = seen.Offered(offer)
+		}
+	})
+	return answer, err
+}
+
+// expectAck returns a channel that receives the body of the ACK of an INVITE of the far end.
+func (d *Dialog) expectAck(seq uint32) <-chan []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	acked := make(chan []byte, 1)
+	d.acked[seq] = acked
+	return acked
+}
+
+func (d *Dialog) acknowledged(req *sip.Request) {
+	d.mu.Lock()
+	acked := d.acked[req.CSeq().SeqNo]
+	delete(d.acked, req.CSeq().SeqNo)
+	d.mu.Unlock()
+	if acked != nil {
+		acked <- req.Body()
+	}
+}
+
+// Times of the 200 to an INVITE, which is repeated until the ACK (RFC 3261 section 13.3.1.4): after
+// T1, doubled up to T2, for 64*T1.
+const (
+	t1              = 500 * time.Millisecond
+	t2              = 4 * time.Second
+	retransmitLimit = 64 * t1
+)
+
+// retransmitUntilAck repeats a 200 until the ACK. Without an ACK the call is lost.
+func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
+	giveUp := time.NewTimer(retransmitLimit)
+	defer giveUp.Stop()
+	for pause := t1; ; pause = min(2*pause, t2) {
+		again := time.NewTimer(pause)
+		select {
+		case body := <-acked:
+			again.Stop()
+			if answerComes {
+				d.agreed(body)
+			}
+			return
+		case ack := <-tx.Acks(): // in the INVITE's own branch, as old peers do
+			again.Stop()
+			if answerComes {
+				d.agreed(ack.Body())
+			}
+			return
+		case <-again.C:
+			_ = d.agent.answer(tx, res)
+		case <-giveUp.C:
+			again.Stop()
+			d.requestHangup(callstate.RecoveryOnTimerExpire)
+			return
+		case <-d.done:
+			again.Stop()
+			return
+		case <-d.agent.stop:
+			again.Stop()
+			return
+		}
+	}
+}
+
+func (d *Dialog) agreed(answer []byte) {
+	d.notify(func(seen Observer) {
+		if seen.Agreed != nil {
+			seen.Agreed(answer)
+		}
+	})
+}

@@ -1,0 +1,355 @@
+package sip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+)
+
+// sessionTooSmall is 422 (RFC 4028 6).
+const sessionTooSmall = 422
+
+// send stores the state that ends the leg and sends the INVITE. Name resolution, the storing and
+// the connection come before the permit, which is asked for directly before the INVITE is written.
+// A datagram that is too large goes by TCP, or by UDP if the far end accepts no TCP connection (RFC
+// 3261 18.1.1). If nothing could be sent to an address, the INVITE goes to the next address of the
+// trunk's name (RFC 3263 4.3).
+func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
+	var nobody error
+	for {
+		if err := d.transport.Prepare(invite, to); err != nil {
+			return nil, cmp.Or(nobody, err)
+		}
+		if err := d.keepState(invite); err != nil {
+			return nil, &transport.NotSent{Err: fmt.Errorf("%w: keep the state of call %s: %w", ErrOurs, d.order.CallID, err)}
+		}
+		tx, err := d.transport.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
+			permitted := d.order.Permit == nil || d.order.Permit(ctx)
+			d.sentAt = time.Now()
+			return permitted
+		})
+		if !transport.Refused(err) || errors.Is(err, transport.ErrNotPermitted) || ctx.Err() != nil {
+			return tx, err
+		}
+		if to.LargeOverTCP && invite.Transport() != to.Transport {
+			to.LargeOverTCP = false
+		} else {
+			to.Excluded = append(to.Excluded, invite.Destination())
+			nobody = cmp.Or(nobody, err)
+		}
+		invite.RemoveHeader("Via")
+	}
+}
+
+// sendAgain sends the INVITE again if the response asks for credentials or for a longer session timer.
+// After a 503 without a provisional response it sends the INVITE to the next address of the trunk's
+// name (RFC 3263 4.3). It returns false if the response is the result of the call, also because the
+// INVITE is not permitted any more.
+func (at *attempt) sendAgain(res *sip.Response) bool {
+	next := transport.Again(at.invite)
+	to, _ := at.trunk.way()
+	switch {
+	case at.challenge.Answer(next, res, at.trunk.credentials()):
+		to.Hop = at.invite.Destination() // whoever asked
+	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
+		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
+		}
+		at.addSessionTimer(next)
+		to.Hop = at.invite.Destination()
+	case res.StatusCode == sip.StatusServiceUnavailable && !at.provisional:
+		at.excluded = append(at.excluded, at.invite.Destination())
+		to.Excluded, at.challenge = slices.Clone(at.excluded), transport.Challenge{}
+	default:
+		return false
+	}
+	waitForEither(at.acked, at.agent.stop) // not before the ACK of the last one
+	at.mu.Lock()
+	at.leg.cseq++
+	next.CSeq().SeqNo = at.leg.cseq
+	at.mu.Unlock()
+	ctx, done := context.WithTimeout(context.Background(), at.order.FirstResponse)
+	defer done()
+	tx, err := at.send(ctx, next, to)
+	if err != nil {
+		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
+		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks are in one place
+			at.log.Warn("the INVITE was not sent again", "status", res.StatusCode, "error", err)
+		}
+		return false
+	}
+	at.mu.Lock()
+	at.invite = next
+	at.mu.Unlock()
+	at.tx = tx
+	at.watchAcks()
+	at.responded, at.provisional = false, false
+	at.first.Reset(at.order.FirstResponse)
+	return true
+}
+
+// addSessionTimer adds our session timer to a request that sets up a session.
+func (d *Dialog) addSessionTimer(req *sip.Request) {
+	if e := d.timer.Wanted(); e.After > 0 {
+		req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
+		req.AppendHeader(sip.NewHeader("Min-SE", Expires{After: d.agent.cfg.MinSession}.String()))
+	}
+}
+
+// sessionExpires returns the header Session-Expires. It is empty if there is none.
+func sessionExpires(msg sip.Message) string {
+	for _, name := range []string{"Session-Expires", "x"} {
+		if headers := msg.GetHeaders(name); len(headers) > 0 {
+			return headers[0].Value()
+		}
+	}
+	return ""
+}
+
+// allows reports whether the far end supports UPDATE.
+func allows(msg sip.Message) bool {
+	for _, value := range values(msg, "Allow") {
+		if slices.ContainsFunc(strings.Split(value, ","), func(method string) bool { return strings.TrimSpace(method) == string(sip.UPDATE) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// refresh refreshes the session, by UPDATE if the far end supports it, or else by an INVITE with
+// our last description (RFC 4028 section 7.4). If the far end does not know the call any more, or
+// does not respond, the call is lost.
+func (d *Dialog) refresh() {
+	defer func() {
+		select {
+		case d.timerChanged <- struct{}{}:
+		default:
+		}
+	}()
+	res, err := d.sendRefresh()
+	if err != nil {
+		d.log.Info("the session was not refreshed", "call_id", d.id, "error", err)
+		if errors.Is(err, transport.ErrTimeout) || !d.timer.Failed(time.Second, time.Now()) {
+			d.requestHangup(callstate.RecoveryOnTimerExpire)
+		}
+		return
+	}
+	again := true
+	switch {
+	case res.IsSuccess():
+		d.timer.Agree(sessionExpires(res), time.Now())
+	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
+		again = false
+	case res.StatusCode == sip.StatusRequestPending: // we began the call: 2.1 to 4 s (RFC 3261 14.1)
+		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // spreads, hides nothing
+	default:
+		again = d.timer.Failed(max(time.Second, d.timer.Current().After/10), time.Now())
+	}
+	if !again {
+		d.requestHangup(callstate.RecoveryOnTimerExpire)
+	}
+}
+
+func (d *Dialog) sendRefresh() (*sip.Response, error) {
+	ctx, done := d.agent.untilStop()
+	defer done()
+	e := d.timer.Current()
+	e.Refresher = UAC // in this request that is us
+	d.mu.Lock()
+	d.leg.cseq++
+	us, body, byUpdate := d.leg, d.body, d.supportsUpdate
+	d.mu.Unlock()
+	method := sip.INVITE
+	if byUpdate {
+		method = sip.UPDATE
+	}
+	req := us.request(method)
+	req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
+	req.AppendHeader(sip.NewHeader("Supported", "timer"))
+	req.AppendHeader(sip.NewHeader("Allow", allowed))
+	d.agent.addUserAgent(req)
+	if byUpdate {
+		return d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
+	}
+	if len(body) > 0 {
+		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
+		req.SetBody(body)
+	}
+	return d.reinvite(ctx, req, us)
+}
+
+// reinvite sends an INVITE within the dialog and acknowledges the response.
+func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.Response, error) {
+	if !d.reserveInvite() {
+		res := sip.NewResponse(sip.StatusRequestPending, "an INVITE of theirs is under way")
+		return res, nil
+	}
+	defer d.releaseInvite()
+	by := d.transportFor(us)
+	var asked transport.Challenge
+	for {
+		if err := by.Prepare(req, us.way()); err != nil {
+			return nil, err
+		}
+		tx, err := by.Begin(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		res, err := final(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		again := transport.Again(req)
+		if !asked.Answer(again, res, d.trunk.credentials()) {
+			if res.IsSuccess() {
+				d.reinvited(req, res, tx)
+			}
+			return res, nil
+		}
+		again.CSeq().SeqNo = d.nextCSeq()
+		req = again
+	}
+}
+
+// reinvited acknowledges the 200 of our INVITE within the dialog, also when it is repeated.
+func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
+	seq := req.CSeq().SeqNo
+	d.mu.Lock()
+	d.leg.retarget(res.Contact())
+	us := d.leg
+	d.mu.Unlock()
+	if body := res.Body(); len(body) > 0 {
+		d.agreed(body)
+	}
+	tx.OnRetransmission(func(*sip.Response) { d.ack(us, req, seq) })
+	d.ack(us, req, seq)
+}
+
+// final waits for the final response of an INVITE.
+func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
+	for {
+		select {
+		case res := <-tx.Responses():
+			if !res.IsProvisional() {
+				return res, nil
+			}
+		case <-tx.Done():
+			return nil, fmt.Errorf("INVITE within the call: %w", tx.Err())
+		case <-ctx.Done():
+			tx.Terminate()
+			return nil, fmt.Errorf("INVITE within the call: %w", ctx.Err())
+		}
+	}
+}
+
+// reserveInvite reserves the dialog for an INVITE of ours. It returns false while one of the far end is
+// open.
+func (d *Dialog) reserveInvite() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inviteOpen || d.remoteOffer != nil {
+		return false
+	}
+	d.inviteOpen = true
+	return true
+}
+
+func (d *Dialog) releaseInvite() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inviteOpen = false
+}
+
+// ErrReferred is returned if a transfer failed. The call continues, unless it has ended.
+var ErrReferred = errors.New("the call was not handed on")
+
+// Refer requests the far end to transfer the call to a number in the format of the trunk (RFC
+// 3515). It returns nil if the target has answered: the caller must then hang up. It returns
+// ErrReferred if the far end refused, if the target did not answer, or if the leg has ended. Only
+// one transfer at a time is possible.
+func (d *Dialog) Refer(ctx context.Context, to string) error {
+	told := make(chan int, 1)
+	d.mu.Lock()
+	if !d.established || d.ended || d.referred != nil {
+		d.mu.Unlock()
+		return fmt.Errorf("%w: it is not a call that can be", ErrReferred)
+	}
+	d.referred = told
+	d.leg.cseq++
+	us := d.leg
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.referred = nil
+	}()
+	target := d.trunk.uri(to)
+	target.UriParams = nil
+	req := us.request(sip.REFER)
+	req.AppendHeader(sip.NewHeader("Refer-To", "<"+target.String()+">"))
+	req.AppendHeader(sip.NewHeader("Referred-By", "<"+us.local.Address.String()+">"))
+	d.agent.addUserAgent(req)
+	res, err := d.transportFor(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.nextCSeq)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrReferred, err)
+	case !res.IsSuccess():
+		return fmt.Errorf("%w: %d %s", ErrReferred, res.StatusCode, res.Reason)
+	}
+	select {
+	case status := <-told:
+		if status/100 == 2 {
+			return nil
+		}
+		return fmt.Errorf("%w: the far end was told %d", ErrReferred, status)
+	case <-d.done:
+		return fmt.Errorf("%w: it has ended", ErrReferred)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrReferred, ctx.Err())
+	}
+}
+
+// handleNotify handles a NOTIFY about our REFER: its status line (RFC 3420), of which only a final one
+// counts, or the end of the subscription without one.
+func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
+	d.mu.Lock()
+	told := d.referred
+	d.mu.Unlock()
+	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","), ";"); told == nil || strings.TrimSpace(event) != "refer" {
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
+		return
+	}
+	d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	status := sipfragStatus(req.Body())
+	over := strings.HasPrefix(strings.TrimSpace(strings.Join(values(req, "Subscription-State"), ",")), "terminated")
+	if status < 200 && !over {
+		return
+	}
+	select {
+	case told <- status:
+	default: // the first counts
+	}
+}
+
+// sipfragStatus returns the status of a sipfrag body, or 0.
+func sipfragStatus(body []byte) (status int) {
+	rest, is := strings.CutPrefix(strings.TrimSpace(string(body)), "SIP/2.0 ")
+	if !is || len(rest) < 3 {
+		return 0
+	}
+	status, err := strconv.Atoi(rest[:3])
+	if err != nil || status < 100 || status > 699 {
+		return 0
+	}
+	return status
+}

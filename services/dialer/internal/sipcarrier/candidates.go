@@ -1,0 +1,79 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+var (
+	errNoActive    = errors.New("no trunk is active; set one up under /admin/v1/trunks")
+	errFull        = errors.New("no active trunk that answers has a free channel")
+	errOtherNumber = errors.New("every trunk would show another number")
+	errCircuitOpen = errors.New("the circuit of this trunk is open")
+)
+
+// candidates are the trunks that a call may be offered to, in order, without those that refused its request before.
+func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
+	active, err := c.trunks.Active(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(active) == 0 {
+		return nil, errNoActive
+	}
+	live, err := c.legStore.Channels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	active = slices.DeleteFunc(slices.Clone(active), func(t trunks.Trunk) bool { return slices.Contains(without, t.TrunkID.String()) })
+	ordered := trunks.Candidates(active, live, func(id uuid.UUID) bool { return c.monitored.health(id).unavailable() })
+	if len(ordered) == 0 {
+		return nil, errFull
+	}
+	return ordered, nil
+}
+
+// From chooses the trunk that is tried first for a call from the wanted number and takes one call of its pace. It
+// returns the number that the phone will show and the trunk's id. without are the trunks that refused the request. If
+// no trunk can take the call now, it returns the wanted number; Originate then sends nothing.
+//
+// If wanted is empty, only a trunk with caller_ids can take the call. If no such trunk is active, the error
+// is carrier.ErrNoNumber.
+func (c *Carrier) From(ctx context.Context, wanted string, without []string) (number, over string, err error) {
+	candidates, err := c.candidates(ctx, without)
+	if wanted == "" {
+		candidates = slices.DeleteFunc(candidates, func(t trunks.Trunk) bool { return len(t.CallerIDs) == 0 })
+		if len(candidates) == 0 {
+			return "", "", c.noNumber(ctx)
+		}
+	}
+	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
+		return wanted, "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	first, _ := c.selector.Next(candidates, "", time.Now())
+	return first.CallerID(wanted), first.TrunkID.String(), nil
+}
+
+// noNumber returns why no trunk with a caller ID can take a call.
+func (c *Carrier) noNumber(ctx context.Context) error {
+	active, err := c.trunks.Active(ctx)
+	switch {
+	case err != nil:
+		return err
+	case len(active) == 0:
+		return errNoActive
+	case slices.ContainsFunc(active, func(t trunks.Trunk) bool { return len(t.CallerIDs) > 0 }):
+		return errFull
+	}
+	return carrier.ErrNoNumber
+}

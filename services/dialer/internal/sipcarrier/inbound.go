@@ -1,0 +1,160 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// answerTimeout limits the time from the request to answer a call to the answer.
+const answerTimeout = 20 * time.Second
+
+// Arrive accepts an inbound call. It does not block. The call rings when it is in the journal. It
+// is refused if it cannot be stored, or if all channels of the trunk are in use in this process: a
+// caller must not open more conversations than that.
+func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
+	to, ok := over.Read(a.To)
+	if !ok {
+		c.cfg.Rejected.unreadable(a, over)
+		refuseArrival(a, over, callstate.UnallocatedNumber, errNoNumber)
+		return
+	}
+	if c.liveLegs(over.TrunkID) >= int(over.Channels) {
+		refuseArrival(a, over, callstate.SwitchCongestion, errChannels)
+		return
+	}
+	from, _ := over.Read(a.From) // what is no number is withheld
+	id, err := uuid.NewV7()
+	if err != nil {
+		refuseArrival(a, over, callstate.NormalTemporaryFailure, err)
+		return
+	}
+	talk, err := c.talks.Begin(context.Background(), id, over)
+	if err != nil {
+		refuseArrival(a, over, callstate.SwitchCongestion, err)
+		return
+	}
+	l := &leg{
+		carrier: c, callID: id, talk: talk, trunk: over, accepted: true, offer: a.Offer, ringingAt: time.Now(),
+		writing: true, // nothing is written before the arrival
+	}
+	l.record = store.Leg{
+		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
+		Attempt: newAttempt(over, a.CallID),
+	}
+	c.addLeg(l)
+	d, err := a.Take(sipTrunk(over), l.inboundObserver())
+	if err != nil {
+		talk.End()
+		c.removeLeg(l)
+		c.warn("a caller is turned away", id, err)
+		return
+	}
+	l.attachDialog(d)
+	l.enqueueFirst(entry{write: func(ctx context.Context) error { // before its end, which can already wait
+		if !c.numberAssigned(ctx, l, to) {
+			c.cfg.Rejected.unassigned(a)
+			return nil
+		}
+		arrived := l.record
+		arrived.Teardown = d.State()
+		rang := []carrier.Event{*l.event(carrier.Ringing, l.ringingAt)}
+		err := c.calls.Apply(ctx, c.legStore.ArrivalGuard(arrived), rang)
+		if err == nil {
+			l.history = rang
+			l.mu.Lock()
+			l.stored, l.state = true, arrived.Teardown
+			l.mu.Unlock()
+			err = d.Ring()
+		}
+		if err != nil { // if the leg was stored, its end ends it
+			c.warn("inbound call refused", id, err)
+			l.hangUp(callstate.NormalTemporaryFailure)
+		}
+		return nil
+	}})
+}
+
+var (
+	errNoNumber = errors.New("the called user is not a number in the format of the trunk")
+	errChannels = errors.New("the channels of the trunk are in use")
+)
+
+// refuseArrival refuses a call that has no id yet.
+func refuseArrival(a *sip.Arrival, over trunks.Trunk, cause callstate.Cause, why error) {
+	slog.Warn("inbound call refused", "trunk", over.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", why)
+	a.Refuse(cause)
+}
+
+// numberAssigned reports whether a number is assigned to an agent. If it is not, serves refuses the call with 404, before it
+// rings. If that is not known, the call rings: it is refused later.
+func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
+	if c.cfg.Serves == nil {
+		return true
+	}
+	served, err := c.cfg.Serves(ctx, to)
+	if err != nil || served {
+		return true
+	}
+	slog.InfoContext(ctx, "inbound call to an unassigned number refused", "trunk", l.trunk.Name, "call_id", l.callID,
+		"to", phone.Number(to).Masked())
+	l.hangUp(callstate.UnallocatedNumber)
+	return false
+}
+
+// inboundObserver returns the observer of an inbound leg. It stores its events.
+func (l *leg) inboundObserver() sip.Observer {
+	return sip.Observer{
+		Keep:    l.keep,
+		Offered: l.talk.Offered,
+		Agreed:  l.talk.Agreed,
+		Ended:   l.ended,
+	}
+}
+
+// answer answers an inbound call, once. If the agent cannot talk, the call is not answered.
+func (l *leg) answer() {
+	l.mu.Lock()
+	d := l.dialog
+	if l.answerDone != nil || d == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.answerDone = make(chan struct{})
+	l.mu.Unlock()
+	go func() {
+		defer close(l.answerDone)
+		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		defer cancel()
+		if err := l.talk.Ready(ctx); err != nil {
+			l.carrier.warn("a caller is turned away: the agent is not there", l.callID, err)
+			l.hangUp(callstate.NormalTemporaryFailure)
+			return
+		}
+		answer, err := l.talk.Accept(l.offer)
+		if err != nil {
+			l.carrier.warn("a caller is turned away", l.callID, err)
+			l.hangUp(callstate.IncompatibleDest)
+			return
+		}
+		at := time.Now()
+		if err := d.Answer(ctx, answer); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				l.carrier.warn("a caller could not be answered", l.callID, err)
+			}
+			return
+		}
+		l.enqueueEvent(carrier.Answered, at)
+		l.talk.Begin(TalkCallbacks{OptedOut: l.optedOut, HangUp: l.hangUp, Transfer: l.transfer})
+	}()
+}

@@ -1,0 +1,215 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/siptrace"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+const (
+	// readInterval is the interval at which the trunks are read. resolve is the interval at which their
+	// names are resolved.
+	readInterval    = time.Second
+	resolveInterval = time.Minute
+)
+
+// InboundFilter decides which addresses belong to trunks. Messages of other addresses are dropped. It
+// answers from memory, so many strangers cost no database work.
+type InboundFilter struct {
+	trunks Trunks
+	names  transport.Names
+	// Trace follows the trunks whose trace setting is true. If nil, nothing is recorded.
+	Trace *siptrace.Recorder
+	known atomic.Pointer[[]filterEntry]
+
+	mu   sync.Mutex
+	last map[uuid.UUID]resolved
+}
+
+// filterEntry is a trunk with the addresses of its host.
+type filterEntry struct {
+	trunks.Trunk
+	addresses []netip.Addr
+}
+
+type resolved struct {
+	host      string
+	at        time.Time
+	addresses []netip.Addr
+}
+
+// NewInboundFilter returns a door that admits no address before Run has read the trunks.
+func NewInboundFilter(trunks Trunks) *InboundFilter {
+	return &InboundFilter{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
+}
+
+// resolveHost returns the addresses of a trunk's host, including those of its SRV records: calls can
+// come from each address to which ours go.
+func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found []netip.Addr, err error) {
+	hosts := []string{t.Host}
+	if t.Port == 0 {
+		for _, target := range transport.Targets(ctx, d.names, t.Host, transports()[t.Transport]) {
+			hosts = append(hosts, target.Host)
+		}
+	}
+	for _, host := range hosts {
+		addresses, fault := d.names.LookupIPAddr(ctx, host)
+		for _, one := range addresses {
+			if address, ok := netip.AddrFromSlice(one.IP); ok {
+				found = append(found, address)
+			}
+		}
+		err = errors.Join(err, fault)
+	}
+	if len(found) > 0 { // what one of the names leads to
+		return found, nil
+	}
+	return nil, err
+}
+
+// Run reads the trunks periodically until ctx ends.
+func (d *InboundFilter) Run(ctx context.Context) error {
+	ticker := time.NewTicker(readInterval)
+	defer ticker.Stop()
+	for {
+		if err := d.reload(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "it is not known which trunks there are now", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d *InboundFilter) reload(ctx context.Context) error {
+	active, err := d.trunks.Active(ctx)
+	if err != nil {
+		return err
+	}
+	known := make([]filterEntry, 0, len(active))
+	for _, t := range active {
+		known = append(known, filterEntry{t, d.addresses(ctx, t)})
+	}
+	d.known.Store(&known)
+	d.followTraced(active)
+	return nil
+}
+
+// followTraced makes the recorder follow the trunks whose trace setting is true.
+func (d *InboundFilter) followTraced(active []trunks.Trunk) {
+	if d.Trace == nil {
+		return
+	}
+	var traced []uuid.UUID
+	for _, t := range active {
+		if t.Trace {
+			traced = append(traced, t.TrunkID)
+		}
+	}
+	d.Trace.Follow(traced)
+}
+
+// addresses returns the addresses of a trunk's host. While its name cannot be resolved, it returns
+// the last ones.
+func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.last[t.TrunkID]
+	if last.host == t.Host && time.Since(last.at) < resolveInterval {
+		return last.addresses
+	}
+	if last.host != t.Host {
+		last = resolved{host: t.Host}
+	}
+	if _, err := netip.ParseAddr(t.Host); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		found, err := d.resolveHost(ctx, t)
+		if err != nil {
+			slog.WarnContext(ctx, "a trunk's host cannot be resolved", "trunk", t.Name, "error", err)
+		} else {
+			last.addresses = found
+		}
+	}
+	last.at = time.Now()
+	d.last[t.TrunkID] = last
+	return last.addresses
+}
+
+// Trunk returns the trunk that a call comes from. Of several trunks at one address it is the one with the call's
+// transport, then the one with its port, then the first by priority.
+func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
+	best := -1
+	for _, e := range d.entriesAt(source.Addr()) {
+		match := 0
+		if strings.EqualFold(transports()[e.Transport], transport) {
+			match += 2
+		}
+		if e.SIPPort() == source.Port() {
+			match++
+		}
+		if match > best {
+			best, found, ok = match, e.Trunk, true
+		}
+	}
+	return found, ok
+}
+
+// CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
+// reads the trunks again: an address in a call is admitted, and its trunk can be newer than the last
+// reading.
+func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
+	if t, ok := d.Trunk(source, transport); ok {
+		return t, true
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := d.reload(ctx); err != nil {
+		slog.WarnContext(ctx, "cannot read the trunks for an inbound call", "source", source, "error", err)
+		return trunks.Trunk{}, false
+	}
+	return d.Trunk(source, transport)
+}
+
+// Peer is signal.Config.Peer.
+func (d *InboundFilter) Peer(source netip.AddrPort, transport string) (sip.Trunk, bool) {
+	t, ok := d.Trunk(source, transport)
+	return sipTrunk(t), ok
+}
+
+// entriesAt returns the trunks that an address belongs to, by priority.
+func (d *InboundFilter) entriesAt(source netip.Addr) (found []filterEntry) {
+	known := d.known.Load()
+	if known == nil {
+		return nil
+	}
+	source = source.Unmap()
+	for _, e := range *known {
+		same := func(address netip.Addr) bool { return address.Unmap() == source }
+		if e.Admits(source) || slices.ContainsFunc(e.addresses, same) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// Admit reports whether an address belongs to a trunk.
+func (d *InboundFilter) Admit(source netip.Addr) bool {
+	return len(d.entriesAt(source)) > 0
+}

@@ -1,0 +1,200 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// list is trunks, or an error.
+type list struct {
+	trunks []trunks.Trunk
+	err    error
+}
+
+func (l *list) Active(context.Context) ([]trunks.Trunk, error) { return l.trunks, l.err }
+
+// directory is a resolver that knows what is written in it, or is away.
+type directory struct {
+	hosts map[string][]string
+	srv   map[string][]string // targets by what is asked for
+	fault error
+}
+
+func (d *directory) LookupIPAddr(_ context.Context, host string) (found []net.IPAddr, err error) {
+	for _, address := range d.hosts[host] {
+		found = append(found, net.IPAddr{IP: net.ParseIP(address)})
+	}
+	if len(found) == 0 {
+		err = errors.New("no such host")
+	}
+	return found, errors.Join(err, d.fault)
+}
+
+func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	var found []*net.SRV
+	for _, target := range d.srv["_"+service+"._"+proto+"."+name] {
+		found = append(found, &net.SRV{Target: target, Port: 5060})
+	}
+	if len(found) == 0 {
+		return "", nil, errors.New("no such record")
+	}
+	return "", found, d.fault
+}
+
+// TestDoor_HearsTheTargetsOfSRVRecords: calls come from where ours go, by the trunk's own transport, and from nowhere else.
+func TestDoor_HearsTheTargetsOfSRVRecords(t *testing.T) {
+	t.Parallel()
+	names := &directory{
+		hosts: map[string][]string{
+			"trunk.test": {"203.0.113.1"}, "udp.test": {"203.0.113.2"}, "tls.test": {"203.0.113.3", "203.0.113.4"}, "tcp.test": {"203.0.113.5"},
+		},
+		srv: map[string][]string{"_sip._udp.trunk.test": {"udp.test.", "gone.test."}, "_sip._tcp.trunk.test": {"tcp.test."}, "_sips._tcp.trunk.test": {"tls.test."}, "_sip._udp.only.test": {"udp.test."}},
+	}
+	for _, tt := range []struct {
+		name, host string
+		transport  trunks.Transport
+		port       uint16
+		want       []string
+	}{
+		{"UDP, one target of which is gone", "trunk.test", trunks.UDP, 0, []string{"203.0.113.1", "203.0.113.2"}},
+		{"TCP", "trunk.test", trunks.TCP, 0, []string{"203.0.113.1", "203.0.113.5"}},
+		{"TLS, with two addresses", "trunk.test", trunks.TLS, 0, []string{"203.0.113.1", "203.0.113.3", "203.0.113.4"}},
+		{"a port is set: nobody asks", "trunk.test", trunks.UDP, 5060, []string{"203.0.113.1"}},
+		{"a name with no address of its own", "only.test", trunks.UDP, 0, []string{"203.0.113.2"}},
+		{"nobody", "gone.test", trunks.UDP, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			over := trunks.New(uuid.New())
+			over.Host, over.Transport, over.Port = tt.host, tt.transport, tt.port
+			d := NewInboundFilter(&list{trunks: []trunks.Trunk{over}})
+			d.names = names
+			if err := d.reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for last := range 7 {
+				source := fmt.Sprintf("203.0.113.%d", last)
+				if got := d.Admit(netip.MustParseAddr(source)); got != slices.Contains(tt.want, source) {
+					t.Errorf("%s is heard: %v, want %v", source, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
+	t.Parallel()
+	literal, named := trunks.New(uuid.UUID{1}), trunks.New(uuid.UUID{2})
+	literal.Name, literal.Host, literal.InboundSources = "literal", "192.0.2.1", []string{"198.51.100.0/24"}
+	named.Name, named.Host = "named", "sip.example.net"
+	known := &list{trunks: []trunks.Trunk{literal, named}}
+	d := NewInboundFilter(known)
+	names := &directory{hosts: map[string][]string{"sip.example.net": {"203.0.113.9", "2001:db8::9"}}}
+	d.names = names
+	who := func(source string) string {
+		found, _ := d.Trunk(netip.AddrPortFrom(netip.MustParseAddr(source), 5060), transport.UDP)
+		return found.Name
+	}
+	if d.Admit(netip.MustParseAddr("192.0.2.1")) {
+		t.Error("somebody is admitted before anything is known")
+	}
+	look := func() {
+		t.Helper()
+		if err := d.reload(t.Context()); err != nil && known.err == nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	for source, want := range map[string]string{
+		"192.0.2.1": "literal", "::ffff:192.0.2.1": "literal", "198.51.100.77": "literal", "203.0.113.9": "named", "2001:db8::9": "named",
+		"192.0.2.2": "", "203.0.113.10": "", "127.0.0.1": "", "::1": "",
+	} {
+		if got := who(source); got != want {
+			t.Errorf("who: got = %v, want %v", got, want)
+		} else if value := d.Admit(netip.MustParseAddr(source)); value != (want != "") {
+			t.Errorf("who: d.Admit(netip.MustParseAddr(source)) = %v, want %v", value, want != "")
+		}
+	}
+	known.err = errors.New("no database")
+	look()
+	if who("192.0.2.1") != "literal" {
+		t.Error("an outage of the database locks the trunks out")
+	}
+	known.err, names.fault = nil, errors.New("no resolver")
+	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses} // long ago
+	look()
+	if who("203.0.113.9") != "named" {
+		t.Error("an outage of the resolver locks a trunk out")
+	}
+	known.trunks = []trunks.Trunk{literal}
+	look()
+	if who("203.0.113.9") != "" {
+		t.Error("a trunk that was removed is still heard")
+	}
+}
+
+func TestDoor_FindsATrunkNewerThanTheLastReading(t *testing.T) {
+	t.Parallel()
+	added := trunks.New(uuid.New())
+	added.Host = "192.0.2.1"
+	known := &list{}
+	d := NewInboundFilter(known)
+	if err := d.reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	known.trunks = []trunks.Trunk{added}
+	source := netip.MustParseAddrPort("192.0.2.1:5060")
+	found, ok := d.CallFrom(t.Context(), source, transport.UDP)
+	if !ok {
+		t.Errorf("CallFrom(%s) finds no trunk, want the added one", source)
+	}
+	if got, want := found.TrunkID, added.TrunkID; got != want {
+		t.Errorf("trunk = %s, want %s", got, want)
+	}
+	stranger := netip.MustParseAddrPort("192.0.2.2:5060")
+	if found, ok := d.CallFrom(t.Context(), stranger, transport.UDP); ok {
+		t.Errorf("CallFrom(%s) = trunk %s, want none", stranger, found.TrunkID)
+	}
+}
+
+// Providers have one name for several transports: a call meets the settings of the trunk that it came over.
+func TestDoor_TransportAndPortDecideBetweenTrunksAtOneAddress(t *testing.T) {
+	t.Parallel()
+	at := func(name string, transport trunks.Transport, port uint16) trunks.Trunk {
+		one := trunks.New(uuid.New())
+		one.Name, one.Host, one.Transport, one.Port = name, "192.0.2.1", transport, port
+		return one
+	}
+	d := NewInboundFilter(&list{trunks: []trunks.Trunk{
+		at("tls", trunks.TLS, 5061), at("udp", trunks.UDP, 5060), at("udp at 5070", trunks.UDP, 5070),
+	}})
+	if err := d.reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, source, transport, want string
+	}{
+		{name: "UDP from its port", source: "192.0.2.1:5060", transport: transport.UDP, want: "udp"},
+		{name: "UDP from the other port", source: "192.0.2.1:5070", transport: transport.UDP, want: "udp at 5070"},
+		{name: "UDP from any port", source: "192.0.2.1:40000", transport: transport.UDP, want: "udp"},
+		{name: "TLS from any port", source: "192.0.2.1:40000", transport: transport.TLS, want: "tls"},
+		{name: "a transport that no trunk has", source: "192.0.2.1:40000", transport: transport.TCP, want: "tls"},
+		{name: "another address", source: "192.0.2.2:5060", transport: transport.UDP, want: ""},
+	}
+	for _, tt := range tests {
+		found, _ := d.Trunk(netip.MustParseAddrPort(tt.source), tt.transport)
+		if found.Name != tt.want {
+			t.Errorf("%s: trunk = %q, want %q", tt.name, found.Name, tt.want)
+		}
+	}
+}

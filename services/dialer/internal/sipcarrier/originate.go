@@ -1,0 +1,237 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+const (
+	// sessionOpenTimeout bounds the opening of the agent's session before the INVITE.
+	sessionOpenTimeout = 4 * time.Second
+	// A trunk that has answered with nothing but 100 may still refuse. hesitation is how long another trunk is tried
+	// after a 502 or 503, and shortHesitation the time if there is no other trunk. After this time the trunk has the
+	// call, unless it refuses our account.
+	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
+)
+
+func transports() map[trunks.Transport]string {
+	return map[trunks.Transport]string{trunks.UDP: transport.UDP, trunks.TCP: transport.TCP, trunks.TLS: transport.TLS}
+}
+
+func hostPort(host string, port uint16) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// Originate stores the teardown state, offers the call to a trunk, and waits for the trunk's first
+// response. If nothing could be sent to a trunk, it tries the next one. If the trunk refused and
+// another trunk may carry the call, the Refused error has the id of the refusing trunk in By.
+func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
+	if !c.originated.First(o.CallID) {
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
+	}
+	candidates, err := c.candidates(ctx, o.ExcludeTrunks)
+	if err != nil {
+		return time.Time{}, notSentError(o, err)
+	}
+	return c.offer(ctx, o, candidates)
+}
+
+// offer offers the call to the candidates until one takes or refuses it.
+func (c *Carrier) offer(
+	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
+) (dialedAt time.Time, err error) {
+	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
+	others := len(candidates) > len(rest) // they would show another number than the one on record
+	if len(rest) == 0 {
+		err = errOtherNumber
+	}
+	for len(rest) > 0 {
+		var over trunks.Trunk
+		over, rest = c.selector.Next(rest, o.TrunkID, time.Now())
+		known := c.monitored.health(over.TrunkID)
+		if !known.reserve(o.WorkspaceID) {
+			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errCircuitOpen))
+			continue
+		}
+		said, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
+		if fault == nil {
+			fault = c.awaitResult(ctx, o, said)
+			if errors.Is(fault, errNoAnswerYet) { // it says nothing about the trunk
+				known.cancelReservation()
+				return said.leg.dialedAt, nil
+			}
+			c.countInvite(over, fault)
+			return said.leg.dialedAt, fault
+		}
+		c.notSent(known, fault)
+		var noAgent *noAgentError
+		if errors.As(fault, &noAgent) {
+			return time.Time{}, &carrier.Refused{
+				Cause: callstate.AgentError, NotSent: true, OperatorFault: true, Err: fault,
+			}
+		}
+		if errors.Is(fault, carrier.ErrAlreadyOriginated) || errors.Is(fault, carrier.ErrNotPermitted) || ctx.Err() != nil {
+			return time.Time{}, fault
+		}
+		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault)); errors.Is(fault, errLegNotDeleted) {
+			break
+		}
+	}
+	return time.Time{}, notSentError(o, err)
+}
+
+// mayShowNumber reports whether the phone would show the number on record, and whether the trunk may show it.
+func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
+	if o.TrunkNumber {
+		return slices.Contains(t.CallerIDs, o.From)
+	}
+	return t.CallerID(o.From) == o.From
+}
+
+// notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit. A fault of the
+// database or of this process says nothing about the trunk.
+func (c *Carrier) notSent(to *trunkHealth, fault error) {
+	var unsent *transport.NotSent
+	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrOurs) && !errors.Is(fault, carrier.ErrNotPermitted) {
+		to.countUnreachable(fault)
+		return
+	}
+	to.cancelReservation()
+}
+
+// openSession opens the agent's session, so that no phone rings for an agent that is not there.
+func openSession(ctx context.Context, talk Talk) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionOpenTimeout)
+	defer cancel()
+	if err := talk.Ready(ctx); err != nil {
+		return &noAgentError{err}
+	}
+	return nil
+}
+
+// noAgentError: the agent's session could not be opened. No other trunk is tried.
+type noAgentError struct{ err error }
+
+func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: %v", e.err) }
+
+func (e *noAgentError) Unwrap() error { return e.err }
+
+// pendingOriginate is the leg of an originate, and where its trunk's first word comes.
+type pendingOriginate struct {
+	leg    *leg
+	answer <-chan error
+}
+
+// sendInvite sends the INVITE; an error says that nothing was sent. followed: another trunk could be asked.
+func (c *Carrier) sendInvite(ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool) (pendingOriginate, error) {
+	talk, err := c.talks.Begin(ctx, o.CallID, over)
+	if err != nil {
+		return pendingOriginate{}, err
+	}
+	if err := openSession(ctx, talk); err != nil {
+		talk.End()
+		return pendingOriginate{}, err
+	}
+	said := make(chan error, 1)
+	record := store.Leg{
+		CallID: o.CallID, TrunkID: over.TrunkID, Channels: over.Channels, From: o.From, To: o.To,
+		Attempt: newAttempt(over, o.CallID.String()),
+	}
+	l := &leg{
+		carrier: c, callID: o.CallID, talk: talk, trunk: over, result: said, health: c.monitored.health(over.TrunkID),
+		record: record, request: o, slowTrunk: make(chan struct{}),
+	}
+	if followed {
+		l.retryableTrunk = over.TrunkID.String()
+	}
+	c.addLeg(l)
+	order := sip.Invite{
+		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
+		Ring: c.cfg.Ring, Permit: o.Permitted,
+	}
+	if limit := c.cfg.RingLimit; limit > 0 && limit < sip.FirstRing {
+		order.FirstRing, order.NotRinging = limit, callstate.NoAnswer
+	}
+	d, err := c.agent.Invite(ctx, sipTrunk(over), order, l.outboundObserver())
+	if err != nil {
+		return pendingOriginate{}, c.inviteNotSent(ctx, l, o, err)
+	}
+	l.attachDialog(d)
+	return pendingOriginate{l, said}, nil
+}
+
+// awaitResult waits until the trunk has taken or refused the call.
+func (c *Carrier) awaitResult(ctx context.Context, o carrier.Originate, f pendingOriginate) error {
+	if err := f.result(ctx, o); err != nil {
+		return fmt.Errorf("originate %s: %w", o.CallID, err)
+	}
+	return nil
+}
+
+func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error {
+	hesitated, stop := f.leg.slowTrunk, (<-chan struct{})(nil)
+	for {
+		select {
+		case err := <-f.answer:
+			return err
+		case <-hesitated:
+			hesitated, stop = nil, o.Waiting()
+		case <-stop:
+			stop = nil
+			f.leg.accept(time.Now())
+		case <-ctx.Done():
+			f.leg.mu.Lock()
+			f.leg.result = nil
+			f.leg.mu.Unlock()
+			select {
+			case err := <-f.answer: // in this very instant
+				return err
+			default:
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// inviteNotSent ends a call whose INVITE was never sent.
+func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, why error) error {
+	l.talk.End()
+	if errors.Is(why, store.ErrLegExists) { // another process has it
+		c.removeLeg(l)
+		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
+	defer cancel()
+	if errors.Is(why, transport.ErrNotPermitted) {
+		why = fmt.Errorf("%w: %w", carrier.ErrNotPermitted, why)
+	}
+	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: why}
+	l.logEnd(end)
+	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil { // its row would keep a channel permanently
+		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
+			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))
+		}})
+		return errors.Join(why, errLegNotDeleted, err)
+	}
+	c.removeLeg(l)
+	return why
+}
+
+var errLegNotDeleted = errors.New("the call that never left still stands in the journal")
+
+func notSentError(o carrier.Originate, why error) error {
+	why = fmt.Errorf("originate %s: %w", o.CallID, why)
+	return &carrier.Refused{Cause: callstate.NetworkOutOfOrder, NotSent: true, OperatorFault: true, Err: why}
+}

@@ -1,0 +1,654 @@
+package sipcarrier_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sipmsg "github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/testkit"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/siptest"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sipcarrier"
+	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+)
+
+// dial originates a call to the number that ends so, and waits until its news tell the kind.
+func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
+	t.Helper()
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
+	if _, err := p.Originate(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	news(t, p, o.CallID, until)
+	return o.CallID
+}
+
+// news waits for one kind of a call's.
+func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
+	t.Helper()
+	for after, begun := int64(0), time.Now(); time.Since(begun) < testkit.Timeout; {
+		batch, err := p.Events(t.Context(), after, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range batch.Events {
+			if after = one.Seq; one.CallID == id && one.Kind == kind {
+				return one
+			}
+		}
+	}
+	t.Fatalf("the news never told %s", kind)
+	return carrier.Event{}
+}
+
+// Whoever took a call over may not have reached the trunk: its owner, who lives all the same, sends a BYE.
+func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	ended := make(chan struct{})
+	x.far.On("21", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Hangup()
+		close(ended)
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "21", carrier.Answered)
+	if _, err := x.first.Exec(t.Context(), "UPDATE sip_legs SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2", uuid.New(), id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the far end was left in a call that no process has")
+	}
+}
+
+// A process is stopped while its calls live, and DRAIN_LIMIT is zero. It cancels a call that rings. A call that was
+// answered fails.
+func TestRun_StopHangsUp(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		script func(*siptest.Call)
+		until  carrier.Kind
+		cause  callstate.Cause
+		status callstate.Status
+	}{
+		{
+			name: "ringing", until: carrier.Ringing, cause: callstate.OriginatorCancel, status: callstate.Canceled,
+			script: func(c *siptest.Call) {
+				c.Respond(180, "")
+				c.Canceled()
+			},
+		},
+		{
+			name: "answered", until: carrier.Answered, cause: callstate.NormalTemporaryFailure, status: callstate.Failed,
+			script: func(c *siptest.Call) {
+				c.Respond(180, "")
+				c.Answer(audio)
+				c.Hangup()
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			x.far.On("33", tt.script)
+			p := x.begin(loopback)
+			id := dial(t, p, "33", tt.until)
+			p.end()
+			if got := news(t, p, id, carrier.Ended).Cause; got != tt.cause {
+				t.Errorf("cause = %q, want %q", got, tt.cause)
+			}
+			var status callstate.Status
+			err := x.first.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", id).Scan(&status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status != tt.status {
+				t.Errorf("status = %q, want %q", status, tt.status)
+			}
+		})
+	}
+}
+
+// toldTalks are conversations whose callbacks the test calls.
+type toldTalks struct{ told chan sipcarrier.TalkCallbacks }
+
+func (t toldTalks) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+	return toldTalk{told: t.told}, nil
+}
+
+type toldTalk struct {
+	talk
+	told chan sipcarrier.TalkCallbacks
+}
+
+func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
+	t.told <- told
+	return nil
+}
+
+// The heartbeat of a process is late in the middle of a call, and another process takes the call
+// over. The first one hangs up. It stores nothing any more, except an opt-out. The call ends once,
+// and its events are in order.
+func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	told := make(chan sipcarrier.TalkCallbacks, 1)
+	x.talks = toldTalks{told}
+	x.far.On("26", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Hangup()
+	})
+	first := x.begin(loopback)
+	id := dial(t, first, "26", carrier.Answered)
+	callbacks := <-told
+	var owner uuid.UUID
+	err := x.first.QueryRow(t.Context(), "SELECT owner FROM sip_legs WHERE call_id = $1", id).Scan(&owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := x.first.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = late.Rollback(context.Background()) }()
+	if _, err := late.Exec(t.Context(), "SELECT FROM sip_leg_owners WHERE owner = $1 FOR UPDATE", owner); err != nil {
+		t.Fatal(err)
+	}
+	x.begin(loopback)
+	testkit.Until(t, "the first process has hung up", func() bool { return first.Live() == 0 })
+	callbacks.OptedOut("Never call me again.", time.Now())
+
+	var status, code string
+	var turns, optOuts int
+	const read = `SELECT status, error_code, json_array_length(turns::json), (SELECT count(*) FROM opt_outs)
+		FROM calls WHERE call_id = $1`
+	testkit.NoError(t, func() error {
+		err := x.first.QueryRow(t.Context(), read, id).Scan(&status, &code, &turns, &optOuts)
+		if err == nil && status == "in_progress" {
+			err = errors.New("the call has not ended")
+		}
+		return err
+	})
+	if status != "failed" {
+		t.Errorf("status = %s, want failed", status)
+	}
+	if code != callstate.CodeDialStateUnknown {
+		t.Errorf("error code = %s, want %s", code, callstate.CodeDialStateUnknown)
+	}
+	if turns != 0 {
+		t.Errorf("turns = %d, want 0", turns)
+	}
+	if optOuts != 1 {
+		t.Errorf("opt-outs = %d, want 1", optOuts)
+	}
+	batch, err := x.applied.after(t.Context(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []carrier.Kind
+	for _, e := range batch.Events {
+		if e.CallID == id && e.Kind != carrier.OptedOut {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	want := []carrier.Kind{carrier.Accepted, carrier.Ringing, carrier.Answered, carrier.Ended}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("events = %v, want %v", kinds, want)
+	}
+}
+
+// A standby without the newest rows becomes the database in the middle of a conversation. The call is
+// known, and Refresh stores the leg and the answer again.
+func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	over := make(chan struct{})
+	x.far.On("28", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sipmsg.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "28", carrier.Answered)
+	for _, sql := range []string{
+		"DELETE FROM sip_legs",
+		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
+	} {
+		if _, err := x.first.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known, err := p.Find(t.Context(), id)
+	if err != nil {
+		t.Errorf("Find = %v, want the call to be known", err)
+	}
+	if known.DialedAt == nil {
+		t.Error("DialedAt of the call = nil, want a time")
+	}
+	p.Refresh()
+	testkit.NoError(t, func() error {
+		var status string
+		var legs int
+		const read = "SELECT status, (SELECT count(*) FROM sip_legs WHERE ended_at IS NULL) FROM calls WHERE call_id = $1"
+		if err := x.first.QueryRow(t.Context(), read, id).Scan(&status, &legs); err != nil {
+			return err
+		}
+		if status != "in_progress" || legs != 1 {
+			return fmt.Errorf("the call is %s with %d legs", status, legs)
+		}
+		return nil
+	})
+	close(over)
+	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
+}
+
+// The row of a live leg is stored again also if the other calls of its trunk use all channels meanwhile.
+func TestRefresh_ALostLegWhoseTrunkIsFull(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.channels = 1
+	over := make(chan struct{})
+	x.far.On("29", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-over
+		c.Request(sipmsg.BYE, "")
+	})
+	p := x.begin(loopback)
+	id, other := dial(t, p, "29", carrier.Answered), uuid.New()
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now() + interval '1 hour')", other)
+	exec(t, x, `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES (gen_random_uuid(), $1, false, '', '', $2)`, p.over.TrunkID, other)
+	p.Refresh()
+	testkit.Until(t, "the leg is stored again", func() bool { return x.legs(id) == 1 })
+	close(over)
+	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
+}
+
+// A standby without the newest rows becomes the database while an inbound call rings, and again while
+// it is answered. The owner of the leg stores the call again.
+func TestRefresh_AnInboundCallWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	p := x.begin(loopback)
+	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	us := sip.Trunk{
+		Name: "us", Host: "127.0.0.1", Port: p.agent.Port(transport.UDP), Transport: transport.UDP, CallerID: sip.InFrom,
+	}
+	invite := sip.Invite{CallID: uuid.NewString(), From: "+14155550100", To: "+14155559000", Body: []byte(audio)}
+	dialog, err := caller.Invite(t.Context(), us, invite, sip.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id uuid.UUID
+	testkit.NoError(t, func() error {
+		return x.first.QueryRow(t.Context(), "SELECT call_id FROM calls WHERE direction = 'inbound'").Scan(&id)
+	})
+	news(t, p, id, carrier.Ringing)
+	status := func(want string) func() error {
+		return func() error {
+			var got string
+			if err := x.first.QueryRow(t.Context(), "SELECT status FROM calls WHERE call_id = $1", id).Scan(&got); err != nil {
+				return err
+			}
+			if got != want {
+				return fmt.Errorf("status = %s, want %s", got, want)
+			}
+			return nil
+		}
+	}
+
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	p.Refresh()
+	testkit.NoError(t, status("ringing"))
+	if got := x.legs(id); got != 1 {
+		t.Errorf("rows of the leg = %d, want 1", got)
+	}
+	if err := p.Answer(t.Context(), id); err != nil {
+		t.Fatalf("Answer: %v", err)
+	}
+	testkit.NoError(t, status("in_progress"))
+
+	exec(t, x, "DELETE FROM sip_legs")
+	exec(t, x, "DELETE FROM calls")
+	if err := dialog.Hangup(t.Context(), callstate.NormalClearing); err != nil {
+		t.Fatalf("Hangup: %v", err)
+	}
+	testkit.NoError(t, status("completed"))
+}
+
+// exec changes the database directly.
+func exec(t *testing.T, x *exchange, sql string, args ...any) {
+	t.Helper()
+	if _, err := x.first.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// legs returns how many rows the leg of a call has.
+func (x *exchange) legs(id uuid.UUID) (n int) {
+	x.t.Helper()
+	const read = "SELECT count(*) FROM sip_legs WHERE call_id = $1"
+	if err := x.first.QueryRow(x.t.Context(), read, id).Scan(&n); err != nil {
+		x.t.Fatal(err)
+	}
+	return n
+}
+
+// A standby without the newest rows becomes the database in the middle of a call. The call goes on.
+// Its owner stores the leg again, and applies its events again with the next one.
+func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	lost := make(chan struct{})
+	x.far.On("27", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		<-lost
+		c.Request(sipmsg.BYE, "")
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "27", carrier.Answered)
+	for _, sql := range []string{
+		"DELETE FROM sip_legs",
+		"UPDATE calls SET status = 'fenced', dialed_at = NULL, ringing_at = NULL, answered_at = NULL, version = 0",
+	} {
+		if _, err := x.first.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(lost)
+	var status string
+	var answered bool
+	testkit.NoError(t, func() error {
+		const read = "SELECT status, answered_at IS NOT NULL FROM calls WHERE call_id = $1 AND ended_at IS NOT NULL"
+		return x.first.QueryRow(t.Context(), read, id).Scan(&status, &answered)
+	})
+	if status != "completed" {
+		t.Errorf("status = %s, want completed", status)
+	}
+	if !answered {
+		t.Error("answered = false, want true")
+	}
+	if _, err := p.Find(t.Context(), id); err != nil {
+		t.Errorf("Find = %v, want nil", err)
+	}
+}
+
+// A trunk that was disabled since still wants to know who ends its calls.
+func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	ended := make(chan string, 1)
+	x.far.On("22", func(c *siptest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Next(sipmsg.BYE).Reply(407, `Proxy-Authenticate: Digest realm="far", nonce="n", algorithm=MD5, qop="auth"`)
+		bye := c.Next(sipmsg.BYE)
+		bye.Reply(200)
+		ended <- bye.Header("Proxy-Authorization")
+	})
+	var over trunkspkg.Trunk
+	first := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+		over = good
+		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
+		return several{over}
+	})
+	first.awaitAnswers(t, over)
+	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(transport.UDP))
+	dial(t, first, "22", carrier.Answered)
+	first.stop()
+	x.beginOver(udp, func(trunkspkg.Trunk) trunks { return book{trunks: several{}, disabled: over} })
+	select {
+	case said := <-ended:
+		if said == "" {
+			t.Error("the second BYE does not say who we are")
+		}
+	case <-time.After(testkit.Timeout):
+		t.Fatal("the far end was left in a call that nobody has")
+	}
+}
+
+// unready are conversations with agents that are not there.
+type unready struct{}
+
+func (unready) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+	return unreadyTalk{}, nil
+}
+
+type unreadyTalk struct{ talk }
+
+func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
+
+// No phone rings for an agent whose session cannot be opened. The request stays queued.
+func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.talks = unready{}
+	x.far.On("23", func(c *siptest.Call) {
+		t.Error("the trunk received an INVITE")
+		c.Respond(486, "")
+	})
+	p := x.begin(loopback)
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550223"}
+	var refused *carrier.Refused
+	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if got, want := refused.Cause, callstate.AgentError; got != want {
+		t.Errorf("cause = %q, want %q", got, want)
+	}
+	if !refused.NotSent {
+		t.Error("Unsent = false, want true")
+	}
+	if !refused.OperatorFault {
+		t.Error("OperatorFault = false, want true")
+	}
+	if got := p.Live(); got != 0 {
+		t.Errorf("live legs = %d, want 0", got)
+	}
+}
+
+// The permit is asked after the agent's session is open, which can take seconds. Without it, no INVITE leaves.
+func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.far.On("24", func(c *siptest.Call) {
+		t.Error("the trunk received an INVITE")
+		c.Respond(486, "")
+	})
+	p := x.begin(loopback)
+	asked := 0
+	o := carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550224",
+		Permit: func(context.Context) bool { asked++; return false },
+	}
+	if _, err := p.Originate(t.Context(), o); !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("Originate = %v, want ErrNotPermitted", err)
+	}
+	if asked != 1 {
+		t.Errorf("permits asked = %d, want 1", asked)
+	}
+	if got := p.Live(); got != 0 {
+		t.Errorf("live legs = %d, want 0", got)
+	}
+}
+
+// The INVITE with credentials is not permitted. The trunk has not rejected our account, so its
+// circuit stays closed.
+func TestOriginate_AChallengeThatMayNotBeAnswered(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
+	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+		good.Username, good.Password = "account", "secret"
+		return several{good}
+	})
+	p.awaitAnswers(t, p.over)
+	asked := 0
+	o := carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550225",
+		Permit: func(context.Context) bool { asked++; return asked == 1 },
+	}
+	at, err := p.Originate(t.Context(), o)
+	var refused *carrier.Refused
+	if !errors.As(err, &refused) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("Originate = %v, want ErrNotPermitted", err)
+	}
+	if refused.Cause != callstate.NormalTemporaryFailure {
+		t.Errorf("cause = %s, want %s", refused.Cause, callstate.NormalTemporaryFailure)
+	}
+	if refused.OperatorFault {
+		t.Error("OperatorFault = true, want false")
+	}
+	if at.IsZero() {
+		t.Error("time of the dial = 0, want that of the first INVITE")
+	}
+	for _, one := range p.Trunks() {
+		if one.State != replicas.Up {
+			t.Errorf("state of the trunk = %s, want %s", one.State, replicas.Up)
+		}
+	}
+}
+
+// A database that fails directly before the INVITE does not open the circuit of the trunk.
+func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	known := &outage{x: x}
+	x.talks = known
+	p := x.begin(loopback)
+	order := func() carrier.Originate {
+		return carrier.Originate{
+			CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111",
+		}
+	}
+	lost := order()
+	known.ready.Store(true)
+	var refused *carrier.Refused
+	if _, err := p.Originate(t.Context(), lost); !errors.As(err, &refused) {
+		t.Fatalf("Originate without a database = %v, want a refusal", err)
+	}
+	if !refused.NotSent {
+		t.Error("Unsent = false, want true")
+	}
+	known.ready.Store(false)
+	x.away.Store(false)
+	if _, err := p.Originate(t.Context(), order()); err != nil {
+		t.Errorf("Originate with the database = %v, want nil", err)
+	}
+}
+
+// outage makes the database unavailable at the time at which the agent's session is open, if ready
+// is true.
+type outage struct {
+	x     *exchange
+	ready atomic.Bool
+}
+
+func (o *outage) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+	return outageTalk{o: o}, nil
+}
+
+type outageTalk struct {
+	talk
+	o *outage
+}
+
+func (t outageTalk) Ready(context.Context) error {
+	if t.o.ready.Load() {
+		t.o.x.away.Store(true)
+	}
+	return nil
+}
+
+// hanging are trunks of which nothing can be learned any more.
+type hanging struct{}
+
+func (hanging) Active(ctx context.Context) ([]trunkspkg.Trunk, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Whoever gives no sign of life loses his calls: it waits for nothing.
+func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.beginOver(loopback, func(trunkspkg.Trunk) trunks { return hanging{} })
+	var seen time.Time
+	changes := 0
+	testkit.NoError(t, func() error {
+		var last time.Time
+		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_leg_owners").Scan(&last) == nil && last.After(seen) {
+			seen, changes = last, changes+1
+		}
+		if changes < 20 {
+			return fmt.Errorf("heartbeats = %d, want 20; the last was at %v", changes, seen)
+		}
+		return nil
+	})
+}
+
+// What ends an answered call is a BYE: that it could not be written down at the answer must not stay so.
+func TestKeep_IsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	answer, answered := make(chan struct{}), make(chan struct{})
+	pickUp := sync.OnceFunc(func() { close(answer) })
+	defer pickUp()
+	x.far.On("24", func(c *siptest.Call) {
+		c.Respond(180, "")
+		<-answer
+		c.Answer(audio)
+		close(answered)
+		c.Hangup()
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "24", carrier.Ringing)
+	state := func() (state string) {
+		t.Helper()
+		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_legs WHERE call_id = $1", id).Scan(&state); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	ringing := state()
+	x.away.Store(true)
+	pickUp()
+	<-answered
+	x.away.Store(false)
+	testkit.Until(t, "the teardown of the answered call is stored", func() bool { return state() != ringing })
+	if _, err := p.Hangup(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,169 @@
+package sipcarrier
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/replicas"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+const (
+	// maxRejected is how many inbound attempts are kept.
+	maxRejected = 20
+	// maxTextLength bounds each text of one, in characters.
+	maxTextLength = 64
+)
+
+// RejectedCalls keeps the last inbound attempts that were refused because the address belongs to no trunk, or because of
+// the called number. It is safe for concurrent use.
+type RejectedCalls struct {
+	counted *prometheus.CounterVec
+
+	mu   sync.Mutex
+	last []rejectedCall // the newest last
+}
+
+// rejectedCall is an attempt and what identifies its repetitions.
+type rejectedCall struct {
+	replicas.RejectedCall
+	address netip.Addr
+	callID  string
+}
+
+// NewRejectedCalls returns an empty list.
+func NewRejectedCalls() *RejectedCalls {
+	s := &RejectedCalls{counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_sip_rejected_sources_total",
+		Help: "Inbound SIP calls and connections that were refused because of their address or number, by reason.",
+	}, []string{"reason"})}
+	for _, reason := range []replicas.Reason{replicas.UnknownSource, replicas.UnknownNumber, replicas.UnassignedNumber} {
+		s.counted.WithLabelValues(string(reason))
+	}
+	return s
+}
+
+// Unknown adds an attempt from an address that belongs to no trunk.
+func (s *RejectedCalls) Unknown(from transport.Rejected) {
+	s.add(from, replicas.UnknownSource, fmt.Sprintf(
+		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
+}
+
+// unreadable adds a call over a trunk to a number that is not in the trunk's format.
+func (s *RejectedCalls) unreadable(a *sip.Arrival, over trunks.Trunk) {
+	s.add(ofArrival(a), replicas.UnknownNumber, fmt.Sprintf(
+		"Set number_format and number_prefix of trunk %s to how it writes numbers.", over.Name))
+}
+
+// unassigned adds a call over a trunk to a number that no agent has.
+func (s *RejectedCalls) unassigned(a *sip.Arrival) {
+	s.add(ofArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
+}
+
+// Arrived adds a call that arrived from an address that belongs to no trunk any more.
+func (s *RejectedCalls) Arrived(a *sip.Arrival) { s.Unknown(ofArrival(a)) }
+
+func ofArrival(a *sip.Arrival) transport.Rejected {
+	return transport.Rejected{
+		Source: a.Source, Transport: a.Transport, CallID: a.CallID, From: "sip:" + a.From, To: "sip:" + a.To,
+		UserAgent: a.UserAgent,
+	}
+}
+
+// add counts and lists an attempt. One that repeats a listed one takes its place. An INVITE that is sent again is not
+// counted again. A connection has no Call-ID: each one is counted.
+func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
+	if s == nil {
+		return
+	}
+	added := rejectedCall{address: from.Source.Addr(), callID: from.CallID, RejectedCall: replicas.RejectedCall{
+		At: time.Now().UTC(), Source: from.Source.String(), Transport: from.Transport, From: party(from.From),
+		To: party(from.To), UserAgent: cleaned(from.UserAgent), Reason: reason, Hint: cleanedTo(hint, 2*maxTextLength),
+	}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := slices.IndexFunc(s.last, added.repeats)
+	if known < 0 || added.callID == "" {
+		s.counted.WithLabelValues(string(reason)).Inc()
+	}
+	if known >= 0 {
+		s.last = slices.Delete(s.last, known, known+1)
+	}
+	if len(s.last) == maxRejected {
+		s.last = slices.Delete(s.last, 0, 1)
+	}
+	s.last = append(s.last, added)
+}
+
+// repeats reports whether two attempts are the same: an INVITE that is not answered is sent several times.
+func (s rejectedCall) repeats(other rejectedCall) bool {
+	same := s.address == other.address && s.callID == other.callID
+	return same && s.Transport == other.Transport && s.Reason == other.Reason
+}
+
+// Last returns the last attempts, the newest first.
+func (s *RejectedCalls) Last() []replicas.RejectedCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]replicas.RejectedCall, 0, len(s.last))
+	for _, one := range slices.Backward(s.last) {
+		all = append(all, one.RejectedCall)
+	}
+	return all
+}
+
+// Describe implements prometheus.Collector.
+func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Describe(all) }
+
+// Collect implements prometheus.Collector.
+func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
+
+// party returns user and host of the URI in a From or To header, without the display name and the parameters. A number
+// is masked.
+func party(header string) string {
+	if _, inside, found := strings.Cut(header, "<"); found {
+		header = inside
+	}
+	if end := strings.IndexAny(header, ">;? \t"); end >= 0 {
+		header = header[:end]
+	}
+	_, rest, found := strings.Cut(header, ":")
+	if !found {
+		return ""
+	}
+	user, host := rest, ""
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, host = rest[:at], rest[at:]
+	}
+	user, _, _ = strings.Cut(user, ":") // the password
+	user = numbers.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
+	return cleaned(user + host)
+}
+
+// numbers matches what can be a telephone number, or the greater part of one.
+var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
+
+func cleaned(text string) string { return cleanedTo(text, maxTextLength) }
+
+// cleanedTo removes what is not printable and cuts the text.
+func cleanedTo(text string, longest int) string {
+	text = strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	runes := []rune(text)
+	return string(runes[:min(len(runes), longest)])
+}

@@ -1,0 +1,308 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// Response is the final response with which a trunk refused an INVITE.
+type Response struct {
+	Trunk  string
+	Status int
+	Reason string
+}
+
+func (r *Response) Error() string {
+	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
+}
+
+// trunkHealth is what this process knows of one version of a trunk. A change of the trunk makes a new care, so its
+// circuit is closed again. The methods of health accept a nil care: a trunk that is not looked after yet.
+type trunkHealth struct {
+	name    string
+	version int64
+	monitor *sip.TrunkMonitor
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the registration at the trunk was removed
+	state   trunkState
+
+	mu      sync.Mutex
+	circuit *circuitbreaker.Breaker
+	// accepted: the trunk has taken a call since its last change, so its credentials are good.
+	accepted  bool
+	forbidden forbiddenCounter
+	opened    int
+}
+
+// operatorFault counts a refusal and reports whether the operator must repair something: 401 and 407 after our
+// digest, and 403 if our account is the likely cause or can be. A 403 with a Q.850 cause of the callee's network is
+// about the call.
+func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
+	if !end.Elsewhere {
+		return false
+	}
+	switch end.Status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		return true
+	case http.StatusForbidden:
+		if o == nil {
+			return false
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		times := o.forbidden.add(order)
+		return o.forbidden.suspect(o.accepted) || !o.accepted && times <= maxReleases
+	}
+	return false
+}
+
+// accountSuspected reports whether a refusal can be about our account although the request is not released: a 403 from
+// a trunk that has taken no call since its last change.
+func (o *trunkHealth) accountSuspected(end sip.End) bool {
+	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.accepted
+}
+
+// channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
+// trunk does not answer OPTIONS or its circuit is open, and one more while the circuit is half-open.
+func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
+	most, live = int(t.Channels), min(live, int(t.Channels))
+	if o == nil {
+		return live, false // the first OPTIONS precedes the first call
+	}
+	if !o.monitor.Answered() {
+		return live, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.circuit.Try(now)
+	switch {
+	case o.circuit.State() == circuitbreaker.Closed:
+		return most, true
+	case o.circuit.State() == circuitbreaker.Open || o.circuit.Probing():
+		return live, false
+	}
+	return min(most, live+1), true
+}
+
+// unavailable reports that the trunk may not be offered a call: it does not answer OPTIONS, has not answered yet, or its
+// circuit is open.
+func (o *trunkHealth) unavailable() bool {
+	if o == nil {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
+}
+
+// reserve reserves one call of a workspace. The caller must report its result with heard, or call unasked.
+func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forbidden.addCaller(workspaceID)
+	_, ok := o.circuit.Allow()
+	return ok
+}
+
+// cancelReservation takes back a reservation: the trunk was not asked.
+func (o *trunkHealth) cancelReservation() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.circuit.Unasked()
+}
+
+// countUnreachable counts an INVITE that could not be sent to the trunk.
+func (o *trunkHealth) countUnreachable(fault error) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.state.offered(time.Now(), true)
+	o.accepted = false
+	o.countFailure(fault, true)
+}
+
+// countResult counts the trunk's answer to an INVITE: nil, a refusal, or an error if there was no answer.
+func (o *trunkHealth) countResult(said error) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var refused *carrier.Refused
+	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.NotSent { // not the trunk's fault
+		o.circuit.Unasked()
+		return
+	}
+	o.state.offered(time.Now(), ofTrunk(said))
+	switch {
+	case said == nil:
+		o.countAccepted()
+	case !errors.As(said, &refused):
+		o.monitor.Doubt()
+		o.countFailure(said, false)
+		return
+	case isForbidden(refused):
+		if refused.OperatorFault && o.forbidden.suspect(o.accepted) {
+			o.accepted = false
+			o.countFailure(said, true)
+			return
+		}
+	case refused.OperatorFault:
+		o.accepted = false
+		o.countFailure(said, true)
+		return
+	case refused.Cause.OfTrunk():
+		o.countFailure(said, false)
+		return
+	default:
+		o.countAccepted()
+	}
+	if o.circuit.Succeeded() {
+		slog.Info("trunk circuit closed", "trunk", o.name)
+	}
+}
+
+// ofTrunk reports whether the trunk is why a call was not taken: no answer, a refusal of our account, or a fault of the
+// trunk.
+func ofTrunk(said error) bool {
+	var refused *carrier.Refused
+	if !errors.As(said, &refused) {
+		return said != nil
+	}
+	return refused.OperatorFault || refused.Cause.OfTrunk()
+}
+
+// countAccepted notes that the trunk took a call, or refused it because of the callee. It must be called with the lock held.
+func (o *trunkHealth) countAccepted() {
+	o.accepted = true
+	o.forbidden.clear()
+}
+
+func isForbidden(refused *carrier.Refused) bool {
+	var response *Response
+	return errors.As(refused, &response) && response.Status == http.StatusForbidden
+}
+
+// countFailure must be called with the lock held.
+func (o *trunkHealth) countFailure(said error, definite bool) {
+	if o.circuit.Failed(time.Now(), definite) {
+		o.opened++
+		slog.Warn("trunk circuit opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", said)
+	}
+}
+
+// health returns what is known of a trunk; nil if the trunk is not looked after yet.
+func (t *monitoredTrunks) health(id uuid.UUID) *trunkHealth {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[id]
+}
+
+// Limit returns what the trunks that can take calls now carry together. It is zero if there is none.
+func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
+	active, err := c.trunks.Active(ctx)
+	if err != nil {
+		return dialqueue.Limit{}, err
+	}
+	live, err := c.legStore.Channels(ctx)
+	if err != nil {
+		return dialqueue.Limit{}, err
+	}
+	var sum dialqueue.Limit
+	for _, t := range active {
+		channels, usable := c.monitored.health(t.TrunkID).channels(t, live[t.TrunkID], time.Now())
+		sum.Live += channels
+		if usable {
+			sum.PerSecond += int(t.CallsPerSecond)
+		}
+	}
+	if sum.PerSecond == 0 {
+		c.idle.warn(ctx, active, c.monitored.health)
+		return dialqueue.Limit{}, nil
+	}
+	return sum, nil
+}
+
+// idleLog limits how often the log says that no trunk can take calls.
+type idleLog struct {
+	mu     sync.Mutex
+	warned time.Time
+}
+
+// idleLogInterval is the time between two log lines that no trunk can take calls; newProcess is how long a
+// process that starts waits for the first answers to OPTIONS.
+const idleLogInterval, startupDelay = time.Minute, 5 * time.Second
+
+func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uuid.UUID) *trunkHealth) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if i.warned.IsZero() { // the first look of this process
+		i.warned = now.Add(startupDelay - idleLogInterval)
+	}
+	if now.Sub(i.warned) < idleLogInterval {
+		return
+	}
+	i.warned = now
+	if len(active) == 0 {
+		slog.WarnContext(ctx, "no SIP trunk is active: calls stay queued; add one with POST /admin/v1/trunks")
+		return
+	}
+	for _, t := range active {
+		slog.WarnContext(ctx, "no SIP trunk can take calls: calls stay queued", "trunk", t.Name,
+			"reason", known(t.TrunkID).reason())
+	}
+}
+
+// reason says why a trunk takes no calls.
+func (o *trunkHealth) reason() string {
+	if o == nil || !o.monitor.Answered() {
+		return "it does not answer OPTIONS"
+	}
+	return "its circuit is open"
+}
+
+var (
+	circuitState = prometheus.NewDesc("ringfence_dialer_circuit_state",
+		"1 for the state in which the trunk's circuit is, 0 for the others.", []string{"trunk", "state"}, nil)
+	circuitOpened = prometheus.NewDesc("ringfence_dialer_circuit_opened_total",
+		"How often the trunk's circuit opened after failures of the carrier.", []string{"trunk"}, nil)
+)
+
+// collect sends the circuit's metrics.
+func (o *trunkHealth) collect(all chan<- prometheus.Metric) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, state := range []circuitbreaker.State{circuitbreaker.Closed, circuitbreaker.HalfOpen, circuitbreaker.Open} {
+		is := boolValue(state == o.circuit.State())
+		all <- prometheus.MustNewConstMetric(circuitState, prometheus.GaugeValue, is, o.name, string(state))
+	}
+	all <- prometheus.MustNewConstMetric(circuitOpened, prometheus.CounterValue, float64(o.opened), o.name)
+}

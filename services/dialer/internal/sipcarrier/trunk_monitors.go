@@ -1,0 +1,202 @@
+package sipcarrier
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+	"ringfence.dev/services/dialer/internal/sip"
+	"ringfence.dev/services/dialer/internal/trunks"
+)
+
+// Results of an INVITE. A trunk to which no INVITE can be sent does not answer OPTIONS either.
+const (
+	resultAnswered = "answered"
+	resultRefused  = "refused"
+	resultSilent   = "silent"
+)
+
+var (
+	trunkUp         = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "Whether the SIP trunk answers our OPTIONS: 0 after two in a row without an answer.", []string{"sip_trunk"}, nil)
+	trunkRegistered = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "Whether the SIP trunk took our last REGISTER; of those that want one.", []string{"sip_trunk"}, nil)
+
+	activeTrunks = prometheus.NewDesc("ringfence_dialer_sip_trunks_active",
+		"Active SIP trunks, whether they answer or not. With 0, calls stay queued.", nil, nil)
+)
+
+func newInvitesCounter() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_sip_invites_total", Help: "Calls offered to a SIP trunk, by its first word: answered, whatever it was; refused, for trouble of its own; or silent.",
+	}, []string{"sip_trunk", "result"})
+}
+
+func newRefusalsCounter() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_sip_refusals_total",
+		Help: "Calls that a SIP trunk refused before the phone rang, by the SIP status of its response.",
+	}, []string{"sip_trunk", "status"})
+}
+
+// countInvite counts a trunk's answer to an INVITE.
+func (c *Carrier) countInvite(over trunks.Trunk, said error) {
+	c.monitored.health(over.TrunkID).countResult(said)
+	if errors.Is(said, carrier.ErrNotPermitted) { // the trunk's response is not its last word
+		return
+	}
+	result := resultAnswered
+	var no *carrier.Refused
+	var response *Response
+	if errors.As(said, &response) {
+		c.refusals.WithLabelValues(over.Name, strconv.Itoa(response.Status)).Inc()
+	}
+	switch {
+	case said == nil:
+	case !errors.As(said, &no):
+		result = resultSilent
+	case no.NotSent: // a fault on this side
+		return
+	case no.OperatorFault, no.Cause.OfTrunk():
+		result = resultRefused
+	}
+	c.invites.WithLabelValues(over.Name, result).Inc()
+}
+
+// Describe implements prometheus.Collector.
+func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
+	all <- trunkUp
+	all <- trunkRegistered
+	all <- activeTrunks
+	all <- circuitState
+	all <- circuitOpened
+	c.refusals.Describe(all)
+	c.invites.Describe(all)
+}
+
+// Collect sends the metrics of each trunk.
+func (c *Carrier) Collect(all chan<- prometheus.Metric) {
+	c.invites.Collect(all)
+	c.refusals.Collect(all)
+	c.monitored.mu.Lock()
+	defer c.monitored.mu.Unlock()
+	if c.monitored.all != nil { // the trunks were read
+		all <- prometheus.MustNewConstMetric(activeTrunks, prometheus.GaugeValue, float64(len(c.monitored.all)))
+	}
+	for _, one := range c.monitored.all {
+		one.collect(all)
+		all <- prometheus.MustNewConstMetric(trunkUp, prometheus.GaugeValue, boolValue(one.monitor.Up()), one.name)
+		if registered, asked := one.monitor.Registered(); asked {
+			all <- prometheus.MustNewConstMetric(trunkRegistered, prometheus.GaugeValue, boolValue(registered), one.name)
+		}
+	}
+}
+
+func boolValue(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// monitoredTrunks are the trunks to which this process sends OPTIONS and REGISTER.
+type monitoredTrunks struct {
+	mu  sync.Mutex
+	all map[uuid.UUID]*trunkHealth
+}
+
+// updateMonitors starts the upkeep of new trunks, restarts that of changed ones, and ends that of trunks that
+// are not active any more.
+func (c *Carrier) updateMonitors(ctx context.Context) error {
+	bounded, done := context.WithTimeout(ctx, journalTimeout)
+	defer done()
+	active, err := c.trunks.Active(bounded)
+	if err != nil {
+		return err
+	}
+	c.monitored.mu.Lock()
+	defer c.monitored.mu.Unlock()
+	if c.monitored.all == nil {
+		c.monitored.all = map[uuid.UUID]*trunkHealth{}
+	}
+	gone := map[uuid.UUID]bool{}
+	for id := range c.monitored.all {
+		gone[id] = true
+	}
+	for _, t := range active {
+		if old := c.monitored.all[t.TrunkID]; old == nil || old.version != t.Version {
+			c.monitored.all[t.TrunkID] = c.startMonitor(ctx, t, old)
+		}
+		delete(gone, t.TrunkID)
+	}
+	for id := range gone {
+		c.monitored.all[id].stop()
+		c.deleteMetrics(c.monitored.all[id].name)
+		delete(c.monitored.all, id)
+	}
+	return nil
+}
+
+// deleteMetrics deletes the counters of a trunk's name.
+func (c *Carrier) deleteMetrics(name string) {
+	c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
+	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
+}
+
+// startMonitor starts the upkeep of a trunk. The new upkeep begins after the old one has ended,
+// because the new registration must follow the removal of the old one.
+func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
+	one := &trunkHealth{
+		name: t.Name, version: t.Version, done: make(chan struct{}),
+		circuit: circuitbreaker.New(c.cfg.CircuitFailures, c.cfg.CircuitRest),
+	}
+	cfg := sip.TrunkMonitorConfig{Name: t.Name, Probe: func(ctx context.Context) error {
+		begun := time.Now()
+		reply, err := c.agent.Options(ctx, sipTrunk(t))
+		one.state.probed(begun, time.Now(), reply.Status, err)
+		return err
+	}}
+	if t.Register {
+		cfg.Register = func(ctx context.Context, expires time.Duration) (time.Duration, error) {
+			granted, err := c.agent.Register(ctx, sipTrunk(t), expires)
+			one.state.registered(time.Now(), granted, err)
+			return granted, err
+		}
+	}
+	one.monitor = sip.NewTrunkMonitor(cfg)
+	if old != nil && old.name != t.Name {
+		c.deleteMetrics(old.name)
+	}
+	for _, result := range []string{resultAnswered, resultRefused, resultSilent} {
+		c.invites.WithLabelValues(t.Name, result)
+	}
+	ctx, one.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(one.done)
+		if old != nil {
+			old.stop()
+			<-old.done
+		}
+		_ = one.monitor.Run(ctx) // ends with ctx
+	}()
+	return one
+}
+
+// stopMonitors stops OPTIONS and REGISTER for all trunks, and waits until the registrations are removed.
+func (c *Carrier) stopMonitors() {
+	c.monitored.mu.Lock()
+	all := c.monitored.all
+	c.monitored.all = nil
+	c.monitored.mu.Unlock()
+	for _, one := range all {
+		one.stop()
+	}
+	for _, one := range all {
+		<-one.done
+	}
+}

@@ -1,0 +1,127 @@
+package sipcarrier
+
+import (
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/circuitbreaker"
+	"ringfence.dev/services/dialer/internal/replicas"
+)
+
+// recentMinutes is how many minutes replica.Recent counts.
+const recentMinutes = 5
+
+// trunkState is what operators are shown of a trunk, besides its upkeep and its circuit. The zero value is ready.
+type trunkState struct {
+	mu              sync.Mutex
+	answer          *replicas.Answer
+	optionsError    string
+	registerError   string
+	registeredUntil time.Time
+	minutes         [recentMinutes]minute
+}
+
+// minute counts the calls that were offered to a trunk in one minute since 1970.
+type minute struct {
+	at int64
+	replicas.Recent
+}
+
+// probed stores the result of an OPTIONS request.
+func (s *trunkState) probed(begun, now time.Time, status int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.optionsError = ""
+	if err != nil {
+		s.optionsError = err.Error()
+	}
+	if status != 0 {
+		s.answer = &replicas.Answer{At: now.UTC(), Status: status, RoundTripMillis: now.Sub(begun).Milliseconds()}
+	}
+}
+
+// registered stores the result of a REGISTER request.
+func (s *trunkState) registered(now time.Time, granted time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registerError = ""
+	if err != nil {
+		s.registerError = err.Error()
+		return
+	}
+	s.registeredUntil = now.Add(granted).UTC()
+}
+
+// offered counts a call that was offered to the trunk.
+func (s *trunkState) offered(now time.Time, failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := now.Unix() / 60
+	m := &s.minutes[at%recentMinutes]
+	if m.at != at {
+		*m = minute{at: at}
+	}
+	m.Calls++
+	if failed {
+		m.Failures++
+	}
+}
+
+// recent returns the calls of this minute and the four before it.
+func (s *trunkState) recent(now time.Time) (sum replicas.Recent) {
+	for _, m := range s.minutes {
+		if now.Unix()/60-m.at < recentMinutes {
+			sum.Calls += m.Calls
+			sum.Failures += m.Failures
+		}
+	}
+	return sum
+}
+
+// replicaReport returns what this process reports of the trunk.
+func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.Trunk {
+	o.mu.Lock()
+	open, rest := o.circuit.State() != circuitbreaker.Closed, o.circuit.Rest(now)
+	o.mu.Unlock()
+	o.state.mu.Lock()
+	defer o.state.mu.Unlock()
+	told := replicas.Trunk{
+		TrunkID: trunkID, Version: o.version, State: replicas.Unknown, LastAnswer: o.state.answer,
+		OptionsError: o.state.optionsError, RegisterError: o.state.registerError, Recent: o.state.recent(now),
+	}
+	switch {
+	case !o.monitor.Up():
+		told.State = replicas.Down
+	case open:
+		told.State = replicas.CircuitOpen
+	case o.monitor.Answered():
+		told.State = replicas.Up
+	}
+	if rest > 0 {
+		until := now.Add(rest).UTC()
+		told.OpenUntil = &until
+	}
+	registered, asked := o.monitor.Registered()
+	if !asked {
+		return told
+	}
+	told.Registered = &registered
+	if registered {
+		until := o.state.registeredUntil
+		told.RegisteredUntil = &until
+	}
+	return told
+}
+
+// Trunks returns what this process knows of the trunks that it looks after.
+func (c *Carrier) Trunks() []replicas.Trunk {
+	c.monitored.mu.Lock()
+	defer c.monitored.mu.Unlock()
+	all, now := make([]replicas.Trunk, 0, len(c.monitored.all)), time.Now()
+	for id, one := range c.monitored.all {
+		all = append(all, one.replicaReport(id, now))
+	}
+	return all
+}

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
+	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
+	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, disclosure,
+	analyse_at IS NOT NULL AS analysing`
+
+const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
+
+const saveCall = `
+UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @status, ending = @ending, hangup_cause = @hangup_cause,
+	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
+	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
+	outcome = @outcome, recording_key = @recording_key, disclosure = @disclosure,
+	analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
+	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
+	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
+	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
+	end_by = CASE
+		WHEN answered_at IS NULL AND @answered_at::timestamptz IS NOT NULL THEN now() + make_interval(secs => max_call_seconds)
+		WHEN status = 'fenced' THEN now() + @ring_limit::interval
+		ELSE end_by END,
+	deadline_at = CASE
+		WHEN answered_at IS NULL AND @answered_at::timestamptz IS NOT NULL
+		THEN now() + make_interval(secs => max_call_seconds) + @grace::interval
+		ELSE deadline_at END
+WHERE call_id = @call_id`
+
+const endRequests = `
+WITH over AS (
+	UPDATE dial_queue SET state = 'ended', ended_at = now(), variables = NULL WHERE call_request_id = ANY (@ids) AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164
+)` + releaseHeld
+
+// Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
+// of it.
+func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
+	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var locked []*callstate.Call
+		var batch pgx.Batch
+		queueLock(&batch, ids, &locked)
+		if err := tx.Ask(ctx, &batch); err != nil {
+			return fmt.Errorf("lock calls: %w", err)
+		}
+		return s.changeLocked(ctx, tx, locked, decide)
+	})
+}
+
+// Record notes where the recording of an ended call lies, "" that it lies there no more, and tells it. Again, it changes nothing.
+func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
+	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
+		if c := calls[callID]; c != nil {
+			c.Record(key, at)
+		}
+	})
+}
+
+// queueLock has the calls that there are locked and read.
+func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
+	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
+		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
+		return err
+	})
+}
+
+const insertOptOut = `
+INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
+VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
+ON CONFLICT (call_id) DO NOTHING`
+
+// changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs and
+// the events of the calls, which are written with the commit.
+func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
+	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
+	before := make(map[uuid.UUID]callstate.Call, len(locked))
+	for _, c := range locked {
+		byID[c.CallID], before[c.CallID] = c, *c
+	}
+	decide(byID)
+	var batch pgx.Batch
+	var ended []uuid.UUID
+	for _, c := range locked {
+		was := before[c.CallID]
+		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) {
+			continue
+		}
+		batch.Queue(saveCall, s.callArgs(c))
+		if was.Live() && !c.Live() && c.CallRequestID != nil {
+			ended = append(ended, *c.CallRequestID)
+		}
+	}
+	if len(ended) > 0 {
+		slices.SortFunc(ended, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+		batch.Queue(endRequests, pg.Args{"ids": ended})
+	}
+	for _, c := range locked {
+		if o := c.OptOut(); o != nil {
+			batch.Queue(insertOptOut, pg.Args{
+				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
+				"evidence": o.Evidence, "heard_at": o.HeardAt,
+			})
+		}
+		if err := queueTraced(ctx, &batch, "call news", c.Traceparent, c.Facts()...); err != nil {
+			return err
+		}
+	}
+	tx.LaterAll(&batch)
+	return nil
+}
+
+func (s *Store) callArgs(c *callstate.Call) pg.Args {
+	return pg.Args{
+		"call_id": c.CallID, "contact_id": c.ContactID, "time_zone": c.TimeZone, "status": string(c.Status), "ending": string(c.Ending),
+		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
+		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
+		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome,
+		"recording_key": c.RecordingKey, "analysing": c.Analysing, "disclosure": c.Disclosure,
+		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
+	}
+}
+
+// queueTraced adds facts to a batch under a span that carries on the stored trace of their call or request.
+func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	if traceparent != "" {
+		event := facts[0].Event
+		spanCtx, span := telemetry.Continue(ctx, name, traceparent, 0,
+			telemetry.CallRequestID(event.GetCallRequestId()), telemetry.CallID(event.GetCall().GetCallId()))
+		defer span.End()
+		ctx = spanCtx
+	}
+	return outbox.Queue(ctx, batch, outgoing(facts...)...)
+}
+
+func sendBatch(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("store changes: %w", err)
+	}
+	return nil
+}
+
+const sweepLongest = `
+UPDATE calls SET hangup_at = now(), ending = CASE WHEN answered_at IS NULL THEN 'ring_timeout' ELSE 'max_duration' END
+WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND end_by <= now()
+	ORDER BY end_by LIMIT 500 FOR UPDATE SKIP LOCKED))`
+
+const sweepDeadline = `
+UPDATE calls SET hangup_at = now(),
+	ending = CASE WHEN ending IN ('recovery', 'dial_unknown') OR status = 'fenced' THEN 'lost' ELSE 'watchdog' END
+WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
+	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
+
+// Sweep marks the calls that have reached their longest time, or rang too long, to be hung up, and those whose end nobody told, to be
+// ended by the watchdog. It answers how many.
+func (s *Store) Sweep(ctx context.Context) (int64, error) {
+	longest, err := s.pool.Exec(ctx, sweepLongest)
+	if err != nil {
+		return 0, fmt.Errorf("sweep longest calls: %w", err)
+	}
+	overdue, err := s.pool.Exec(ctx, sweepDeadline)
+	if err != nil {
+		return 0, fmt.Errorf("sweep overdue calls: %w", err)
+	}
+	return longest.RowsAffected() + overdue.RowsAffected(), nil
+}
+
+const dueHangups = `
+WITH ours AS (
+	UPDATE calls SET hangup_at = now() + interval '2 seconds'
+	WHERE call_id = ANY (ARRAY(
+		SELECT call_id FROM calls WHERE ended_at IS NULL AND ending <> '' AND hangup_at <= now()
+		ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+	RETURNING call_id, ending
+), orphaned AS (
+	UPDATE orphaned_calls SET hangup_at = now() + interval '2 seconds'
+	WHERE call_id = ANY (ARRAY(
+		SELECT call_id FROM orphaned_calls WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+	RETURNING call_id
+)
+SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', true FROM orphaned`
+
+// Hangup is a call that is to be hung up, and why.
+type Hangup struct {
+	CallID uuid.UUID        `db:"call_id"`
+	Ending callstate.Ending `db:"ending"`
+	// Orphan says that the call lives at the carrier and not here.
+	Orphan bool `db:"orphan"`
+}
+
+// DueHangups takes the calls whose carrier is to be asked now; it is asked again in 2 s unless they end, or an orphan is forgotten.
+func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
+	due, err := pg.Many[Hangup](ctx, s.pool, dueHangups, nil)
+	if err != nil {
+		return nil, fmt.Errorf("claim hang-ups: %w", err)
+	}
+	return due, nil
+}
+
+const forgetOrphan = `DELETE FROM orphaned_calls WHERE call_id = @call_id`
+
+// ForgetOrphan says that the carrier has been told.
+func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, forgetOrphan, pg.Args{"call_id": callID}); err != nil {
+		return fmt.Errorf("forget orphan %s: %w", callID, err)
+	}
+	return nil
+}
+
+const dueAnswers = `
+UPDATE calls SET owner = @instance, answer_at = now() + interval '3 seconds'
+WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending = '' AND answer_at <= now()
+	ORDER BY answer_at LIMIT 50 FOR UPDATE SKIP LOCKED))
+RETURNING call_id, workspace_id, from_number, traceparent`
+
+// Arrival is an inbound call that rings us.
+type Arrival struct {
+	CallID      uuid.UUID `db:"call_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	From        string    `db:"from_number"`
+	Traceparent string    `db:"traceparent"`
+}
+
+// DueAnswers takes the inbound calls that nobody has answered yet; they become this process's.
+func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
+	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, pg.Args{"instance": s.instance})
+	if err != nil {
+		return nil, fmt.Errorf("claim arrivals: %w", err)
+	}
+	return due, nil
+}
+
+const dueReports = `
+UPDATE opt_outs SET report_at = now() + interval '3 seconds'
+WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM opt_outs WHERE acknowledged_at IS NULL AND report_at <= now()
+	ORDER BY report_at LIMIT 50 FOR UPDATE SKIP LOCKED))
+RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
+
+// DueReports takes the opt-outs that are to be reported now; each comes again every 3 s until it is acknowledged.
+func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
+	due, err := pg.Many[callstate.OptOut](ctx, s.pool, dueReports, nil)
+	if err != nil {
+		return nil, fmt.Errorf("claim opt-out reports: %w", err)
+	}
+	return due, nil
+}
+
+const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' WHERE call_id = @call_id AND acknowledged_at IS NULL`
+
+// Acknowledged notes that contacts-compliance has the opt-out, its evidence too, which is forgotten here: from here on its gate refuses the number.
+func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
+		return fmt.Errorf("acknowledge opt-out heard in %s: %w", callID, err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// FeedPosition is how far a carrier's feed has been read.
+type FeedPosition struct {
+	Feed   string `db:"feed"`
+	Cursor int64  `db:"cursor"`
+}
+
+// Arrived is an inbound call that rings.
+type Arrived struct {
+	CallID    uuid.UUID
+	From, To  string
+	RingingAt time.Time
+}
+
+const openFeed = `INSERT INTO carrier_cursors (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
+
+const readFeed = `
+UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::interval
+WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
+RETURNING feed, cursor`
+
+// ReadFeed makes this process the reader of a carrier's feed for one instance lease, and returns
+// the place from which to read. MoveFeed extends the lease. mine is false while another process
+// reads.
+func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
+	args := pg.Args{
+		"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease, "server": s.server(),
+	}
+	for range 2 {
+		place, err := pg.One[FeedPosition](ctx, s.pool, readFeed, args)
+		if err == nil {
+			return place, true, nil
+		}
+		if !errors.Is(err, pg.ErrNotFound) {
+			return FeedPosition{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
+		}
+		if _, err := s.pool.Exec(ctx, openFeed, args); err != nil {
+			return FeedPosition{}, false, fmt.Errorf("open feed %s: %w", trunk, err)
+		}
+	}
+	return FeedPosition{}, false, nil
+}
+
+const moveOn = `
+UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
+WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
+	AND ` + onServer
+
+// An inbound call of a suspended workspace has no row: it is an orphan and is hung up.
+const insertArrival = `
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
+	end_by, deadline_at, answer_at)
+SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ringing', @ringing_at, coalesce(nullif(a.max_call_seconds, 0), 600),
+	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now()
+FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
+WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
+	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
+ON CONFLICT (call_id) DO NOTHING`
+
+const serves = `
+SELECT EXISTS (
+	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
+	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
+		AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended'))`
+
+// Serves reports whether inbound calls to a number are answered: it is assigned to an agent, and its workspace
+// is not suspended.
+func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
+	if err = s.pool.QueryRow(ctx, serves, pg.Args{"to": to}).Scan(&served); err != nil {
+		return false, fmt.Errorf("look up an inbound number: %w", err)
+	}
+	return served, nil
+}
+
+const insertOrphans = `
+INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
+ON CONFLICT (call_id) DO NOTHING`
+
+// Folded is what events contain besides the changes of calls.
+type Folded struct {
+	// Orphans are alive at the carrier and not here. DueHangups lists them until they are
+	// forgotten.
+	Orphans []uuid.UUID
+}
+
+// Guard queues the statement that decides whether a transaction may apply its events. If it returns
+// an error, nothing is applied.
+type Guard func(*pgx.Batch)
+
+// RowGuard returns a guard that fails with ErrLost if the statement changes or locks no row.
+func RowGuard(sql string, args pg.Args) Guard {
+	return func(batch *pgx.Batch) {
+		batch.Queue(sql, args).Exec(func(did pgconn.CommandTag) error {
+			if did.RowsAffected() == 0 {
+				return ErrLost
+			}
+			return nil
+		})
+	}
+}
+
+// MoveFeed returns the guard of a batch of a feed: this process reads the feed, and its place
+// moves.
+func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
+	return RowGuard(moveOn, pg.Args{
+		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
+		"was_feed": from.Feed, "was_cursor": from.Cursor, "lease": s.timing.InstanceLease, "server": s.server(),
+	})
+}
+
+// Events are events of calls that one transaction applies.
+type Events struct {
+	// Guard is the first statement; nil: there is no condition.
+	Guard   Guard
+	Arrived []Arrived
+	// Calls are the ids of all calls of the events. Fold changes the calls. If it returns an error,
+	// nothing is stored.
+	Calls []uuid.UUID
+	Fold  func(map[uuid.UUID]*callstate.Call) (Folded, error)
+}
+
+// ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
+// rows commit together. It returns ErrLost if the guard is not fulfilled. On a server that
+// was not reconciled, where rows of calls can be missing, it returns ErrServerChanged.
+func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var batch pgx.Batch
+		batch.Queue(checkServer, pg.Args{"server": s.server()}).QueryRow(sameServer)
+		if events.Guard != nil {
+			events.Guard(&batch)
+		}
+		for _, a := range events.Arrived {
+			batch.Queue(insertArrival, pg.Args{
+				"call_id": a.CallID, "from": a.From, "to": a.To, "ringing_at": a.RingingAt,
+				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
+			})
+		}
+		var locked []*callstate.Call
+		queueLock(&batch, events.Calls, &locked)
+		if err := tx.Ask(ctx, &batch); err != nil {
+			return err
+		}
+		var folded Folded
+		var fault error
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*callstate.Call) { folded, fault = events.Fold(calls) })
+		if err = errors.Join(err, fault); err != nil {
+			return err
+		}
+		if len(folded.Orphans) > 0 {
+			var batch pgx.Batch
+			batch.Queue(insertOrphans, pg.Args{"call_ids": folded.Orphans})
+			tx.LaterAll(&batch)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("apply events: %w", err)
+	}
+	return nil
+}
+
+const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
+
+// LiveCalls returns the calls that the carrier has according to their rows.
+func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
+	ids, err := pg.Values[uuid.UUID](ctx, s.pool, liveCalls, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list live calls: %w", err)
+	}
+	return ids, nil
+}

@@ -1,0 +1,298 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/dialqueue"
+)
+
+// The end of the claim identifies the claim. coalesce keeps the planner from using an index on look_at,
+// which all requests of a claim share.
+const fenceRequest = `
+UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
+WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
+	AND coalesce(q.look_at, 'infinity') = @claimed_until AND @claimed_until::timestamptz > clock_timestamp()
+	AND q.due_at <= now() AND ` + onServer + `
+	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
+RETURNING now(), (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = q.call_request_id)`
+
+const insertFence = `
+INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+VALUES (@call_id, @call_request_id, (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance)`
+
+const insertFenced = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, time_zone)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
+FROM dial_queue q WHERE q.call_request_id = @call_request_id`
+
+// A fence waits at most so long for a lock, for example of a transaction that withdraws many requests: a
+// group of fences must not outlive the claims of its members.
+const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
+
+// lockNotAvailable is the SQLSTATE of a lock_timeout. The transaction is not committed.
+const lockNotAvailable = "55P03"
+
+// oneLive is the index that keeps a number of a workspace to one live call.
+const oneLive = "calls_one_live"
+
+// Fence is the one permission to dial a claimed request.
+type Fence struct {
+	Request dialqueue.Request
+	CallID  uuid.UUID
+	// From is the number that the phone shows, Trunk the name of the carrier.
+	From, Trunk string
+	// Trace is the span that the call and its events continue.
+	Trace trace.SpanContext
+}
+
+// Fences commits permissions to dial in one transaction. For each it updates the row of the request under
+// its conditions and inserts the fence and the call. The result of a fence is ErrLost, and it is not
+// committed, if the request was withdrawn or is not due, if the claim ran out or was followed by another
+// one, if the number is in a call of this workspace or has just opted out, if another transaction keeps the
+// row locked, or if the server of the database is not the one of UseServer. After any other error the fence
+// may be committed.
+func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
+	results = make([]error, len(fences))
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		clear(results)
+		return s.fence(ctx, tx, fences, results)
+	})
+	var fault *pgconn.PgError
+	busy := errors.As(err, &fault) && (fault.ConstraintName == oneLive || fault.Code == lockNotAvailable)
+	var alone errgroup.Group
+	alone.SetLimit(fencesAlone)
+	for i, f := range fences {
+		switch {
+		case err == nil || errors.Is(results[i], ErrLost):
+		case busy && len(fences) == 1:
+			results[i] = ErrLost
+		case busy: // nothing is committed, and one of them is the reason
+			alone.Go(func() error {
+				results[i] = s.Fences(ctx, fences[i:i+1])[0]
+				return nil
+			})
+		default:
+			results[i] = fmt.Errorf("fence request %s with call %s: %w", f.Request.CallRequestID, f.CallID, err)
+		}
+	}
+	_ = alone.Wait() // always nil
+	return results
+}
+
+// fencesAlone is how many fences of a group that failed are tried side by side.
+const fencesAlone = 8
+
+// Fence is Fences for one request.
+func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID, from, trunk string) error {
+	fence := Fence{Request: r, CallID: callID, From: from, Trunk: trunk, Trace: trace.SpanContextFromContext(ctx)}
+	return s.Fences(ctx, []Fence{fence})[0]
+}
+
+// fence updates the requests in one round trip, in the order of their ids, so that two transactions do not
+// wait for each other. The rows of those that could be updated are inserted with the commit.
+func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
+	order := make([]int, len(fences))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return bytes.Compare(fences[a].Request.CallRequestID[:], fences[b].Request.CallRequestID[:])
+	})
+	var guards, inserts pgx.Batch
+	guards.Queue(boundFenceLocks)
+	for _, i := range order {
+		f := fences[i]
+		traced := trace.ContextWithSpanContext(ctx, f.Trace)
+		args := pg.Args{
+			"call_request_id": f.Request.CallRequestID, "call_id": f.CallID, "from": f.From, "trunk": f.Trunk,
+			"instance": s.instance, "grace": s.timing.RingLimit + s.timing.WatchdogGrace,
+			"traceparent": telemetry.Carrier(traced), "time_zone": f.Request.TimeZone, "server": s.server(),
+			"claimed_until": f.Request.ClaimedUntil,
+		}
+		guards.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error {
+			var at time.Time
+			var attempt int32
+			err := row.Scan(&at, &attempt)
+			if errors.Is(err, pgx.ErrNoRows) {
+				results[i] = ErrLost
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			inserts.Queue(insertFence, args)
+			inserts.Queue(insertFenced, args)
+			dialing := dialqueue.NewDialing(f.Request.CallRequestID, f.Request.WorkspaceID, attempt, at)
+			return outbox.Queue(traced, &inserts, outgoing(dialing)...)
+		})
+	}
+	if err := tx.Ask(ctx, &guards); err != nil {
+		return err
+	}
+	tx.LaterAll(&inserts)
+	return nil
+}
+
+// Releases returns how often a request was released for a cause.
+func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause callstate.Cause) (releases int, err error) {
+	const query = `SELECT count(*) FROM calls
+WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
+	args := pg.Args{"call_request_id": id, "cause": string(cause)}
+	if err := s.pool.QueryRow(ctx, query, args).Scan(&releases); err != nil {
+		return 0, fmt.Errorf("count the releases of request %s: %w", id, err)
+	}
+	return releases, nil
+}
+
+const voidCall = `
+UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
+WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
+
+// Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
+const voidRequest = `
+WITH over AS (
+	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
+	WHERE call_request_id = @call_request_id AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164
+), called_up AS (` + releaseHeld + `)
+SELECT now() FROM over`
+
+// releaseHeld makes up to 100 requests due that were held for the numbers in over. One of them is dialed, and
+// the others are held again for its call.
+const releaseHeld = `
+	UPDATE dial_queue d SET held = false,
+		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
+	WHERE call_request_id = ANY (ARRAY(
+		SELECT h.call_request_id FROM over o, LATERAL (
+			SELECT q.call_request_id FROM dial_queue q
+			WHERE q.workspace_id = o.workspace_id AND q.to_e164 = o.to_e164 AND q.state = 'queued' AND q.held
+			ORDER BY q.due_at LIMIT 100 FOR UPDATE SKIP LOCKED) h))`
+
+const fenceAgain = `
+UPDATE dial_queue q SET traceparent = @traceparent
+WHERE q.call_request_id = @call_request_id AND q.state = 'dialing' AND ` + onServer + `
+	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))`
+
+const insertFencedAgain = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased, time_zone)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
+FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
+
+// FenceAgain commits the permission to dial a request once more, over another trunk. The call of the
+// try that a trunk refused before anything rang becomes void, and another call gets a fence. It
+// returns ErrLost if this process does not own the refused try any more, if the request has ended,
+// if the person has just opted out, or if the server of the database is not the one of UseServer.
+func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
+	args := pg.Args{
+		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "server": s.server(),
+	}
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		for _, guarded := range []struct {
+			sql  string
+			args pg.Args
+		}{{voidCall, pg.Args{"call_id": refused, "instance": s.instance, "cause": ""}}, {fenceAgain, args}} {
+			done, err := tx.Exec(ctx, guarded.sql, guarded.args)
+			if err != nil {
+				return err
+			}
+			if done.RowsAffected() == 0 {
+				return ErrLost
+			}
+		}
+		for _, sql := range []string{insertFence, insertFencedAgain} {
+			if _, err := tx.Exec(ctx, sql, args); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, ErrLost) {
+		return fmt.Errorf("fence request %s again with call %s: %w", r.CallRequestID, callID, err)
+	}
+	return err
+}
+
+// Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
+// closed; otherwise it failed. ErrLost: the fence is not ours any more.
+func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
+	args := pg.Args{
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, voidCall, args)
+		if err != nil {
+			return fmt.Errorf("void call %s: %w", callID, err)
+		}
+		var at time.Time
+		if done.RowsAffected() == 0 {
+			return ErrLost
+		}
+		if err := tx.QueryRow(ctx, voidRequest, args).Scan(&at); err != nil {
+			return fmt.Errorf("end request %s of void call: %w", r.CallRequestID, err)
+		}
+		news := dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+		if state == dialqueue.Failed {
+			news = dialqueue.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
+		}
+		return outbox.Put(ctx, tx, outgoing(news)...)
+	})
+}
+
+const releaseRequest = `
+WITH over AS (
+	UPDATE dial_queue SET state = 'queued', claimed_by = NULL, held = false,
+		look_at = now() + @wait::interval * least(8, power(2, (SELECT count(*) - 1 FROM fences f
+			WHERE f.call_request_id = dial_queue.call_request_id)))
+	WHERE call_request_id = @call_request_id AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164, due_at
+), called_up AS (` + releaseHeld + `)
+SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
+
+// Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
+// after wait, which doubles with each fence, up to 8 times. The void call keeps the cause, for Releases; it can be
+// empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and changes nothing, if recovery or
+// another process has taken the call over.
+func (s *Store) Release(
+	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
+) error {
+	args := pg.Args{
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": wait,
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, voidCall, args)
+		if err != nil {
+			return fmt.Errorf("void call %s: %w", callID, err)
+		}
+		if done.RowsAffected() == 0 {
+			return ErrLost
+		}
+		var at, dueAt time.Time
+		var attempt int32
+		if err := tx.QueryRow(ctx, releaseRequest, args).Scan(&at, &dueAt, &attempt); err != nil {
+			return fmt.Errorf("queue request %s again: %w", r.CallRequestID, err)
+		}
+		return outbox.Put(ctx, tx, outgoing(dialqueue.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
+	})
+}

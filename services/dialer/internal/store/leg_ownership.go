@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+)
+
+const channels = `
+SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL AND ` + isCounted + ` GROUP BY trunk_id`
+
+// Channels counts the live calls of every trunk, over all processes.
+func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
+	return Channels(ctx, j.pool)
+}
+
+// Channels counts the live calls of every trunk, over all processes.
+func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error) {
+	rows, err := pool.Query(ctx, channels)
+	if err != nil {
+		return nil, fmt.Errorf("count channels: %w", err)
+	}
+	live, id, calls := map[uuid.UUID]int{}, uuid.Nil, 0
+	if _, err := pgx.ForEachRow(rows, []any{&id, &calls}, func() error { live[id] = calls; return nil }); err != nil {
+		return nil, fmt.Errorf("count channels: %w", err)
+	}
+	return live, nil
+}
+
+const (
+	requestHangup = `
+WITH s AS (
+	UPDATE sip_legs SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING *
+)` + changedLegs
+	requestAnswer = `
+WITH s AS (
+	UPDATE sip_legs SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING *
+)` + changedLegs
+	changedLegs = `
+SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
+)
+
+// RequestHangup asks the owner to end the call, and returns the leg. It returns pg.ErrNotFound if there is no
+// such leg.
+func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
+	return j.one(ctx, requestHangup, callID)
+}
+
+// RequestAnswer asks the owner to answer the call, and returns the leg. It returns pg.ErrNotFound if there is
+// no such leg.
+func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
+	return j.one(ctx, requestAnswer, callID)
+}
+
+const legHeartbeat = `
+WITH alive AS (
+	INSERT INTO sip_leg_owners (owner) VALUES (@owner) ON CONFLICT (owner) DO UPDATE SET seen_at = now()
+)
+SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id
+WHERE s.owner = @owner AND s.ended_at IS NULL
+	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
+
+// Heartbeat stores the owner's heartbeat. It returns the owner's calls that are to be ended or answered.
+func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
+	start := time.Now()
+	asked, err := many(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
+	j.monitor.Observe(start, err)
+	return asked, err
+}
+
+// Only a process with a recent heartbeat takes over: after an outage of the database every process
+// looks dead.
+const adopt = `
+WITH s AS (
+UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_legs c
+	WHERE c.ended_at IS NULL AND c.owner <> @owner
+		AND NOT EXISTS (SELECT 1 FROM sip_leg_owners o WHERE o.owner = c.owner AND o.seen_at > now() - @lease::interval)
+		AND EXISTS (SELECT 1 FROM sip_leg_owners o WHERE o.owner = @owner AND o.seen_at > now() - @lease::interval / 2)
+	LIMIT 100 FOR UPDATE OF c SKIP LOCKED))
+RETURNING *
+)` + changedLegs
+
+// Adopt makes this owner the owner of the live calls of dead owners, and returns them. It adopts
+// nothing while this owner's own heartbeats are slow, and for a lease after one failed or was late.
+func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
+	if !j.monitor.Healthy() {
+		return nil, nil
+	}
+	return many(ctx, j.pool, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
+}
+
+const liveOwners = `SELECT count(*) FROM sip_leg_owners WHERE seen_at > now() - @lease::interval`
+
+// LiveOwners returns the number of owners with a heartbeat.
+func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
+	if err := j.pool.QueryRow(ctx, liveOwners, pg.Args{"lease": j.lease}).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count who lives: %w", err)
+	}
+	return n, nil
+}
+
+const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
+
+// LostLegs returns those of the calls whose leg is not this owner's any more, or has ended.
+func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
+	gone, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
+	if err != nil {
+		return nil, fmt.Errorf("look for lost calls: %w", err)
+	}
+	return gone, nil
+}
+
+func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Leg, error) {
+	found, err := pg.Many[Leg](ctx, pool, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	return found, nil
+}
+
+const (
+	// The analysis of a call reads callback_at here, and it can be late.
+	pruneCalls = `
+DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_legs c
+	WHERE c.ended_at < now() - @older::interval
+		AND NOT EXISTS (SELECT 1 FROM calls
+			WHERE calls.call_id = c.call_id AND (calls.analyse_at IS NOT NULL OR calls.ended_at IS NULL))
+	LIMIT 1000))`
+	pruneOwners = `
+DELETE FROM sip_leg_owners o
+WHERE o.seen_at < now() - interval '1 day'
+	AND NOT EXISTS (SELECT 1 FROM sip_legs c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
+	pruneAttempts = `
+DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
+	SELECT a.attempt_id FROM sip_attempts a
+	WHERE a.started_at < now() - @attempts::interval
+	ORDER BY a.started_at LIMIT 1000))`
+
+	// keepAttempts is how long operators can read the attempts of a call.
+	keepAttempts = 30 * 24 * time.Hour
+)
+
+// Prune deletes the legs of calls that ended longer ago than older, at most 1000 of them, and
+// returns how many rows it deleted. It deletes attempts that started more than 30 days ago, also at
+// most 1000.
+func (j *Legs) Prune(ctx context.Context, older time.Duration) (gone int64, err error) {
+	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
+		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})
+		if err != nil {
+			return gone, fmt.Errorf("prune the journal: %w", err)
+		}
+		gone += done.RowsAffected()
+	}
+	return gone, nil
+}

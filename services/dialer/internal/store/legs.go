@@ -1,0 +1,192 @@
+// Package journal has the statements about the legs of SIP calls: which process owns a leg, the
+// state from which another process ends it at the trunk, and whether it has ended. The status of a
+// call is in the row of the call (package calls). Guard and EndGuard are the first statements of
+// the transaction that changes that row.
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/callstate"
+	"ringfence.dev/services/dialer/internal/replicas"
+)
+
+// Legs has the statements of one owner.
+type Legs struct {
+	pool  *pgxpool.Pool
+	owner uuid.UUID
+	lease time.Duration
+	// beats is the pool of the heartbeats.
+	heartbeats *pgxpool.Pool
+	monitor    *replicas.Monitor
+}
+
+// NewLegs returns the journal of an owner; every start of a process is another owner. An owner is dead after
+// lease without a heartbeat. Heartbeats use connections of beats. Nothing else may use up that pool: a
+// heartbeat that waits behind other work makes a healthy process look dead.
+func NewLegs(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
+	return &Legs{pool: pool, heartbeats: beats, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
+}
+
+// Leg is the leg of a call.
+type Leg struct {
+	CallID   uuid.UUID       `db:"call_id"`
+	TrunkID  uuid.UUID       `db:"trunk_id"`
+	Inbound  bool            `db:"inbound"`
+	From     string          `db:"from_number"`
+	To       string          `db:"to_number"`
+	Owner    uuid.UUID       `db:"owner"`
+	Teardown []byte          `db:"teardown"`
+	EndedAt  *time.Time      `db:"ended_at"`
+	Cause    callstate.Cause `db:"cause"`
+	ByUs     bool            `db:"by_us"`
+	HangupAt *time.Time      `db:"hangup_at"`
+	PickupAt *time.Time      `db:"pickup_at"`
+	// DialedAt, RingingAt and AnsweredAt are those of the call's row. If the call has no DialedAt
+	// yet, it is the time at which the leg was stored, which is shortly before the INVITE.
+	DialedAt   *time.Time `db:"dialed_at"`
+	RingingAt  *time.Time `db:"ringing_at"`
+	AnsweredAt *time.Time `db:"answered_at"`
+	// Attempt is only written, with the leg.
+	Attempt TrunkAttempt `db:"-"`
+	// Channels is the limit of live calls of the trunk when the call begins. 0 means no limit.
+	Channels int32 `db:"-"`
+}
+
+const (
+	beginLeg = `
+WITH begun AS (
+	INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at)
+	SELECT @call_id::uuid, @trunk_id::uuid, @inbound::boolean, @from_number::text, @to_number::text, @owner::uuid,
+		@teardown::bytea, CASE WHEN NOT @inbound THEN now() END
+	WHERE @channels::integer = 0 OR trunk_has_channel(@trunk_id, @channels)
+	ON CONFLICT (call_id) DO NOTHING RETURNING call_id
+)
+INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
+SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
+ON CONFLICT (attempt_id) DO UPDATE SET ended_at = NULL`
+
+	// A row lock keeps another process from taking the leg over before the events commit.
+	owned = `
+SELECT call_id FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL FOR UPDATE`
+
+	answered = `
+UPDATE sip_legs SET answered_at = @at WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+
+	endLeg = `
+WITH changed AS (
+	UPDATE sip_legs SET ended_at = @at, cause = @cause, by_us = @by_us, callback_at = @callback_at, teardown = NULL,
+		answered_at = coalesce(answered_at, @answered_at)
+	WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
+	RETURNING call_id, answered_at` + endAttempt + `
+)
+SELECT call_id FROM changed`
+)
+
+// ErrLegExists is returned if there is a leg of this call already.
+var ErrLegExists = errors.New("the journal has this call already")
+
+// StoreOutbound stores a leg before its INVITE leaves. It returns ErrBegun if any process has stored one
+// before.
+func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
+	did, err := j.pool.Exec(ctx, beginLeg, j.beginArgs(c))
+	if err != nil {
+		return fmt.Errorf("store leg of call %s: %w", c.CallID, err)
+	}
+	if did.RowsAffected() == 0 {
+		return j.notStored(ctx, c)
+	}
+	return nil
+}
+
+// ArrivalGuard returns the guard of the first event of an inbound call. It stores the leg.
+func (j *Legs) ArrivalGuard(c Leg) Guard { return RowGuard(beginLeg, j.beginArgs(c)) }
+
+func (j *Legs) beginArgs(c Leg) pg.Args {
+	return pg.Args{
+		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To,
+		"owner": j.owner, "teardown": c.Teardown, "attempt_id": c.Attempt.ID, "trunk": c.Attempt.Trunk,
+		"sip_call_id": storable(c.Attempt.SIPCallID), "channels": c.Channels,
+	}
+}
+
+// Guard returns the guard for events of a leg. It is fulfilled if this process owns the leg and the
+// leg has not ended.
+func (j *Legs) Guard(callID uuid.UUID) Guard {
+	return RowGuard(owned, pg.Args{"call_id": callID, "owner": j.owner})
+}
+
+// AnswerGuard is Guard for events that contain the answer, which was at that time.
+func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
+	return RowGuard(answered, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
+}
+
+// End is how a leg ended.
+type End struct {
+	At    time.Time
+	Cause callstate.Cause
+	ByUs  bool
+	// AnsweredAt is set if the answer is applied with the end.
+	AnsweredAt *time.Time
+	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
+	CallbackAt *time.Time
+	// Answer is the trunk's final answer to the INVITE.
+	Answer Answer
+}
+
+// EndGuard returns the guard of the last events of a leg. It ends the leg and its attempt. Only the
+// first end counts.
+func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
+	return RowGuard(endLeg, pg.Args{
+		"call_id": callID, "owner": j.owner, "at": e.At, "cause": string(e.Cause), "by_us": e.ByUs,
+		"answered_at": e.AnsweredAt, "callback_at": e.CallbackAt, "status": e.Answer.Status,
+		"reason": shortened(e.Answer.Reason), "error": shortened(e.Answer.Error),
+	})
+}
+
+const storeTeardown = `
+UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+
+// StoreTeardown stores what ends the leg at the trunk from now on. It does nothing if the leg is not this
+// owner's any more.
+func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
+	if _, err := j.pool.Exec(ctx, storeTeardown, pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}); err != nil {
+		return fmt.Errorf("store teardown state of call %s: %w", callID, err)
+	}
+	return nil
+}
+
+// storable returns text without what no column can store.
+func storable(text string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
+}
+
+const legColumns = `s.call_id, s.trunk_id, s.inbound, s.from_number, s.to_number, s.owner, s.teardown, s.ended_at, s.cause,
+	s.by_us, s.hangup_at, s.pickup_at, coalesce(c.dialed_at, s.dialed_at) AS dialed_at,
+	c.ringing_at, coalesce(c.answered_at, s.answered_at) AS answered_at`
+
+const find = `
+SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.call_id WHERE s.call_id = @call_id`
+
+// Find returns the leg of a call. It returns pg.ErrNotFound if there is none.
+func (j *Legs) Find(ctx context.Context, callID uuid.UUID) (Leg, error) {
+	return j.one(ctx, find, callID)
+}
+
+func (j *Legs) one(ctx context.Context, sql string, callID uuid.UUID) (Leg, error) {
+	found, err := pg.One[Leg](ctx, j.pool, sql, pgx.NamedArgs{"call_id": callID})
+	if err != nil {
+		return Leg{}, fmt.Errorf("read leg of call %s: %w", callID, err)
+	}
+	return found, nil
+}

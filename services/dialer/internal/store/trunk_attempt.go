@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/callstate"
+)
+
+// TrunkAttempt is what operators find an attempt by at the trunk. An attempt is stored with its call and outlives it.
+type TrunkAttempt struct {
+	ID uuid.UUID
+	// Trunk is the name of the trunk.
+	Trunk string
+	// SIPCallID is the Call-ID of the SIP messages.
+	SIPCallID string
+}
+
+// Answer is the final answer of a trunk to an INVITE.
+type Answer struct {
+	// Status is 0 if there was no final response; then Error is the reason, if it is known.
+	Status int
+	// Reason is the reason phrase of Status.
+	Reason string
+	Error  string
+}
+
+// endAttempt ends the attempt of a changed call. A call that was answered had a 200, also if its owner is gone.
+const endAttempt = `
+), attempt AS (
+	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
+		sip_status = coalesce(nullif(@status::integer, 0), CASE WHEN c.answered_at IS NOT NULL THEN 200 END)
+	FROM changed c WHERE a.call_id = c.call_id AND a.ended_at IS NULL`
+
+const deleteRefused = `
+WITH forgotten AS (
+	DELETE FROM sip_legs WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL
+)
+INSERT INTO sip_attempts AS a (attempt_id, call_id, trunk_id, trunk, sip_call_id, ended_at, sip_status, sip_reason,
+	cause, by_us, error)
+VALUES (@attempt_id, @call_id, @trunk_id, @trunk, @sip_call_id, @at, nullif(@status::integer, 0), @reason,
+	@cause, @by_us, @error)
+ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status = excluded.sip_status,
+	sip_reason = excluded.sip_reason, cause = excluded.cause, by_us = excluded.by_us, error = excluded.error
+WHERE a.ended_at IS NULL`
+
+// Refusal is the end of an attempt that the trunk did not take, or that was never sent. It has no
+// event.
+type Refusal struct {
+	At     time.Time
+	Cause  callstate.Cause
+	ByUs   bool
+	Answer Answer
+}
+
+// DeleteRefused deletes the leg of an attempt that was refused. It keeps the attempt, with the refusal.
+func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
+	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
+		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
+		"sip_call_id": storable(c.Attempt.SIPCallID), "at": r.At, "status": r.Answer.Status,
+		"reason": shortened(r.Answer.Reason), "cause": string(r.Cause), "by_us": r.ByUs, "error": shortened(r.Answer.Error),
+	})
+	if err != nil {
+		return fmt.Errorf("forget call %s: %w", c.CallID, err)
+	}
+	return nil
+}
+
+// maxReasonLength bounds what is stored of a text that a far end chose, in characters.
+const maxReasonLength = 500
+
+func shortened(text string) string {
+	short := []rune(storable(text))
+	return string(short[:min(len(short), maxReasonLength)])
+}
