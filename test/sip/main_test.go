@@ -52,7 +52,7 @@ func stack(t *testing.T) *world {
 // checkUnregistered checks in the log that the stack has removed its registration.
 func (w *world) checkUnregistered() error {
 	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
-	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("the registration was not taken back")) {
+	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("trunk registration not removed")) {
 		return errors.Join(err, errors.New("the stack did not remove its registration"))
 	}
 	return err

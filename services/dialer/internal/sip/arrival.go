@@ -14,24 +14,23 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// maxArrivalTime is how long an inbound call may ring: as long as a proxy waits (Timer C, RFC 3261
-// section 16.6).
+// maxArrivalTime is how long an inbound call may ring. It is the time that a proxy waits (Timer C,
+// RFC 3261 section 16.6).
 const maxArrivalTime = 3 * time.Minute
 
 // Arrival is an inbound call from an admitted address. Config.Arrive must take or refuse it before
 // it returns. Otherwise it is refused.
 type Arrival struct {
-	// CallID is chosen by the caller. It may be that of other calls, too.
+	// CallID is chosen by the caller. It need not be unique.
 	CallID string
 	// From and To are numbers in the format of the trunk. An empty From is withheld.
 	From, To string
 	Source   netip.AddrPort
 	// Transport is the transport of the INVITE: UDP, TCP or TLS.
 	Transport string
-	// UserAgent is the header User-Agent.
 	UserAgent string
-	// Offer describes the caller's audio. If empty, the caller wants our offer, and Agreed receives
-	// the answer.
+	// Offer is the caller's SDP offer. If it is empty, the caller expects our offer, and
+	// Observer.Agreed receives the answer.
 	Offer []byte
 
 	agent   *UserAgent
@@ -55,7 +54,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
 		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
 		return
-	case a.isMerged(req): // the same call by another way (RFC 3261 8.2.2.2)
+	case a.isMerged(req): // the same call arrived over another path (RFC 3261 section 8.2.2.2)
 		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
 		return
 	}
@@ -72,7 +71,7 @@ func (a *UserAgent) handleInvite(req *sip.Request, tx *sip.ServerTx) {
 	arrival.Refuse(callstate.CallRejected)
 }
 
-// isMerged reports whether the same INVITE already rings here.
+// isMerged reports whether the same INVITE already rings.
 func (a *UserAgent) isMerged(req *sip.Request) bool {
 	tag := req.From().Params.GetOr("tag", "")
 	a.mu.Lock()
@@ -93,8 +92,8 @@ func (a *UserAgent) isMerged(req *sip.Request) bool {
 	return false
 }
 
-// callerNumber returns the number of the caller: the one that the trunk asserts (RFC 3325), or else the
-// one in From. It is empty if the caller withholds it (RFC 3323).
+// callerNumber returns the number of the caller: the one that the trunk asserts (RFC 3325), or else
+// the one in From. It is empty if the caller withholds it (RFC 3323).
 func callerNumber(req *sip.Request) string {
 	for _, privacy := range values(req, "Privacy") {
 		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
@@ -114,10 +113,11 @@ func callerNumber(req *sip.Request) string {
 	return numberOf(&from)
 }
 
-// maxNumberLength limits the length of a number.
+// maxNumberLength is the maximum length of a number.
 const maxNumberLength = 64
 
-// numberOf returns the user of a URI without parameters. It is empty if the user is no number.
+// numberOf returns the user part of a URI without parameters. It returns "" if the user part cannot
+// be a number.
 func numberOf(uri *sip.Uri) string {
 	user := uri.User
 	if user == "" && uri.Scheme == "tel" {
@@ -132,7 +132,7 @@ func numberOf(uri *sip.Uri) string {
 	return user
 }
 
-// Refuse refuses the call. It has no effect if the call was taken or refused.
+// Refuse refuses the call. It has no effect after Take or an earlier Refuse.
 func (r *Arrival) Refuse(cause callstate.Cause) {
 	if r.handled {
 		return
@@ -154,12 +154,12 @@ func (a *UserAgent) newRefusal(req *sip.Request, code int, text string, cause ca
 // terminated is the reason phrase of 487.
 const terminated = "Request Terminated"
 
-// errTaken is returned for an arrival that was taken or refused before.
+// errTaken is returned if the call was taken or refused before.
 var errTaken = errors.New("the call was taken or refused before")
 
-// Take accepts the call, which rings from now on: Ring, Answer and Hangup can be called. t is the
-// trunk of the call. The observer receives offers, the answer to ours and the end. Keep is called
-// before the answer is sent.
+// Take accepts the call. It does not answer: Ring, Answer and Hangup can be called from now on. t
+// is the trunk of the call. The observer receives offers, the answer to our offer and the end. Keep
+// is called before the answer is sent.
 func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if r.handled {
 		return nil, errTaken
@@ -190,7 +190,7 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	d.addPeer(d.leg.way().Hop)
 	gone := make(chan struct{})
 	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
-		d.requestHangup(callstate.OriginatorCancel) // before we looked
+		d.requestHangup(callstate.OriginatorCancel) // the CANCEL arrived before the handler was set
 	}
 	r.agent.spawn(func() { d.runInbound(gone) })
 	return d, nil
@@ -200,7 +200,7 @@ func cloned(from *sip.FromHeader) *sip.FromHeader {
 	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
 }
 
-// answerRequest is an answer that is to be sent.
+// answerRequest is a call of Answer.
 type answerRequest struct {
 	body []byte
 	sent chan error
@@ -238,7 +238,7 @@ func (d *Dialog) runInbound(gone <-chan struct{}) {
 	}
 }
 
-// refuseInvite refuses the INVITE.
+// refuseInvite sends a final response to the INVITE.
 func (d *Dialog) refuseInvite(code int, text string, cause callstate.Cause) {
 	d.agent.respond(d.arrival.req, d.arrival.tx, d.withTag(d.agent.newRefusal(d.arrival.req, code, text, cause)))
 }
@@ -261,8 +261,8 @@ func (d *Dialog) Ring() error {
 // ErrEnded is returned by Answer if the call has ended.
 var ErrEnded = errors.New("the call has ended")
 
-// Answer answers an inbound call with our description, and returns when the answer was sent.
-// Another call of Answer has no effect. If the call has ended, it returns ErrEnded.
+// Answer answers an inbound call with our SDP and returns when the 200 was sent. A second call has
+// no effect. It returns ErrEnded if the call has ended.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -285,7 +285,7 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	return <-up.sent
 }
 
-// sendAnswer sends the 200 and repeats it until the ACK.
+// sendAnswer sends the 200 and retransmits it until the ACK.
 func (d *Dialog) sendAnswer(body []byte) error {
 	req, tx := d.arrival.req, d.arrival.tx
 	res := d.addContact(d.withTag(d.agent.plain(req, sip.StatusOK, "OK")))
@@ -300,7 +300,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keepState(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := d.agent.answer(tx, res); err != nil { // cancelled in the same moment
+	if err := d.agent.answer(tx, res); err != nil { // canceled at the same time
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Set(expires, expires.Refresher == UAS, time.Now())
@@ -312,7 +312,7 @@ func (d *Dialog) sendAnswer(body []byte) error {
 	return nil
 }
 
-// tokenBucket is a token bucket for one second.
+// tokenBucket is a token bucket that holds the tokens of one second.
 type tokenBucket struct {
 	perSecond, level float64
 	at               time.Time

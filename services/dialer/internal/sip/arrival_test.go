@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
-	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // desk takes calls that come in, as the number that was called says.
@@ -93,9 +93,9 @@ func (d *desk) arrival(callID string) *sip.Arrival {
 	return d.seen[callID]
 }
 
-func (d *desk) rig(transport string) *rig {
+func (d *desk) rig(protocol string) *rig {
 	d.t.Helper()
-	return &rig{t: d.t, agent: newAgent(d.t), trunk: sip.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(transport), Transport: transport}}
+	return &rig{t: d.t, agent: newAgent(d.t), trunk: sip.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(protocol), Transport: protocol}}
 }
 
 func to(number string) func(*sip.Invite, *leg) {
@@ -103,9 +103,9 @@ func to(number string) func(*sip.Invite, *leg) {
 }
 
 func TestArrival_AnsweredAndHungUp(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	over(t, func(t *testing.T, protocol string) {
 		d := newDesk(t)
-		r := d.rig(transport)
+		r := d.rig(protocol)
 		l := r.dial("", to("talks"))
 		l.until("answered", 1)
 		came := d.of(l.id)
@@ -132,7 +132,7 @@ func TestArrival_AnsweredAndHungUp(t *testing.T) {
 func TestArrival_Refused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	r := d.rig(transportpkg.UDP)
+	r := d.rig(transport.UDP)
 	r.dial("", to("busy")).ends(callstate.UserBusy, false)
 	r.dial("", to("nobody")).ends(callstate.CallRejected, false)
 	rings := r.dial("", to("rings"))
@@ -146,9 +146,9 @@ func TestArrival_Refused(t *testing.T) {
 }
 
 func TestArrival_Cancelled(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	over(t, func(t *testing.T, protocol string) {
 		d := newDesk(t)
-		r := d.rig(transport)
+		r := d.rig(protocol)
 		l := r.dial("", to("rings"))
 		l.until("rang", 1)
 		l.hangUp(callstate.NormalClearing)
@@ -170,7 +170,7 @@ func TestArrival_Cancelled(t *testing.T) {
 func TestArrival_Withheld(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	r := d.rig(transportpkg.UDP)
+	r := d.rig(transport.UDP)
 	l := r.dial("", to("busy"), func(o *sip.Invite, _ *leg) { o.From = "" })
 	l.ends(callstate.UserBusy, false)
 	r.trunk.CallerID, r.trunk.Username = sip.Asserted, "account"
@@ -187,7 +187,7 @@ func TestArrival_Withheld(t *testing.T) {
 func TestArrival_Bounds(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
-	r := d.rig(transportpkg.UDP)
+	r := d.rig(transport.UDP)
 	refused, begun := 0, time.Now()
 	for range 12 {
 		l := r.dial("", to("busy"))
@@ -203,11 +203,11 @@ func TestArrival_Bounds(t *testing.T) {
 	if err := drained.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if end := drained.rig(transportpkg.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
+	if end := drained.rig(transport.UDP).dial("", to("talks")).ends(callstate.SwitchCongestion, false); !end.Elsewhere {
 		t.Errorf("refused while draining: %+v", end)
 	}
 	closed := newDesk(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
-	stranger := closed.rig(transportpkg.UDP).dial("", to("talks"), func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
+	stranger := closed.rig(transport.UDP).dial("", to("talks"), func(o *sip.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
 	stranger.ends(callstate.RecoveryOnTimerExpire, true)
 	if closed.took.Load() != 0 {
 		t.Errorf("a stranger's call came in: closed.took = %v, want 0", closed.took.Load())
@@ -221,15 +221,15 @@ func TestArrival_Sipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	d := newDesk(t)
-	for _, transport := range transports {
-		mode := map[string]string{transportpkg.UDP: "u1", transportpkg.TCP: "t1"}[transport]
+	for _, protocol := range transports {
+		mode := map[string]string{transport.UDP: "u1", transport.TCP: "t1"}[protocol]
 		for name, scenario := range map[string]struct{ number, text string }{
 			"answered":  {"talks", ""},
 			"cancelled": {"rings", calling + ringing + canceling},
 			"refused":   {"busy", calling + `<recv response="486"/>` + refusedAck},
 			"no offer":  {"talks", lateOffer},
 		} {
-			t.Run(transport+" "+name, func(t *testing.T) {
+			t.Run(protocol+" "+name, func(t *testing.T) {
 				dir := t.TempDir()
 				args := []string{"-sn", "uac"}
 				if scenario.text != "" {
@@ -241,7 +241,7 @@ func TestArrival_Sipp(t *testing.T) {
 					args = []string{"-sf", file}
 				}
 				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
-					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(transport)))
+					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(protocol)))
 				peertest.Start(t, dir, "sipp", args...).Ends(t)
 				testkit.Until(t, "no leg lives", func() bool { return d.Live() == 0 })
 			})
@@ -328,7 +328,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newDesk(t), newDesk(t)
-	port := siptest.Kamailio(t, siptest.Dispatching, fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(transportpkg.UDP)), fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(transportpkg.UDP)))
+	port := siptest.Kamailio(t, siptest.Dispatching, fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(transport.UDP)), fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(transport.UDP)))
 	dir := t.TempDir()
 	file := filepath.Join(dir, "near.xml")
 	if err := os.WriteFile(file, []byte(`<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">`+lateOffer+"</scenario>"), 0o600); err != nil {
@@ -362,8 +362,8 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 // TestStrangers_InACall covers a far end that is not admitted but takes part in a call: it may send
 // requests of that call over a new connection.
 func TestStrangers_InACall(t *testing.T) {
-	r := newRig(t, transportpkg.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transportpkg.TCP)))
+	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))
 	heard := func() bool { // who is not is closed without a word
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
@@ -371,7 +371,7 @@ func TestStrangers_InACall(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		own := conn.LocalAddr().String()
-		_, _ = fmt.Fprintf(conn, "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", own, transportpkg.Token())
+		_, _ = fmt.Fprintf(conn, "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", own, transport.Token())
 		_ = conn.SetReadDeadline(time.Now().Add(siptest.Timeout))
 		_, err = conn.Read(make([]byte, 1))
 		if errors.Is(err, os.ErrDeadlineExceeded) {

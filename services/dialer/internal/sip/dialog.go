@@ -17,52 +17,53 @@ import (
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
-	// ByUs reports whether this side hung up, gave up, or could not continue.
+	// ByUs reports that this side hung up, gave up or could not continue.
 	ByUs bool
 	// Status is the final response to the INVITE, or 0 if there was none.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
-	// Err is why there was no final response; nil if there was one, or if we stopped waiting for it.
+	// Err is why there was no final response. It is nil if there was one, or if this side stopped
+	// waiting for it.
 	Err error
 	// Elsewhere reports that another trunk may be tried. By the response of the trunk, no phone
 	// rang and none will ring.
 	Elsewhere bool
-	// Ours reports that the INVITE had to be sent again after Status, and that this failed for a
-	// cause on this side.
+	// Ours reports that the INVITE had to be sent again after Status, and that this failed because
+	// of a fault of this process or its database.
 	Ours bool
-	// NotPermitted: after Status, Invite.Permit did not permit another INVITE.
+	// NotPermitted reports that Invite.Permit did not permit another INVITE after Status.
 	NotPermitted bool
 }
 
-// Observer receives the events of a leg one at a time, in the order of the fields. Offers arrive
-// between the answer and the end. A nil field is not called. The leg waits for each call.
+// Observer receives the events of a leg, one at a time, in the order of the fields. Offers arrive
+// between the answer and the end. A nil field is not called. The leg waits for each call to return.
 type Observer struct {
-	// Keep stores the state from which another process can end the leg. If it fails before anything
-	// was sent, Invite returns its error and sends nothing. It is called again when the state
-	// changes. An answer is acknowledged only after it has returned.
+	// Keep stores the teardown state, from which another process can end the leg. If it fails
+	// before anything was sent, Invite sends nothing and returns the error. Keep is called again
+	// when the state changes. An answer is acknowledged only after Keep has returned.
 	Keep func(state []byte) error
-	// Sent is called before Invite returns: the first INVITE left at that time.
+	// Sent is called before Invite returns, with the time at which the first INVITE was sent.
 	Sent func(at time.Time)
 	// Taken is called at the first response of the trunk, unless that is a refusal.
 	Taken func(at time.Time)
-	// Rang is called once, when the phone rings. early is the body of that response, if any. Early
-	// media are no answer.
+	// Rang is called once, when the phone rings. early is the body of that response, which can be
+	// empty. Early media are not an answer.
 	Rang func(at time.Time, early []byte)
 	// Answered receives the answer to our offer. If it returns an error, the leg is hung up with
 	// incompatible_destination.
 	Answered func(at time.Time, answer []byte) error
 	// Offered returns the answer to an offer within the call: hold, resume or refresh. A nil offer
-	// requests one of ours; Agreed receives the answer to it. An error refuses the offer with 488,
-	// and the call continues unchanged.
+	// requests our offer, and Agreed receives the answer to it. An error refuses the offer with
+	// 488, and the call continues unchanged.
 	Offered func(offer []byte) (answer []byte, err error)
 	Agreed  func(answer []byte)
 	// Ended is called once, as the last function.
 	Ended func(End)
 }
 
-// Dialog is one leg: first the INVITE, then the dialog, and then a time in which late messages are
-// handled.
+// Dialog is one leg. It handles the INVITE, then the established dialog, and after the end late
+// messages for Config.Linger.
 type Dialog struct {
 	agent     *UserAgent
 	transport *transport.Transport
@@ -70,55 +71,58 @@ type Dialog struct {
 	order     Invite
 	observer  Observer
 	log       *slog.Logger
-	tag       string // ours
+	tag       string // our tag
 	id        sip.CallIDHeader
 
-	// hang is closed by Hangup, done when Ended was called.
+	// hangupRequested is closed by Hangup. done is closed after Ended was called.
 	hangupRequested, done chan struct{}
 	hangOnce              sync.Once
-	// hungUp receives the cause of the far end's BYE. kick signals that the session timer has
-	// changed.
+	// remoteBye receives the cause of the peer's BYE. timerChanged signals that the session timer
+	// has changed.
 	remoteBye chan callstate.Cause
-	// up is closed when the dialog is established. responses are the responses to an open INVITE.
+	// answered is closed when the dialog is established. responses are the responses to an open
+	// INVITE.
 	answered     chan struct{}
 	responses    responses
 	timerChanged chan struct{}
-	// arrival is the inbound INVITE, and pickUps receives our answer to it.
+	// arrival is the inbound INVITE, and answers receives the calls of Answer.
 	arrival    *Arrival
 	answers    chan answerRequest
 	observerMu sync.Mutex
 
-	peers []netip.Addr // under the agent's mu
+	peers []netip.Addr // guarded by the agent's mu
 
 	mu          sync.Mutex
 	leg         leg
-	invite      *sip.Request // the last INVITE that set up the leg; nil: it was theirs
+	invite      *sip.Request // the last INVITE that set up the leg; nil for an inbound call
 	hangupCause callstate.Cause
 	ended       bool
-	// orphan: the leg has no observer, and must only be ended.
+	// orphan reports that the leg has no observer and must only be ended. endReported reports that
+	// Ended was called.
 	orphan, endReported bool
-	// elsewhere: a process at another address sent the INVITE, so this one does not receive the final response to it.
+	// elsewhere reports that a process at another address sent the INVITE, so this one does not
+	// receive the final response to it.
 	elsewhere bool
-	// established: the dialog with the tag answeredBy is established. losers are other tags that
-	// answered.
+	// established reports that the dialog with the tag answeredBy is established. otherForks are
+	// other dialogs that answered the same INVITE.
 	established bool
 	answeredBy  string
 	accepted    string // the reason phrase of the 200
 	otherForks  map[string]*leg
 	canceled    bool
-	finished    chan struct{} // closed when an orphan is at its end
-	// theirs is the highest CSeq of the far end. busy: an INVITE of ours is open. theirsOpen is not
-	// nil while an INVITE of theirs is open.
+	finished    chan struct{} // closed when an orphan has ended
+	// remoteCSeq is the highest CSeq of the peer. inviteOpen reports that an INVITE of this side is
+	// open. remoteOffer is not nil while an INVITE or UPDATE of the peer is open.
 	remoteCSeq     uint32
 	inviteOpen     bool
 	remoteOffer    chan struct{}
-	body           []byte // what we described ourselves with last
-	supportsUpdate bool   // the far end takes UPDATE
+	body           []byte // the last SDP of this side
+	supportsUpdate bool   // the peer supports UPDATE
 	timer          Timer
-	acked          map[uint32]chan []byte // by CSeq of their INVITEs
+	acked          map[uint32]chan []byte // by CSeq of the peer's INVITE
 	takenOnce      sync.Once
-	sentAt         time.Time // when the last INVITE was permitted; used by the goroutine that sends it
-	referred       chan int  // takes what became of our REFER; nil: there is none
+	sentAt         time.Time // when the last INVITE was permitted; used only by the goroutine that sends it
+	referred       chan int  // receives the result of our REFER; nil if there is none
 }
 
 func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
@@ -129,7 +133,7 @@ func newDialog(a *UserAgent, by *transport.Transport, t Trunk, seen Observer, ca
 	}
 }
 
-// run handles a leg until its end.
+// run handles an outbound leg until its end.
 func (d *Dialog) run(tx *sip.ClientTx) {
 	if d.setUp(tx) {
 		d.runEstablished()
@@ -157,8 +161,8 @@ func (d *Dialog) runEstablished() {
 			case mine:
 				d.timer.StartRefresh()
 				d.agent.spawn(d.refresh)
-			default: // RFC 4028 10
-				d.log.Info("the far end did not refresh the session", "call_id", d.id)
+			default: // RFC 4028 section 10
+				d.log.Info("SIP session expired: the peer did not refresh it", "call_id", d.id)
 				timer.Stop()
 				d.requestHangup(callstate.RecoveryOnTimerExpire)
 				d.endBye(d.causeOfHangup())
@@ -171,7 +175,7 @@ func (d *Dialog) runEstablished() {
 	}
 }
 
-// linger handles late messages of the leg for some time, and then removes the leg.
+// linger handles late messages of the leg for Config.Linger, and then removes the leg.
 func (d *Dialog) linger() {
 	d.agent.spawn(func() {
 		timer := time.NewTimer(d.agent.cfg.Linger)
@@ -190,23 +194,23 @@ func (d *Dialog) CallID() string { return string(d.id) }
 // Done returns a channel that is closed after Ended was called.
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
-// State returns the state from which another process at the same address can end the leg. It is
-// empty while an inbound call is not answered: its caller gives up.
+// State returns the teardown state, from which another process at the same address can end the leg.
+// It is empty while an inbound call is not answered, because its caller gives up.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.established {
 		return d.leg.state(nil)
 	}
-	if d.invite == nil { // it rings here: a caller whom nobody answers gives up
+	if d.invite == nil { // an inbound call that rings
 		return nil
 	}
 	return d.leg.state(d.invite)
 }
 
 // Hangup ends the leg in every phase: it cancels, refuses or hangs up. It returns when Ended was
-// called, or when ctx ends; the leg ends in both cases. The first cause counts. Before an answer,
-// normal_clearing becomes originator_cancel.
+// called, or when ctx ends. The leg ends in both cases. Only the first cause counts. Before an
+// answer, normal_clearing becomes originator_cancel.
 func (d *Dialog) Hangup(ctx context.Context, cause callstate.Cause) error {
 	d.requestHangup(cause)
 	select {
@@ -235,8 +239,8 @@ func (d *Dialog) causeOfHangup() callstate.Cause {
 	return d.hangupCause
 }
 
-// keepState passes the state to the observer: with the INVITE that is about to leave, or as a dialog if
-// invite is nil.
+// keepState passes the teardown state to the observer: with the INVITE that will be sent next, or
+// as a dialog if invite is nil.
 func (d *Dialog) keepState(invite *sip.Request) error {
 	if d.observer.Keep == nil {
 		return nil
@@ -288,14 +292,14 @@ func (d *Dialog) end(e End) {
 	d.agent.legEnded()
 }
 
-// endBye sends a BYE. It calls Ended when the far end has responded, or after the time
-// confirmation. The BYE is still repeated after that.
+// endBye sends a BYE. It calls Ended when the peer has responded, or after confirmTimeout. The BYE
+// is retransmitted after that, too.
 func (d *Dialog) endBye(cause callstate.Cause) {
 	at := time.Now()
 	d.mu.Lock()
 	open := d.remoteOffer
 	d.mu.Unlock()
-	if open != nil { // not before the ACK of what we answered last (RFC 3261 15), if it comes
+	if open != nil { // a BYE must follow the ACK of the last answered offer (RFC 3261 section 15)
 		waitForEither(open, d.agent.stop)
 	}
 	answered := make(chan struct{})
@@ -305,7 +309,7 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 		us := d.leg
 		d.mu.Unlock()
 		if err := d.bye(us, cause); err != nil {
-			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
+			d.log.Info("BYE not answered", "call_id", d.id, "error", err)
 		}
 	})
 	timer := time.NewTimer(confirmTimeout)
@@ -313,13 +317,13 @@ func (d *Dialog) endBye(cause callstate.Cause) {
 	select {
 	case <-answered:
 	case <-timer.C:
-	case <-d.remoteBye: // both at once
+	case <-d.remoteBye: // both sides hung up at the same time
 	case <-d.agent.stop:
 	}
 	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
 }
 
-// nextCSeq returns the CSeq of our next request in the dialog.
+// nextCSeq returns the CSeq of the next request of this side.
 func (d *Dialog) nextCSeq() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -327,7 +331,7 @@ func (d *Dialog) nextCSeq() uint32 {
 	return d.leg.cseq
 }
 
-// bye sends a BYE and waits for the response. 481, no such dialog, is a success.
+// bye sends a BYE and waits for the response. A 481 is a success: there is no such dialog.
 func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	us.cseq = d.nextCSeq()
 	req := us.bye(cause)
@@ -338,9 +342,9 @@ func (d *Dialog) bye(us leg, cause callstate.Cause) error {
 	return err
 }
 
-// transportFor returns the line for requests within the dialog. It is the line of the INVITE. If the far end
-// names another host over TLS, it is the line for the name of that host, because the certificate of
-// the host must have that name.
+// transportFor returns the transport for requests within the dialog. That is the transport of the
+// INVITE. If the peer names another host over TLS, it is a transport for that name, because the
+// certificate of the host must have it.
 func (d *Dialog) transportFor(us leg) *transport.Transport {
 	if to := us.way(); to.Name() != "" {
 		if own, err := d.agent.transportTo(d.trunk, to); err == nil {
@@ -371,12 +375,12 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 	if err == nil {
 		err = by.Send(ack)
 	}
-	if err != nil { // the far end repeats its 200, and we our ACK
-		d.log.Warn("ACK was not sent", "call_id", d.id, "error", err)
+	if err != nil { // the peer retransmits its 200, and this side its ACK
+		d.log.Warn("ACK not sent", "call_id", d.id, "error", err)
 	}
 }
 
-// bye's cause when the far end hangs up.
+// byeCause returns the cause of a BYE of the peer.
 func byeCause(req *sip.Request) callstate.Cause { return ByeCause(values(req, "Reason")) }
 
 func tagOf(to *sip.ToHeader) string {

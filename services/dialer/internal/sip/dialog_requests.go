@@ -14,7 +14,7 @@ import (
 func (a *UserAgent) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
 	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
-		tx.Terminate() // no peer of ours
+		tx.Terminate() // a request without mandatory headers
 		return
 	}
 	tag := tagOf(to)
@@ -63,7 +63,7 @@ func (a *UserAgent) respondUnavailable(req *sip.Request, tx *sip.ServerTx) {
 	a.respond(req, tx, res)
 }
 
-// plain returns a response with our capabilities.
+// plain returns a response with the headers Allow and Supported.
 func (a *UserAgent) plain(req *sip.Request, code int, text string) *sip.Response {
 	res := sip.NewResponseFromRequest(req, code, text, nil)
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
@@ -85,13 +85,13 @@ func (a *UserAgent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Respons
 		return
 	}
 	if err := a.answer(tx, res); err != nil {
-		a.cfg.Log.Info("a response was not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
+		a.cfg.Log.Info("SIP response not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
 	}
 }
 
-// handleRequest handles a request of the far end of this leg.
+// handleRequest handles a request of the peer of this leg.
 func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag string) {
-	if !req.IsAck() { // it may overtake the answer
+	if !req.IsAck() { // the request can overtake the answer
 		waitForEither(d.answered, d.done)
 	}
 	d.mu.Lock()
@@ -120,18 +120,18 @@ func (d *Dialog) handleRequest(req *sip.Request, tx *sip.ServerTx, theirTag stri
 		d.handleEarly(req, tx)
 	case !known || over:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
-	case stale: // RFC 3261 12.2.2
+	case stale: // RFC 3261 section 12.2.2
 		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
 	default:
 		d.handleWithinDialog(req, tx)
 	}
 }
 
-// reorderTimeout is how long a request waits for the answer that establishes its dialog. Requests can
-// be delivered out of order.
+// reorderTimeout is how long a request waits for the message that precedes it. Messages can be
+// delivered out of order.
 const reorderTimeout = 500 * time.Millisecond
 
-// waitForEither waits until one of the channels is closed, for at most overtaking.
+// waitForEither waits until one of the channels is closed, for at most reorderTimeout.
 func waitForEither(one, other <-chan struct{}) {
 	timer := time.NewTimer(reorderTimeout)
 	defer timer.Stop()
@@ -150,7 +150,7 @@ func (d *Dialog) isEstablished() bool {
 
 func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
-	case req.Method == sip.BYE && d.arrival != nil: // a caller may (RFC 3261 15)
+	case req.Method == sip.BYE && d.arrival != nil: // a caller may send BYE before the answer (RFC 3261 section 15)
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 		select {
 		case d.remoteBye <- byeCause(req):
@@ -158,7 +158,7 @@ func (d *Dialog) handleEarly(req *sip.Request, tx *sip.ServerTx) {
 		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
 		d.agent.respond(req, tx, d.addContact(d.agent.plain(req, sip.StatusOK, "OK")))
-	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 5.2)
+	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 section 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
 		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
@@ -175,7 +175,7 @@ func (d *Dialog) handleWithinDialog(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 	case sip.NOTIFY:
 		d.handleNotify(req, tx)
-	case sip.REFER: // we move no calls on another's word: toll fraud
+	case sip.REFER: // a transfer on request of the peer would allow toll fraud
 		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
 	default:
 		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
@@ -195,8 +195,8 @@ func extensions(req *sip.Request) string {
 	return strings.Join(unknown, ", ")
 }
 
-// refuseUnsupported refuses a request that requires an unsupported extension, or a session timer that is
-// too short.
+// refuseUnsupported refuses a request that requires an unsupported extension or has a session timer
+// that is too short. It returns whether it has refused.
 func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 	if unknown := extensions(req); unknown != "" {
 		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
@@ -217,7 +217,7 @@ func (a *UserAgent) refuseUnsupported(req *sip.Request, tx *sip.ServerTx) bool {
 // refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	expires, _ := d.agent.requestedTimer(req)
-	if !d.openRemoteOffer(req) { // another is under way (RFC 3261 14.2)
+	if !d.openRemoteOffer(req) { // another offer is open (RFC 3261 section 14.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 		return
 	}
@@ -230,7 +230,7 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	}
 	if err != nil {
 		d.closeRemoteOffer(req)
-		d.log.Info("an offer within the call was refused", "call_id", d.id, "error", err)
+		d.log.Info("SDP offer within the call refused", "call_id", d.id, "error", err)
 		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
 		return
 	}
@@ -265,7 +265,7 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	})
 }
 
-// addContact adds our Contact.
+// addContact adds the header Contact.
 func (d *Dialog) addContact(res *sip.Response) *sip.Response {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -280,17 +280,18 @@ func (d *Dialog) contentType() string {
 	return d.order.ContentType
 }
 
-// requestedTimer returns the session timer of a request, as we answer it.
+// requestedTimer returns the session timer with which a request is answered.
 func (a *UserAgent) requestedTimer(req *sip.Request) (answer Expires, tooSmall bool) {
 	e, _ := ParseSessionExpires(sessionExpires(req))
 	return e.Accept(a.cfg.MinSession)
 }
 
-// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the far end. It returns false while another
-// one is open. The request can have overtaken the ACK of the one before.
+// openRemoteOffer reserves the dialog for an INVITE or UPDATE of the peer. It returns false while
+// another one is open. It waits for a short time, because the request can overtake the ACK of the
+// one before.
 func (d *Dialog) openRemoteOffer(req *sip.Request) bool {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
-		return true // no offer: nothing can cross
+		return true // without an offer nothing can collide
 	}
 	d.mu.Lock()
 	before := d.remoteOffer
@@ -317,7 +318,7 @@ func (d *Dialog) closeRemoteOffer(req *sip.Request) {
 	d.remoteOffer = nil
 }
 
-// errNoOfferHandler is returned if no function answers offers.
+// errNoOfferHandler is returned if the observer has no function Offered.
 var errNoOfferHandler = errors.New("nobody answers offers of this leg")
 
 func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
@@ -333,7 +334,7 @@ func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
 	return answer, err
 }
 
-// expectAck returns a channel that receives the body of the ACK of an INVITE of the far end.
+// expectAck returns a channel that receives the body of the ACK of an INVITE of the peer.
 func (d *Dialog) expectAck(seq uint32) <-chan []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -352,15 +353,15 @@ func (d *Dialog) acknowledged(req *sip.Request) {
 	}
 }
 
-// Times of the 200 to an INVITE, which is repeated until the ACK (RFC 3261 section 13.3.1.4): after
-// T1, doubled up to T2, for 64*T1.
+// A 200 to an INVITE is retransmitted until the ACK (RFC 3261 section 13.3.1.4): first after T1,
+// then after twice the time, up to T2, for 64*T1.
 const (
 	t1              = 500 * time.Millisecond
 	t2              = 4 * time.Second
 	retransmitLimit = 64 * t1
 )
 
-// retransmitUntilAck repeats a 200 until the ACK. Without an ACK the call is lost.
+// retransmitUntilAck retransmits a 200 until the ACK. Without an ACK the leg is hung up.
 func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
 	giveUp := time.NewTimer(retransmitLimit)
 	defer giveUp.Stop()
@@ -373,7 +374,7 @@ func (d *Dialog) retransmitUntilAck(tx *sip.ServerTx, res *sip.Response, acked <
 				d.agreed(body)
 			}
 			return
-		case ack := <-tx.Acks(): // in the INVITE's own branch, as old peers do
+		case ack := <-tx.Acks(): // an ACK with the branch of the INVITE, as old peers send it
 			again.Stop()
 			if answerComes {
 				d.agreed(ack.Body())

@@ -21,19 +21,19 @@ type Invite struct {
 	CallID string
 	// From and To are numbers in the format of the trunk. An empty From withholds the number.
 	From, To string
-	// Body is our offer. An empty ContentType is application/sdp.
+	// Body is the offer. If ContentType is empty, it is application/sdp.
 	Body        []byte
 	ContentType string
 	// FirstResponse is the time until the first response. FirstRing is the time until the phone
-	// rings. Ring is how long it may ring (default 60 s).
+	// rings. Ring is how long it may ring. The defaults are the constants below, and 60 s for Ring.
 	FirstResponse, FirstRing, Ring time.Duration
 	// NotRinging is the cause of the end if the trunk has responded and the phone does not ring
-	// within FirstRing (default recovery_on_timer_expire). Without a response it is always
-	// recovery_on_timer_expire.
+	// within FirstRing. If empty, it is recovery_on_timer_expire. Without a response the cause is
+	// always recovery_on_timer_expire.
 	NotRinging callstate.Cause
 	// Permit is called directly before each INVITE is written: the first one, one for another
 	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
-	// returns false, the INVITE does not leave. nil permits each INVITE.
+	// returns false, the INVITE is not sent. If nil, each INVITE is permitted.
 	Permit func(context.Context) bool
 }
 
@@ -43,8 +43,8 @@ const (
 	FirstRing     = 20 * time.Second
 )
 
-// ErrOurs is in the error of a request that did not leave for a cause on this side, for example the database. The
-// trunk has no part in it.
+// ErrOurs is wrapped by the error of a request that was not sent because of a fault of this process
+// or its database. The trunk has no part in it.
 var ErrOurs = errors.New("a fault of this process")
 
 // confirmTimeout is the time after which Ended is called although a CANCEL or BYE has no response.
@@ -69,8 +69,8 @@ func (i *Invite) complete() error {
 	return nil
 }
 
-// Invite sends an INVITE and returns. The observer receives what follows. If it returns an error,
-// nothing was sent, and the observer receives nothing. ctx limits the time of connecting.
+// Invite sends an INVITE and returns. The observer receives what follows. If Invite returns an
+// error, nothing was sent, and the observer is not called. ctx limits the time of connecting.
 func (a *UserAgent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
 	d, tx, err := a.begin(ctx, t, order, seen)
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 		a.legEnded()
 		a.removeLeg(d)
 		var unsent *transport.NotSent
-		if !errors.As(err, &unsent) { // a write that failed: no peer can have read a whole message
+		if !errors.As(err, &unsent) { // a write that failed: the peer cannot have received a complete message
 			err = &transport.NotSent{Err: err}
 		}
 		return nil, nil, err
@@ -123,13 +123,13 @@ func (a *UserAgent) begin(ctx context.Context, t Trunk, order Invite, seen Obser
 	return d, tx, nil
 }
 
-// from adds the caller ID in the form that the trunk requires.
+// from returns the header From, with the caller ID in the form that the trunk requires.
 func (d *Dialog) from() sip.FromHeader {
 	user := d.order.From
 	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
 		user = d.trunk.Username
 	}
-	if user == "" { // RFC 3323 4.1
+	if user == "" { // RFC 3323 section 4.1
 		return sip.FromHeader{DisplayName: "Anonymous", Address: sip.Uri{Scheme: "sip", User: "anonymous", Host: "anonymous.invalid"}}
 	}
 	return sip.FromHeader{Address: d.trunk.identity(user)}
@@ -145,7 +145,7 @@ func (d *Dialog) firstInvite() *sip.Request {
 	return req
 }
 
-// addOffer adds to an INVITE what each has.
+// addOffer adds the headers and the body that each INVITE has.
 func (d *Dialog) addOffer(req *sip.Request, body []byte) {
 	req.AppendHeader(sip.NewHeader("Allow", allowed))
 	req.AppendHeader(sip.NewHeader("Supported", "timer"))
@@ -163,10 +163,12 @@ type attempt struct {
 	tx        *sip.ClientTx
 	acked     <-chan struct{}
 	challenge transport.Challenge
-	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
+	// responded reports that a response arrived, provisional that one of them was not final.
+	// excluded are the addresses that refused. abandonCause is set when this side gives the call
+	// up, and canceled when it has sent the CANCEL.
 	responded, provisional, rang, canceled bool
-	// ours: the INVITE could not be sent again for a cause on this side. notPermitted: Permit
-	// returned false.
+	// ours reports that the INVITE could not be sent again because of a fault of this process or
+	// its database. notPermitted reports that Permit returned false.
 	ours, notPermitted   bool
 	excluded             []string
 	abandonCause         callstate.Cause
@@ -175,8 +177,8 @@ type attempt struct {
 	begun                time.Time
 }
 
-// setUp handles an INVITE until its end. It returns true if the call was answered and is still
-// wanted.
+// setUp handles an INVITE until its end. It returns true if the call was answered and has not been
+// given up.
 func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 	at := &attempt{
 		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
@@ -194,15 +196,15 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 			}
 		case <-at.tx.Done():
 			ended := at.tx
-			if answered, over := at.handleResponses(); over { // it ended because of what it was told
+			if answered, over := at.handleResponses(); over { // a response has ended the transaction
 				return answered
 			}
-			if at.tx == ended { // what it was told was no challenge that another INVITE has answered
+			if at.tx == ended { // the transaction was not replaced by one for another INVITE
 				at.endTransactionFailed(ended.Err())
 				return false
 			}
 		case <-at.first.C:
-			if !at.responded { // it may still come to ring: what comes late is ended as a stray
+			if !at.responded { // the phone can still ring: handleLate handles later responses
 				return at.endWithoutResponse(callstate.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
@@ -226,10 +228,10 @@ func (at *attempt) timerCause() callstate.Cause {
 	case at.responded:
 		return at.order.NotRinging
 	}
-	return callstate.RecoveryOnTimerExpire // no response: the trunk has failed
+	return callstate.RecoveryOnTimerExpire // no response: a failure of the trunk
 }
 
-// abandon gives the call up. It sends a CANCEL, but only after a response (RFC 3261 section 9.1).
+// abandon gives the call up. It sends the CANCEL only after a response (RFC 3261 section 9.1).
 func (at *attempt) abandon(cause callstate.Cause) {
 	if at.abandonCause == "" {
 		at.abandonCause = cause
@@ -242,10 +244,10 @@ func (at *attempt) abandon(cause callstate.Cause) {
 	}
 }
 
-// errNoResponse: no final response to the INVITE arrived in time.
+// errNoResponse is the error of a leg without a final response to the INVITE.
 var errNoResponse = errors.New("no final response to the INVITE")
 
-// endWithoutResponse ends the leg without a final response. Later responses are handled as those of an orphan.
+// endWithoutResponse ends the leg. Later responses are handled as those of an orphan.
 func (at *attempt) endWithoutResponse(cause callstate.Cause, why error) bool {
 	if at.abandonCause != "" {
 		cause = at.abandonCause
@@ -266,8 +268,9 @@ func (at *attempt) endTransactionFailed(err error) {
 	at.endWithoutResponse(cause, err)
 }
 
-// watchAcks reads the responses of the transaction, which are handled in order from d.responses. acked
-// is closed when the transaction has acknowledged a refusal.
+// watchAcks reads the responses of the transaction until it ends, and closes acked when the
+// transaction has acknowledged a refusal. The responses are handled from d.responses, which has
+// them in order.
 func (at *attempt) watchAcks() {
 	tx, acked := at.tx, make(chan struct{})
 	at.acked = acked
@@ -282,14 +285,14 @@ func (at *attempt) watchAcks() {
 				}
 			case <-tx.Done():
 				return
-			case <-at.agent.stop: // a transaction that rings has no timer of its own
+			case <-at.agent.stop: // a transaction that rings has no timer
 				return
 			}
 		}
 	})
 }
 
-// handleResponses handles the responses to the newest INVITE.
+// handleResponses handles the queued responses to the newest INVITE.
 func (at *attempt) handleResponses() (answered, over bool) {
 	for {
 		res := at.responses.pop()
@@ -355,7 +358,7 @@ func (at *attempt) handleProvisional(res *sip.Response, now time.Time) {
 	}
 }
 
-// handleAnswer handles a 200. It always acknowledges it, and hangs up if the call is not wanted any more.
+// handleAnswer handles a 200. It acknowledges each one, and hangs up if the call was given up.
 func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.mu.Lock()
 	at.leg = at.leg.answered(res)
@@ -377,7 +380,7 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	at.timer.Agree(sessionExpires(res), now)
 	at.supportsUpdate = allows(res)
 	body := res.Body()
-	if len(body) == 0 { // the answer may have come with a provisional response
+	if len(body) == 0 { // the answer can be in an earlier provisional response
 		body = at.early
 	}
 	at.notifyTaken(now)
@@ -389,7 +392,7 @@ func (at *attempt) handleAnswer(res *sip.Response, now time.Time) bool {
 	})
 	close(at.answered)
 	if err != nil {
-		at.log.Info("nothing can be made of the far end's answer", "error", err)
+		at.log.Info("SDP answer not usable, call is hung up", "error", err)
 		at.endBye(callstate.IncompatibleDest)
 		return false
 	}

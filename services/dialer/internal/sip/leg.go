@@ -20,27 +20,27 @@ import (
 // CallerID is the way in which a trunk expects the caller ID.
 type CallerID string
 
-// Styles of the caller ID. InFrom: the number in the header From. Asserted: the number in
-// P-Asserted-Identity (RFC 3325), and the account in From.
+// With InFrom, the number is in the header From. With Asserted, the number is in
+// P-Asserted-Identity (RFC 3325) and the account is in From.
 const (
 	InFrom   CallerID = "from"
 	Asserted CallerID = "p_asserted_identity"
 )
 
-// Trunk describes how one carrier is reached. Numbers are passed to this package in the format of
-// the trunk.
+// Trunk describes how a trunk is reached. This package receives and returns numbers in the format
+// of the trunk.
 type Trunk struct {
 	// ID is the trunk whose messages are recorded (Config.Trace).
 	ID uuid.UUID
-	// Name is for logs.
+	// Name is used in logs.
 	Name string
-	// Host and Port are the address of the carrier. With port 0, SRV records decide, or else the
+	// Host and Port are the address of the trunk. With port 0, SRV records are used, or else the
 	// default port of the transport.
 	Host string
 	Port int
-	// Transport is line.UDP, line.TCP or line.TLS.
+	// Transport is transport.UDP, transport.TCP or transport.TLS.
 	Transport string
-	// Proxy is the outbound proxy, host:port, of every call. If empty, there is none.
+	// Proxy is the outbound proxy of all requests, as host:port. If empty, there is none.
 	Proxy string
 	// Domain is the domain in From. If empty, it is Host.
 	Domain string
@@ -48,17 +48,18 @@ type Trunk struct {
 	// answered.
 	Username, Password string
 	CallerID           CallerID
-	// SessionTimer is the interval that we request (RFC 4028). With 0, none is requested, but one
-	// that the carrier requests is used.
+	// SessionTimer is the requested interval (RFC 4028). With 0, none is requested, but an interval
+	// that the trunk requests is used.
 	SessionTimer time.Duration
-	// CA are the only certificates, in PEM, that are trusted for this trunk over TLS. If empty,
-	// those of the system are trusted.
+	// CA has the trusted certificates for this trunk over TLS, in PEM. If empty, the certificates
+	// of the system are trusted.
 	CA string
-	// LargeOverTCP sends requests above 1300 bytes by TCP although Transport is UDP (RFC 3261 18.1.1).
+	// LargeOverTCP sends requests above 1300 bytes over TCP although Transport is UDP (RFC 3261
+	// section 18.1.1).
 	LargeOverTCP bool
 }
 
-// Check returns an error if a setting is not valid.
+// Check returns an error if a setting is invalid.
 func (t Trunk) Check() error {
 	switch t.Transport {
 	case transport.UDP, transport.TCP, transport.TLS:
@@ -103,7 +104,7 @@ func (t Trunk) credentials() transport.Credentials {
 	return transport.Credentials{Username: t.Username, Password: t.Password}
 }
 
-// uri returns the URI of a user at the carrier, or of the carrier if user is empty.
+// uri returns the URI of a user at the trunk, or of the trunk if user is empty.
 func (t Trunk) uri(user string) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: user, Host: t.Host, Port: t.Port}
 	if t.Transport != transport.UDP {
@@ -142,12 +143,12 @@ func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// allowed are the methods that this agent answers. PRACK is missing, so no peer may require
+// allowed are the methods that this agent answers. It has no PRACK, so a peer must not require
 // reliable provisional responses.
 const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
-// leg is our end of a dialog, or of a future one: our address, the remote address and the route of
-// requests (RFC 3261 section 12).
+// leg is this side of a dialog: the local and remote addresses and the route of requests (RFC 3261
+// section 12).
 type leg struct {
 	callID        sip.CallIDHeader
 	local, remote sip.FromHeader
@@ -162,10 +163,10 @@ type leg struct {
 	cseq      uint32
 }
 
-// request returns the next request, with the CSeq of the leg.
+// request returns a request with the CSeq of the leg.
 func (l *leg) request(method sip.RequestMethod) *sip.Request {
 	target, routes := l.target, l.routes
-	if len(routes) > 0 && !routes[0].UriParams.Has("lr") { // a strict router (RFC 3261 12.2.1.1)
+	if len(routes) > 0 && !routes[0].UriParams.Has("lr") { // a strict router (RFC 3261 section 12.2.1.1)
 		target, routes = routes[0], append(slices.Clone(routes[1:]), l.target)
 	}
 	req := sip.NewRequest(method, *target.Clone())
@@ -222,14 +223,14 @@ func (l leg) answered(res *sip.Response) leg {
 	return l
 }
 
-// retarget stores the newest contact of the far end.
+// retarget stores the newest Contact of the peer.
 func (l *leg) retarget(contact *sip.ContactHeader) {
 	if contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard {
 		l.target = *contact.Address.Clone()
 	}
 }
 
-// ack returns the ACK of a 2xx, with a new branch each time and with the credentials of the INVITE
+// ack returns the ACK of a 2xx. It has a new branch each time and the credentials of the INVITE
 // (RFC 3261 section 13.2.2.4).
 func (l *leg) ack(invite *sip.Request, seq uint32) *sip.Request {
 	ack := l.request(sip.ACK)
@@ -257,8 +258,8 @@ func cancel(invite *sip.Request, cause callstate.Cause) *sip.Request {
 	return req
 }
 
-// refusedAck returns the ACK of a final response of 300 or higher that has no transaction any more.
-// It has the branch of the INVITE (RFC 3261 section 17.1.1.3).
+// refusedAck returns the ACK of a final response of 300 or higher whose transaction has ended. It
+// has the branch of the INVITE (RFC 3261 section 17.1.1.3).
 func refusedAck(invite *sip.Request, res *sip.Response) *sip.Request {
 	req := twin(invite, sip.ACK)
 	if to := res.To(); to != nil {
@@ -284,8 +285,7 @@ func twin(invite *sip.Request, method sip.RequestMethod) *sip.Request {
 	return req
 }
 
-// state encodes what is necessary to end the leg: with an open INVITE, or as a dialog if invite is
-// nil.
+// state encodes the teardown state: with an open INVITE, or as a dialog if invite is nil.
 func (l *leg) state(invite *sip.Request) []byte {
 	to, target := l.way(), l.target
 	s := TeardownState{
@@ -301,7 +301,7 @@ func (l *leg) state(invite *sip.Request) []byte {
 	return s.Encode()
 }
 
-// restored returns the leg of a state, and its INVITE if that is still open.
+// restored returns the leg of a teardown state, and its INVITE if that is still open.
 func restored(s TeardownState) (l leg, invite *sip.Request, err error) {
 	l = leg{callID: sip.CallIDHeader(s.CallID), hop: s.Hop, transport: s.Transport, cseq: s.CSeq}
 	for _, one := range []struct {

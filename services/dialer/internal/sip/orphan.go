@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// sendCancel sends the CANCEL in a new transaction. Its response has an effect only if it states
-// that there is no call, or if this process does not receive the response to the INVITE.
+// sendCancel sends the CANCEL in a new transaction. The response ends the orphan if it states that
+// there is no call, or if this process does not receive the response to the INVITE.
 func (d *Dialog) sendCancel(cause callstate.Cause) {
 	d.mu.Lock()
 	invite := d.invite
@@ -28,15 +28,15 @@ func (d *Dialog) sendCancel(cause callstate.Cause) {
 		res, err := d.transport.Once(ctx, req)
 		switch {
 		case err != nil:
-			d.log.Info("CANCEL was not answered", "call_id", d.id, "error", err)
+			d.log.Info("CANCEL not answered", "call_id", d.id, "error", err)
 		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.elsewhere:
 			d.finish()
 		}
 	})
 }
 
-// markOrphan records that the leg ended without a final response. late handles the responses that
-// still arrive. canceled is true if the INVITE was canceled already.
+// markOrphan records that the leg ended without a final response. handleLate handles the responses
+// that still arrive. canceled reports that the INVITE has been canceled.
 func (d *Dialog) markOrphan(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,7 +49,7 @@ func (d *Dialog) isOrphan() bool {
 	return d.orphan
 }
 
-// finish closes finished: as far as is known, the far end has no call any more.
+// finish closes finished: as far as is known, the peer has no call any more.
 func (d *Dialog) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,8 +60,8 @@ func (d *Dialog) finish() {
 	}
 }
 
-// handleResponse receives each response to an INVITE in order: of legs that are being set up, were given
-// up or forked, or were begun by a process that died.
+// handleResponse receives each response to an INVITE in order. The leg of the response can be in
+// setup, ended, forked, or unknown because another process began it.
 func (a *UserAgent) handleResponse(res *sip.Response) {
 	id, from, cseq := res.CallID(), res.From(), res.CSeq()
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
@@ -80,7 +80,7 @@ func (a *UserAgent) handleResponse(res *sip.Response) {
 	}
 }
 
-// maxStrays limits the number of strays.
+// maxStrays is the maximum number of stored strays.
 const maxStrays = 1000
 
 // strayKey identifies a leg.
@@ -89,22 +89,24 @@ type strayKey struct {
 	tag string
 }
 
-// stray is an answer to an INVITE of a leg that this agent does not know. A process that died sent the INVITE from
-// this address. No other process receives the answer, so this one must hang up.
+// stray is a 200 to an INVITE of a leg that this agent does not know. A dead process sent the
+// INVITE from this address. Only this process receives the 200, so it must hang up.
 type stray struct {
 	answer *sip.Response
-	// done is closed when the far end has responded to the BYE, or has not. err is set before.
+	// done is closed when the peer has responded to the BYE, or the BYE has failed. err is set
+	// before.
 	done chan struct{}
 	err  error
 }
 
-// strays are the newest strays. The far end repeats its answer ever more rarely, so Reap does not wait for the next.
+// strays are the newest strays. They are stored for Reap, because the pauses between
+// retransmissions of the 200 grow.
 type strays struct {
 	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-// keep stores a new answer and returns its stray. It returns nil if the answer is already stored.
+// keep stores a new 200 and returns its stray. It returns nil for a retransmission.
 func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
 		s.answers = map[strayKey]*stray{}
@@ -121,7 +123,7 @@ func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If there is none, it returns the stray of a new answer.
+// findOrKeep returns the leg of a response. If there is none, it returns the stray of a new 200.
 func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,15 +134,15 @@ func (a *UserAgent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Respon
 	return d, nil
 }
 
-// stray returns the answer that arrived before the agent knew the leg, or nil.
+// stray returns the 200 that arrived before the agent knew the leg, or nil.
 func (a *UserAgent) stray(d *Dialog) *stray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.strays.answers[strayKey{d.id, d.tag}]
 }
 
-// endStray acknowledges the answer and hangs up. The process that owned the leg may be replaced by one at another
-// address, which cannot receive the answer.
+// endStray acknowledges the 200 and hangs up. It does not wait for the process that takes the leg
+// over, which can have another address and then does not receive the 200.
 func (a *UserAgent) endStray(s *stray) {
 	defer close(s.done)
 	res := s.answer
@@ -160,14 +162,14 @@ func (a *UserAgent) endStray(s *stray) {
 	us = us.answered(res)
 	d := newDialog(a, a.transport, to, Observer{}, us.callID)
 	d.leg = us
-	a.cfg.Log.Warn("a call that was answered after its process had died is hung up", "call_id", string(us.callID))
+	a.cfg.Log.Warn("call of a dead process was answered, hanging up", "call_id", string(us.callID))
 	d.ack(us, nil, seqOf(res))
 	if s.err = d.bye(us, callstate.NormalTemporaryFailure); s.err != nil {
-		a.cfg.Log.Warn("BYE was not answered", "call_id", string(us.callID), "error", s.err)
+		a.cfg.Log.Warn("BYE not answered", "call_id", string(us.callID), "error", s.err)
 	}
 }
 
-// responses are the queued responses to an INVITE, in order.
+// responses is a queue of the responses to an INVITE, in order.
 type responses struct {
 	mu      sync.Mutex
 	all     []*sip.Response
@@ -175,10 +177,10 @@ type responses struct {
 	arrived chan struct{}
 }
 
-// maxResponses limits the queue. Provisional responses beyond are dropped.
+// maxResponses limits the queue. Further provisional responses are dropped.
 const maxResponses = 64
 
-// push adds a response. It returns false if the INVITE is not open any more.
+// push adds a response. It returns false if the queue is closed.
 func (r *responses) push(res *sip.Response) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +208,7 @@ func (r *responses) pop() *sip.Response {
 	return first
 }
 
-// close ends the queue: later responses are late. It returns the queued ones.
+// close ends the queue and returns the queued responses. Later responses are late.
 func (r *responses) close() (left []*sip.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +230,7 @@ func seqOf(res *sip.Response) uint32 {
 	return 0
 }
 
-// handleLate handles a response to our INVITE that arrives after its end.
+// handleLate handles a response to our INVITE that arrives after the INVITE has ended.
 func (d *Dialog) handleLate(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphan, d.canceled
@@ -251,14 +253,14 @@ func (d *Dialog) handleLate(res *sip.Response) {
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.transport.Send(ack); err != nil {
-			d.log.Info("ACK was not sent", "call_id", d.id, "error", err)
+			d.log.Info("ACK not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}
 }
 
-// handleLateAnswer handles a 200 that is repeated, late, or from another branch of a fork. It
-// acknowledges each one with a new branch. It hangs up a dialog that is not the one of the leg,
+// handleLateAnswer handles a 200 that is retransmitted, late, or from another branch of a fork. It
+// acknowledges each one with a new branch. It hangs up each dialog other than that of the leg,
 // once.
 func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	tag := tagOf(res.To())
@@ -288,7 +290,7 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	}
 	d.agent.spawn(func() {
 		if err := d.bye(us, callstate.OriginatorCancel); err != nil {
-			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
+			d.log.Info("BYE not answered", "call_id", d.id, "error", err)
 			return
 		}
 		if orphan {
@@ -297,20 +299,21 @@ func (d *Dialog) handleLateAnswer(res *sip.Response) {
 	})
 }
 
-// maxOtherForks limits the number of dialogs of one INVITE that are hung up.
+// maxOtherForks limits the dialogs of one INVITE that are hung up.
 const maxOtherForks = 16
 
-// crashCSeqGap is added to the CSeq of a state that another process stored, because that process can
-// have sent more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
+// crashCSeqGap is added to the CSeq of a teardown state, because the dead process can have sent
+// more requests. Gaps are permitted (RFC 3261 section 12.2.1.1).
 const crashCSeqGap = 100
 
-// crossingTimeout is how long to wait for a 200 after the far end has stated that there is nothing to cancel.
+// crossingTimeout is how long Reap waits for a 200 after the peer has stated that there is nothing
+// to cancel.
 const crossingTimeout = 2 * time.Second
 
-// Reap ends a leg from its state, which a process at this address stored before it died. It sends
-// BYE if the leg was answered and CANCEL while it rings, and BYE if it is answered in that moment.
-// An empty state, of an inbound call that was not answered, needs nothing. Reap returns when the
-// far end has confirmed the end, or when ctx ends. It can be repeated.
+// Reap ends a leg by its teardown state, which a dead process at this address has stored. It sends
+// CANCEL while the phone rings and BYE after an answer. An empty state, of an inbound call that was
+// not answered, needs nothing. Reap returns when the peer has confirmed the end, or when ctx ends.
+// It can be repeated.
 func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if len(state) == 0 {
 		return nil
@@ -372,7 +375,7 @@ func (a *UserAgent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	return d.waitForCrossingAnswer(ctx)
 }
 
-// waitForCrossingAnswer waits for an answer that can have crossed our CANCEL.
+// waitForCrossingAnswer waits for a 200 that was sent before the peer received the CANCEL.
 func (d *Dialog) waitForCrossingAnswer(ctx context.Context) error {
 	timer := time.NewTimer(crossingTimeout)
 	defer timer.Stop()

@@ -16,24 +16,25 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
-	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // TestReap ends a ringing and an answered call of an agent that was closed. The next agent has the same address.
 func TestReap(t *testing.T) {
-	over(t, func(t *testing.T, transport string) {
+	over(t, func(t *testing.T, protocol string) {
 		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // nobody takes it between the two agents
-		r := newRig(t, transport, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
+		r := newRig(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.exchange.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
-			if transport == transportpkg.UDP {
+			if protocol == transport.UDP {
 				c.Canceled()
 			}
 		})
 		r.exchange.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
-			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 { // whoever is gone may have asked more than the state says
+			// whoever is gone may have asked more than the state says
+			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 {
 				t.Errorf("BYE = %s", bye)
 			}
 		}) // the ACK may be lost with the connection
@@ -56,7 +57,7 @@ func TestReap(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
-		if transport == transportpkg.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
+		if protocol == transport.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
 			states["ringing"] = ringing
 		}
 		for name, state := range states {
@@ -83,7 +84,7 @@ func TestReap(t *testing.T) {
 // process died. It is hung up after the repeated 200.
 func TestReap_AnsweredMeanwhile(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
-	r := newRig(t, transportpkg.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -114,7 +115,7 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 // far end repeats its answer only after up to 4 s (RFC 3261 section 13.3.1.4).
 func TestReap_AnsweredBefore(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
-	r := newRig(t, transportpkg.UDP, func(cfg *sip.Config) { cfg.UDP = at })
+	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -145,7 +146,7 @@ func TestReap_AnsweredBefore(t *testing.T) {
 // TestReap_AtAnotherAddress cancels a call that rings from another address than the one of the process that died. The
 // final response to the INVITE goes to the old address, so the response to the CANCEL must end the wait.
 func TestReap_AtAnotherAddress(t *testing.T) {
-	r := newRig(t, transportpkg.UDP)
+	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		c.Canceled()
@@ -166,7 +167,7 @@ func TestReap_AtAnotherAddress(t *testing.T) {
 // TestStrangers sends no response to an address that is not admitted. Invalid messages of an
 // admitted address do no harm.
 func TestStrangers(t *testing.T) {
-	r := newRig(t, transportpkg.UDP)
+	r := newRig(t, transport.UDP)
 	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	conn, err := net.ListenPacket("udp4", loopback)
 	if err != nil {
@@ -176,7 +177,7 @@ func TestStrangers(t *testing.T) {
 	own := conn.LocalAddr().String()
 	options := "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + own + ";branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
 	send := func(a *sip.UserAgent, text string) {
-		to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port(transportpkg.UDP)}
+		to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port(transport.UDP)}
 		if _, err := conn.WriteTo([]byte(text), to); err != nil {
 			t.Fatal(err)
 		}

@@ -17,14 +17,15 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// sessionTooSmall is 422 (RFC 4028 6).
+// sessionTooSmall is the status 422 (RFC 4028 section 6).
 const sessionTooSmall = 422
 
-// send stores the state that ends the leg and sends the INVITE. Name resolution, the storing and
-// the connection come before the permit, which is asked for directly before the INVITE is written.
-// A datagram that is too large goes by TCP, or by UDP if the far end accepts no TCP connection (RFC
-// 3261 18.1.1). If nothing could be sent to an address, the INVITE goes to the next address of the
-// trunk's name (RFC 3263 4.3).
+// send stores the teardown state and sends the INVITE. It asks for the permit directly before the
+// INVITE is written, after name resolution, storing and connecting.
+//
+// A datagram that is too large is sent over TCP, or over UDP if the peer accepts no TCP connection
+// (RFC 3261 section 18.1.1). If nothing could be sent to an address, the INVITE is sent to the next
+// address of the trunk's name (RFC 3263 section 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Route) (*sip.ClientTx, error) {
 	var nobody error
 	for {
@@ -52,16 +53,16 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to transport.Rou
 	}
 }
 
-// sendAgain sends the INVITE again if the response asks for credentials or for a longer session timer.
-// After a 503 without a provisional response it sends the INVITE to the next address of the trunk's
-// name (RFC 3263 4.3). It returns false if the response is the result of the call, also because the
-// INVITE is not permitted any more.
+// sendAgain sends the INVITE again if the response asks for credentials or for a longer session
+// timer. After a 503 without a provisional response it sends the INVITE to the next address of the
+// trunk's name (RFC 3263 section 4.3). It returns false if the response is the result of the call,
+// or if the INVITE is no longer permitted.
 func (at *attempt) sendAgain(res *sip.Response) bool {
 	next := transport.Again(at.invite)
 	to, _ := at.trunk.way()
 	switch {
 	case at.challenge.Answer(next, res, at.trunk.credentials()):
-		to.Hop = at.invite.Destination() // whoever asked
+		to.Hop = at.invite.Destination() // the address that sent the challenge
 	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
 		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
 		}
@@ -73,7 +74,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	default:
 		return false
 	}
-	waitForEither(at.acked, at.agent.stop) // not before the ACK of the last one
+	waitForEither(at.acked, at.agent.stop) // the ACK of the response is sent before the next INVITE
 	at.mu.Lock()
 	at.leg.cseq++
 	next.CSeq().SeqNo = at.leg.cseq
@@ -83,8 +84,8 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
 		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, transport.ErrNotPermitted)
-		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks are in one place
-			at.log.Warn("the INVITE was not sent again", "status", res.StatusCode, "error", err)
+		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks have one address, so this is not logged
+			at.log.Warn("INVITE not sent again", "status", res.StatusCode, "error", err)
 		}
 		return false
 	}
@@ -98,7 +99,7 @@ func (at *attempt) sendAgain(res *sip.Response) bool {
 	return true
 }
 
-// addSessionTimer adds our session timer to a request that sets up a session.
+// addSessionTimer adds the headers of the session timer to a request that sets up a session.
 func (d *Dialog) addSessionTimer(req *sip.Request) {
 	if e := d.timer.Wanted(); e.After > 0 {
 		req.AppendHeader(sip.NewHeader("Session-Expires", e.String()))
@@ -106,7 +107,7 @@ func (d *Dialog) addSessionTimer(req *sip.Request) {
 	}
 }
 
-// sessionExpires returns the header Session-Expires. It is empty if there is none.
+// sessionExpires returns the header Session-Expires, or "".
 func sessionExpires(msg sip.Message) string {
 	for _, name := range []string{"Session-Expires", "x"} {
 		if headers := msg.GetHeaders(name); len(headers) > 0 {
@@ -116,7 +117,7 @@ func sessionExpires(msg sip.Message) string {
 	return ""
 }
 
-// allows reports whether the far end supports UPDATE.
+// allows reports whether the peer supports UPDATE.
 func allows(msg sip.Message) bool {
 	for _, value := range values(msg, "Allow") {
 		if slices.ContainsFunc(strings.Split(value, ","), func(method string) bool { return strings.TrimSpace(method) == string(sip.UPDATE) }) {
@@ -126,9 +127,9 @@ func allows(msg sip.Message) bool {
 	return false
 }
 
-// refresh refreshes the session, by UPDATE if the far end supports it, or else by an INVITE with
-// our last description (RFC 4028 section 7.4). If the far end does not know the call any more, or
-// does not respond, the call is lost.
+// refresh refreshes the session, with UPDATE if the peer supports it, or else with an INVITE that
+// repeats our last SDP (RFC 4028 section 7.4). It hangs up if the peer does not respond or does not
+// know the call.
 func (d *Dialog) refresh() {
 	defer func() {
 		select {
@@ -138,7 +139,7 @@ func (d *Dialog) refresh() {
 	}()
 	res, err := d.sendRefresh()
 	if err != nil {
-		d.log.Info("the session was not refreshed", "call_id", d.id, "error", err)
+		d.log.Info("SIP session not refreshed", "call_id", d.id, "error", err)
 		if errors.Is(err, transport.ErrTimeout) || !d.timer.Failed(time.Second, time.Now()) {
 			d.requestHangup(callstate.RecoveryOnTimerExpire)
 		}
@@ -150,7 +151,8 @@ func (d *Dialog) refresh() {
 		d.timer.Agree(sessionExpires(res), time.Now())
 	case res.StatusCode == sip.StatusCallTransactionDoesNotExists || res.StatusCode == sip.StatusRequestTimeout:
 		again = false
-	case res.StatusCode == sip.StatusRequestPending: // we began the call: 2.1 to 4 s (RFC 3261 14.1)
+	case res.StatusCode == sip.StatusRequestPending:
+		// RFC 3261 section 14.1: the side that began the call waits 2.1 to 4 s
 		again = d.timer.Failed(2100*time.Millisecond+rand.N(1900*time.Millisecond), time.Now()) //nolint:gosec // spreads, hides nothing
 	default:
 		again = d.timer.Failed(max(time.Second, d.timer.Current().After/10), time.Now())
@@ -164,7 +166,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	ctx, done := d.agent.untilStop()
 	defer done()
 	e := d.timer.Current()
-	e.Refresher = UAC // in this request that is us
+	e.Refresher = UAC // of this request
 	d.mu.Lock()
 	d.leg.cseq++
 	us, body, byUpdate := d.leg, d.body, d.supportsUpdate
@@ -221,7 +223,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 	}
 }
 
-// reinvited acknowledges the 200 of our INVITE within the dialog, also when it is repeated.
+// reinvited acknowledges the 200 to our INVITE within the dialog, and each retransmission of it.
 func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
@@ -235,7 +237,7 @@ func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx
 	d.ack(us, req, seq)
 }
 
-// final waits for the final response of an INVITE.
+// final waits for the final response to an INVITE.
 func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	for {
 		select {
@@ -252,8 +254,8 @@ func final(ctx context.Context, tx *sip.ClientTx) (*sip.Response, error) {
 	}
 }
 
-// reserveInvite reserves the dialog for an INVITE of ours. It returns false while one of the far end is
-// open.
+// reserveInvite reserves the dialog for an INVITE of this side. It returns false while an INVITE of
+// either side is open.
 func (d *Dialog) reserveInvite() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -273,10 +275,10 @@ func (d *Dialog) releaseInvite() {
 // ErrReferred is returned if a transfer failed. The call continues, unless it has ended.
 var ErrReferred = errors.New("the call was not handed on")
 
-// Refer requests the far end to transfer the call to a number in the format of the trunk (RFC
-// 3515). It returns nil if the target has answered: the caller must then hang up. It returns
-// ErrReferred if the far end refused, if the target did not answer, or if the leg has ended. Only
-// one transfer at a time is possible.
+// Refer requests the peer to transfer the call to a number in the format of the trunk (RFC 3515).
+// It returns nil if the target has answered. The caller must then hang up. It returns ErrReferred
+// if the peer refused, if the target did not answer, or if the leg has ended. Only one transfer is
+// possible at a time.
 func (d *Dialog) Refer(ctx context.Context, to string) error {
 	told := make(chan int, 1)
 	d.mu.Lock()
@@ -319,8 +321,8 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 	}
 }
 
-// handleNotify handles a NOTIFY about our REFER: its status line (RFC 3420), of which only a final one
-// counts, or the end of the subscription without one.
+// handleNotify handles a NOTIFY about our REFER. The body has the status of the transfer (RFC
+// 3420). Only a final status counts, or the end of the subscription without one.
 func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	d.mu.Lock()
 	told := d.referred
@@ -337,7 +339,7 @@ func (d *Dialog) handleNotify(req *sip.Request, tx *sip.ServerTx) {
 	}
 	select {
 	case told <- status:
-	default: // the first counts
+	default: // only the first status counts
 	}
 }
 

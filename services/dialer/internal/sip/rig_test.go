@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
-	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 const (
@@ -33,12 +33,12 @@ type rig struct {
 	trunk    sip.Trunk
 }
 
-func newRig(t *testing.T, transport string, change ...func(*sip.Config)) *rig {
+func newRig(t *testing.T, protocol string, change ...func(*sip.Config)) *rig {
 	t.Helper()
 	t.Parallel()
-	x := siptest.New(t, transportpkg.Config{UDP: loopback, TCP: loopback})
+	x := siptest.New(t, transport.Config{UDP: loopback, TCP: loopback})
 	return &rig{t: t, agent: newAgent(t, change...), exchange: x, trunk: sip.Trunk{
-		Name: "test", Host: "127.0.0.1", Port: x.Port(transport), Transport: transport, CallerID: sip.InFrom,
+		Name: "test", Host: "127.0.0.1", Port: x.Port(protocol), Transport: protocol, CallerID: sip.InFrom,
 	}}
 }
 
@@ -204,7 +204,7 @@ func samePorts(t *testing.T) (*siptest.Trunk, error) {
 		_ = free.Close()
 		if conn, err := net.ListenPacket("udp4", addr); err == nil {
 			_ = conn.Close()
-			return siptest.New(t, transportpkg.Config{UDP: addr, TCP: addr}), nil
+			return siptest.New(t, transport.Config{UDP: addr, TCP: addr}), nil
 		}
 	}
 	return nil, errors.New("no port is free for both UDP and TCP")

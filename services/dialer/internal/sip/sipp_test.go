@@ -10,7 +10,7 @@ import (
 
 	"ringfence.dev/libs/testkit/peertest"
 	"ringfence.dev/services/dialer/internal/sip"
-	transportpkg "ringfence.dev/services/dialer/internal/sip/transport"
+	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
 // scenario is one of sipp's, written down step by step: the far end of a call that comes in.
@@ -117,7 +117,7 @@ Content-Length: 0
 }
 
 // play runs the scenario in a sipp of its own, and answers where.
-func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *peertest.Program, port int) {
+func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
 	dir := t.TempDir()
@@ -137,23 +137,23 @@ func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *p
 		t.Fatal(err)
 	}
 	port = peertest.Port(t)
-	mode := map[string]string{transportpkg.UDP: "u1", transportpkg.TCP: "t1"}[transport]
+	mode := map[string]string{transport.UDP: "u1", transport.TCP: "t1"}[protocol]
 	args := append([]string{
 		"-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", mode, "-m", "1", "-nostdin", "-timeout", "25s", "-timeout_error",
 		"-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"),
 	}, more...)
 	peer = peertest.Start(t, dir, "sipp", args...)
-	if err := peer.Listens(strings.ToLower(transport), port); err != nil {
+	if err := peer.Listens(strings.ToLower(protocol), port); err != nil {
 		t.Fatal(err)
 	}
 	return peer, port
 }
 
 // against is an agent whose trunk is a sipp that plays the scenario.
-func against(t *testing.T, transport string, s *scenario, more ...string) (*rig, *peertest.Program) {
+func against(t *testing.T, protocol string, s *scenario, more ...string) (*rig, *peertest.Program) {
 	t.Helper()
-	peer, port := s.play(t, transport, more...)
+	peer, port := s.play(t, protocol, more...)
 	return &rig{t: t, agent: newAgent(t), trunk: sip.Trunk{
-		Name: "sipp", Host: "127.0.0.1", Port: port, Transport: transport, CallerID: sip.InFrom,
+		Name: "sipp", Host: "127.0.0.1", Port: port, Transport: protocol, CallerID: sip.InFrom,
 	}}, peer
 }

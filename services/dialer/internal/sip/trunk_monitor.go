@@ -107,14 +107,14 @@ func (u *TrunkMonitor) probeLoop(ctx context.Context) {
 			return
 		case err != nil:
 			missed++
-			u.cfg.Log.InfoContext(ctx, "the trunk did not answer", "trunk", u.cfg.Name, "missed", missed, "error", err)
+			u.cfg.Log.InfoContext(ctx, "trunk did not answer OPTIONS", "trunk", u.cfg.Name, "missed", missed, "error", err)
 		default:
 			missed = 0
 			u.answered.Store(true)
 		}
 		if down := missed >= u.cfg.Misses; down != u.down.Load() && (down || missed == 0) {
 			u.down.Store(down)
-			u.cfg.Log.WarnContext(ctx, "the trunk is up or down", "trunk", u.cfg.Name, "up", !down)
+			u.cfg.Log.WarnContext(ctx, "trunk state changed", "trunk", u.cfg.Name, "up", !down)
 			if u.cfg.Changed != nil {
 				u.cfg.Changed(!down)
 			}
@@ -143,7 +143,7 @@ func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 		granted, err := u.registerOnce(ctx, u.cfg.Expires)
 		u.registered.Store(err == nil)
 		if err != nil && ctx.Err() == nil {
-			u.cfg.Log.WarnContext(ctx, "the trunk does not register us", "trunk", u.cfg.Name, "error", err)
+			u.cfg.Log.WarnContext(ctx, "trunk registration failed", "trunk", u.cfg.Name, "error", err)
 			waitOrWake(ctx, pause, nil)
 			pause = min(2*pause, u.cfg.Expires)
 			continue
@@ -154,7 +154,7 @@ func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), u.cfg.AnswerTimeout)
 	defer done()
 	if _, err := u.cfg.Register(last, 0); err != nil {
-		u.cfg.Log.InfoContext(last, "the registration was not taken back", "trunk", u.cfg.Name, "error", err)
+		u.cfg.Log.InfoContext(last, "trunk registration not removed", "trunk", u.cfg.Name, "error", err)
 	}
 }
 

@@ -11,12 +11,10 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// newAttempt returns the record of an attempt that begins now.
 func newAttempt(over trunks.Trunk, sipCallID string) store.TrunkAttempt {
 	return store.TrunkAttempt{ID: uuid.Must(uuid.NewV7()), Trunk: over.Name, SIPCallID: sipCallID}
 }
 
-// answerTo returns the final answer to the INVITE of a leg that ended.
 func answerTo(e sip.End) store.Answer {
 	answer := store.Answer{Status: e.Status, Reason: e.Reason}
 	if e.Err != nil {
@@ -29,7 +27,7 @@ func refusalOf(e sip.End) store.Refusal {
 	return store.Refusal{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Answer: answerTo(e)}
 }
 
-// logEnd logs how the attempt ended, with the words by which the trunk's operator finds it.
+// logEnd logs the end of an attempt with the Call-ID, by which the trunk's operator finds the call.
 func (l *leg) logEnd(e sip.End) {
 	direction := "outbound"
 	if l.record.Inbound {
@@ -44,7 +42,7 @@ func (l *leg) logEnd(e sip.End) {
 		"by_us", e.ByUs)
 }
 
-// masked hides the middle of a number; a withheld number is empty.
+// masked hides the middle of a number. It returns "" for a withheld number.
 func masked(number string) string {
 	if number == "" {
 		return ""

@@ -19,7 +19,8 @@ var (
 	errCircuitOpen = errors.New("the circuit of this trunk is open")
 )
 
-// candidates are the trunks that a call may be offered to, in order, without those that refused its request before.
+// candidates returns the trunks that a call may be offered to, in order. It leaves out the trunks
+// that refused the request before.
 func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -40,12 +41,13 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunks.Tr
 	return ordered, nil
 }
 
-// From chooses the trunk that is tried first for a call from the wanted number and takes one call of its pace. It
-// returns the number that the phone will show and the trunk's id. without are the trunks that refused the request. If
-// no trunk can take the call now, it returns the wanted number; Originate then sends nothing.
+// From chooses the trunk that is tried first for a call from the wanted number, and takes one of
+// its calls per second. It returns the number that the phone will show and the id of the trunk.
+// excluded are the trunks that refused the request. If no trunk can take the call now, it returns
+// the wanted number and no trunk, and Originate then sends nothing.
 //
-// If wanted is empty, only a trunk with caller_ids can take the call. If no such trunk is active, the error
-// is carrier.ErrNoNumber.
+// If wanted is empty, only a trunk with caller_ids can take the call. If no active trunk has
+// caller_ids, the error is carrier.ErrNoNumber.
 func (c *Carrier) From(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	candidates, err := c.candidates(ctx, without)
 	if wanted == "" {

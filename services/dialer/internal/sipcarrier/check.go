@@ -21,8 +21,8 @@ import (
 // stepTimeout bounds each step of Check.
 const stepTimeout = 5 * time.Second
 
-// Check tests a trunk in steps, each of at most 5 s: DNS, transport, TLS, OPTIONS and digest. It places no call and
-// changes no registration. The steps after a failed one are skipped.
+// Check tests a trunk in steps: DNS, transport, TLS, OPTIONS and digest. Each takes at most 5 s.
+// Check places no call and changes no registration. It skips the steps after a failed one.
 func (c *Carrier) Check(ctx context.Context, t trunks.Trunk) []trunks.CheckStep {
 	k := &trunkCheck{carrier: c, trunk: t}
 	var done []trunks.CheckStep
@@ -66,16 +66,15 @@ func failed(remedy, format string, args ...any) trunks.CheckStep {
 	return trunks.CheckStep{Result: trunks.CheckFailed, Seen: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// trunkCheck is one check under way.
 type trunkCheck struct {
 	carrier *Carrier
 	trunk   trunks.Trunk
-	// places are the addresses that the trunk's name leads to, as host:port.
+	// addresses are those of the trunk's host, as host:port.
 	addresses []string
 	reply     sip.Reply // to OPTIONS
 }
 
-// dns finds the addresses of the trunk's host or proxy, with SRV records if it has no port.
+// dns resolves the trunk's host or proxy. It reads SRV records if the trunk has no port.
 func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 	host, port := k.trunk.Address()
 	host = strings.Trim(host, "[]")
@@ -101,7 +100,8 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 		faults = errors.Join(faults, err)
 		for _, one := range found {
 			seen = append(seen, target.Host+" "+one.String())
-			if transport.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) { // calls use the same family only
+			// calls use the same address family only
+			if transport.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) {
 				k.addresses = append(k.addresses, hostPort(one.String(), target.Port))
 			}
 		}
@@ -117,7 +117,7 @@ func (k *trunkCheck) dns(ctx context.Context) trunks.CheckStep {
 		"%s: no %s address", strings.Join(seen, ", "), family)
 }
 
-// family is the address family of SIP_ADVERTISED_ADDR, which calls use.
+// family returns the address family of SIP_ADVERTISED_ADDR, which calls use.
 func (k *trunkCheck) family() string {
 	if transport.SameFamily(k.carrier.agent.Advertised(), "::") {
 		return "IPv6"
@@ -125,7 +125,7 @@ func (k *trunkCheck) family() string {
 	return "IPv4"
 }
 
-// variable is the environment variable of our listener.
+// variable returns the environment variable with the address of the listener.
 func (k *trunkCheck) variable() string {
 	return "SIP_" + strings.ToUpper(string(k.trunk.Transport)) + "_ADDR"
 }
@@ -148,7 +148,7 @@ func (k *trunkCheck) transport(ctx context.Context) trunks.CheckStep {
 	return ok("connected to %s; the trunk reaches the dialer at %s", conn.RemoteAddr(), ours)
 }
 
-// connect opens a TCP connection to the first place that accepts one.
+// connect opens a TCP connection to the first address that accepts one.
 func (k *trunkCheck) connect(ctx context.Context) (net.Conn, error) {
 	var faults error
 	for _, place := range k.addresses {
@@ -185,7 +185,7 @@ func (k *trunkCheck) tls(ctx context.Context) trunks.CheckStep {
 	return ok("%s, %s", tls.VersionName(state.Version), certificate(state.PeerCertificates[0]))
 }
 
-// tlsFault explains a handshake that failed.
+// tlsFault returns the failed step for a TLS handshake error.
 func tlsFault(err error) trunks.CheckStep {
 	remedy := "The port must accept TLS 1.2 or newer. Check port and transport."
 	var invalid x509.CertificateInvalidError
@@ -206,7 +206,7 @@ func tlsFault(err error) trunks.CheckStep {
 	return failed(remedy, "%v", err)
 }
 
-// certificate describes a certificate.
+// certificate describes a certificate in one line.
 func certificate(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, address := range c.IPAddresses {
@@ -219,7 +219,7 @@ func certificate(c *x509.Certificate) string {
 	return fmt.Sprintf("certificate for %s, valid until %s", strings.Join(names, ", "), until)
 }
 
-// options asks the trunk whether it is there.
+// options sends OPTIONS to the trunk.
 func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	begun := time.Now()
 	reply, err := k.carrier.agent.Options(ctx, sipTrunk(k.trunk))
@@ -236,8 +236,8 @@ func (k *trunkCheck) options(ctx context.Context) trunks.CheckStep {
 	return ok("%s", seen)
 }
 
-// digest reports whether the trunk accepts our credentials. If OPTIONS was not challenged, it asks for our
-// registrations.
+// digest reports whether the trunk accepts the credentials. If the trunk did not challenge OPTIONS,
+// digest reads the registrations.
 func (k *trunkCheck) digest(ctx context.Context) trunks.CheckStep {
 	const remedy = "Correct username and password of the trunk."
 	switch {

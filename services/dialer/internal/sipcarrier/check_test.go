@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 	"ringfence.dev/services/dialer/internal/sip/transport"
 	"ringfence.dev/services/dialer/internal/sipcarrier"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // directory is a resolver that knows the names of a test.
@@ -100,118 +100,118 @@ func TestCheck(t *testing.T) {
 		_ = tx.Respond(sipmsg.NewResponseFromRequest(req, 503, "Maintenance", nil))
 		return true
 	})
-	udp := func(x *siptest.Trunk) func(*trunkspkg.Trunk) {
-		return func(t *trunkspkg.Trunk) { t.Host, t.Port = ours, uint16(x.Port(transport.UDP)) }
+	udp := func(x *siptest.Trunk) func(*trunks.Trunk) {
+		return func(t *trunks.Trunk) { t.Host, t.Port = ours, uint16(x.Port(transport.UDP)) }
 	}
-	account := func(password string) func(*trunkspkg.Trunk) {
-		return func(t *trunkspkg.Trunk) { t.Username, t.Password = "account", password }
+	account := func(password string) func(*trunks.Trunk) {
+		return func(t *trunks.Trunk) { t.Username, t.Password = "account", password }
 	}
-	secure := func(host, authorities string) func(*trunkspkg.Trunk) {
-		return func(t *trunkspkg.Trunk) {
-			t.Host, t.Port, t.Transport, t.CACertificates = host, uint16(open.Port(transport.TLS)), trunkspkg.TLS, authorities
+	secure := func(host, authorities string) func(*trunks.Trunk) {
+		return func(t *trunks.Trunk) {
+			t.Host, t.Port, t.Transport, t.CACertificates = host, uint16(open.Port(transport.TLS)), trunks.TLS, authorities
 		}
 	}
 	tests := []struct {
 		name   string
-		change []func(*trunkspkg.Trunk)
+		change []func(*trunks.Trunk)
 		// want has the results of the steps, and seen and remedy what the last one that was tried says.
 		want, seen, remedy string
 	}{
 		{
-			name: "no credentials needed", change: []func(*trunkspkg.Trunk){udp(open)},
+			name: "no credentials needed", change: []func(*trunks.Trunk){udp(open)},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "credentials never asked for", change: []func(*trunkspkg.Trunk){udp(open), account("secret")},
+			name: "credentials never asked for", change: []func(*trunks.Trunk){udp(open), account("secret")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest skipped",
 			seen: "tested by the first call",
 		},
 		{
-			name: "right password", change: []func(*trunkspkg.Trunk){udp(asking), account("secret")},
+			name: "right password", change: []func(*trunks.Trunk){udp(asking), account("secret")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest ok",
 			seen: "credentials accepted: 200 OK to OPTIONS",
 		},
 		{
-			name: "wrong password", change: []func(*trunkspkg.Trunk){udp(asking), account("wrong")},
+			name: "wrong password", change: []func(*trunks.Trunk){udp(asking), account("wrong")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "401", remedy: "username and password",
 		},
 		{
-			name: "no account at a trunk that asks for one", change: []func(*trunkspkg.Trunk){udp(asking)},
+			name: "no account at a trunk that asks for one", change: []func(*trunks.Trunk){udp(asking)},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "no username", remedy: "Set username",
 		},
 		{
-			name: "asked at REGISTER only", change: []func(*trunkspkg.Trunk){udp(registrar), account("secret")},
+			name: "asked at REGISTER only", change: []func(*trunks.Trunk){udp(registrar), account("secret")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest ok",
 			seen: "200 OK to REGISTER",
 		},
 		{
-			name: "wrong password at REGISTER", change: []func(*trunkspkg.Trunk){udp(registrar), account("wrong")},
+			name: "wrong password at REGISTER", change: []func(*trunks.Trunk){udp(registrar), account("wrong")},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "407", remedy: "username and password",
 		},
 		{
-			name: "password under a lost key", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) {
+			name: "password under a lost key", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) {
 				t.Username, t.Sealed = "account", []byte("sealed")
 			}},
 			want: "dns skipped, transport ok, tls skipped, options ok, digest failed",
 			seen: "cannot be opened", remedy: "SEALING_KEYS",
 		},
 		{
-			name: "out of service", change: []func(*trunkspkg.Trunk){udp(leaving)},
+			name: "out of service", change: []func(*trunks.Trunk){udp(leaving)},
 			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
 			seen:   "503 Maintenance",
 			remedy: "Ask the provider",
 		},
 		{
-			name: "silent", change: []func(*trunkspkg.Trunk){func(one *trunkspkg.Trunk) { one.Host, one.Port = ours, silentPort(t) }},
+			name: "silent", change: []func(*trunks.Trunk){func(one *trunks.Trunk) { one.Host, one.Port = ours, silentPort(t) }},
 			want:   "dns skipped, transport ok, tls skipped, options failed, digest skipped",
 			seen:   "deadline",
 			remedy: "The trunk must accept requests from " + agent.Address(transport.UDP),
 		},
 		{
-			name: "a name", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) { t.Host = "a.test" }},
+			name: "a name", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Host = "a.test" }},
 			want: "dns ok, transport ok, tls skipped, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "no such name", change: []func(*trunkspkg.Trunk){func(t *trunkspkg.Trunk) { t.Host = "none.test" }},
+			name: "no such name", change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "none.test" }},
 			want:   "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
 			seen:   "no such host",
 			remedy: "Correct host",
 		},
 		{
-			name: "IPv6 only, by SRV", change: []func(*trunkspkg.Trunk){func(t *trunkspkg.Trunk) { t.Host = "srv.test" }},
+			name: "IPv6 only, by SRV", change: []func(*trunks.Trunk){func(t *trunks.Trunk) { t.Host = "srv.test" }},
 			want: "dns failed, transport skipped, tls skipped, options skipped, digest skipped",
 			seen: "SRV six.test:5090, six.test 2001:db8::1: no IPv4 address", remedy: "IPv4",
 		},
 		{
-			name: "we do not listen", change: []func(*trunkspkg.Trunk){udp(open), func(t *trunkspkg.Trunk) { t.Transport = trunkspkg.TCP }},
+			name: "we do not listen", change: []func(*trunks.Trunk){udp(open), func(t *trunks.Trunk) { t.Transport = trunks.TCP }},
 			want:   "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
 			seen:   "does not listen over TCP",
 			remedy: "SIP_TCP_ADDR",
 		},
 		{
-			name: "nothing listens there", change: []func(*trunkspkg.Trunk){secure(ours, authority), func(one *trunkspkg.Trunk) {
+			name: "nothing listens there", change: []func(*trunks.Trunk){secure(ours, authority), func(one *trunks.Trunk) {
 				one.Port = silentPort(t)
 			}},
 			want: "dns skipped, transport failed, tls skipped, options skipped, digest skipped",
 			seen: "refused", remedy: "firewall",
 		},
 		{
-			name: "TLS", change: []func(*trunkspkg.Trunk){secure(ours, authority)},
+			name: "TLS", change: []func(*trunks.Trunk){secure(ours, authority)},
 			want: "dns skipped, transport ok, tls ok, options ok, digest skipped",
 			seen: "no username is set",
 		},
 		{
-			name: "TLS, another authority", change: []func(*trunkspkg.Trunk){secure(ours, stranger)},
+			name: "TLS, another authority", change: []func(*trunks.Trunk){secure(ours, stranger)},
 			want: "dns skipped, transport ok, tls failed, options skipped, digest skipped",
 			seen: "valid until", remedy: "ca_certificates",
 		},
 		{
-			name: "TLS, another name", change: []func(*trunkspkg.Trunk){secure("other.test", authority)},
+			name: "TLS, another name", change: []func(*trunks.Trunk){secure("other.test", authority)},
 			want: "dns ok, transport ok, tls failed, options skipped, digest skipped",
 			seen: "wanted to match other.test", remedy: "Set host",
 		},
@@ -219,7 +219,7 @@ func TestCheck(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			one := trunkspkg.New(uuid.New())
+			one := trunks.New(uuid.New())
 			one.Name = "main"
 			for _, change := range tt.change {
 				change(&one)
@@ -231,7 +231,7 @@ func TestCheck(t *testing.T) {
 				ctx = short
 			}
 			var got []string
-			var last trunkspkg.CheckStep
+			var last trunks.CheckStep
 			for _, step := range carrier.Check(ctx, one) {
 				got = append(got, step.Name+" "+string(step.Result))
 				if !strings.HasPrefix(step.Seen, "not tried") {
@@ -273,8 +273,9 @@ func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
 			}
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
-			one := trunkspkg.New(uuid.New())
-			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunkspkg.TCP // no listener: nothing is sent
+			one := trunks.New(uuid.New())
+			// no listener: nothing is sent
+			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {
 				t.Errorf("first step = %q, want %q", got, tt.want)

@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 	"ringfence.dev/services/dialer/internal/sip/transport"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // hears counts the INVITEs of calls to a number at a far end that plays a script.
@@ -63,8 +63,8 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 			x := newExchange(t)
 			port, refused := hears(t, tt.script)
 			spare, taken := hears(t, says(180))
-			var one, two trunkspkg.Trunk
-			p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+			var one, two trunks.Trunk
+			p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one, two = good, good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
@@ -130,8 +130,8 @@ func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
 				}
 				c.Respond(tt.answer, "")
 			})
-			var one trunkspkg.Trunk
-			p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+			var one trunks.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
 				if good.Priority = 2; tt.spare {
@@ -171,8 +171,8 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
 	port, _ := hears(t, func(c *siptest.Call) { c.Respond(100, "") })
-	var one trunkspkg.Trunk
-	p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	var one trunks.Trunk
+	p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one = good
 		one.TrunkID, one.Port = uuid.New(), uint16(port)
 		return several{one}
@@ -262,8 +262,8 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			port, _ := hears(t, tt.script)
-			var one trunkspkg.Trunk
-			p := newExchange(t).beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+			var one trunks.Trunk
+			p := newExchange(t).beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 				one = good
 				one.TrunkID, one.Port = uuid.New(), uint16(port)
 				return several{one}
@@ -321,7 +321,7 @@ func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
 	t.Cleanup(func() { _ = deaf.Close() })
 	x := newExchange(t)
 	known := &changing{}
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		for range 5 {
 			dead := good
 			dead.TrunkID, dead.Port = uuid.New(), uint16(deaf.LocalAddr().(*net.UDPAddr).Port)
@@ -348,8 +348,8 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 	slow, _ := hears(t, says)
 	fast, spared := hears(t, says)
 	x.begin(loopback)
-	var one, two trunkspkg.Trunk
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	var one, two trunks.Trunk
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
@@ -376,14 +376,14 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 }
 
 // several are trunks of a process, in order.
-type several []trunkspkg.Trunk
+type several []trunks.Trunk
 
-func (s several) Active(context.Context) ([]trunkspkg.Trunk, error) { return s, nil }
+func (s several) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
 
 func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 	t.Parallel()
-	made := func(name string, port int, transport trunkspkg.Transport, channels int32) trunkspkg.Trunk {
-		one := trunkspkg.New(uuid.New())
+	made := func(name string, port int, transport trunks.Transport, channels int32) trunks.Trunk {
+		one := trunks.New(uuid.New())
 		one.Name, one.Host, one.Port, one.Transport, one.SessionSeconds, one.Channels = name, "127.0.0.1", uint16(port), transport, 0, channels
 		return one
 	}
@@ -395,36 +395,36 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 	silent := quiet.LocalAddr().(*net.UDPAddr).Port
 	for _, tt := range []struct {
 		name  string
-		order func(good trunkspkg.Trunk) several
+		order func(good trunks.Trunk) several
 		to    string
 		check func(error) bool
 		dials int
 	}{
-		{"the first has never answered OPTIONS", func(good trunkspkg.Trunk) several {
-			return several{made("silent", silent, trunkspkg.UDP, 10), good}
+		{"the first has never answered OPTIONS", func(good trunks.Trunk) several {
+			return several{made("silent", silent, trunks.UDP, 10), good}
 		}, "12", func(err error) bool { return err == nil }, 1},
-		{"the first refuses", func(good trunkspkg.Trunk) several {
+		{"the first refuses", func(good trunks.Trunk) several {
 			again := good
 			again.TrunkID = uuid.New()
 			return several{good, again}
 		}, "13", refusedBy(false), 0},
-		{"nobody listens anywhere", func(trunkspkg.Trunk) several { return several{made("dead", 1, trunkspkg.TCP, 10)} }, "01", refusedBy(true), 0},
-		{"each has sent its calls of this second", func(good trunkspkg.Trunk) several {
+		{"nobody listens anywhere", func(trunks.Trunk) several { return several{made("dead", 1, trunks.TCP, 10)} }, "01", refusedBy(true), 0},
+		{"each has sent its calls of this second", func(good trunks.Trunk) several {
 			good.CallsPerSecond = 0
 			again := good
 			again.TrunkID = uuid.New()
 			return several{good, again}
 		}, "12", func(err error) bool { return err == nil }, 1},
-		{"the only one is full", func(good trunkspkg.Trunk) several { good.Channels = 0; return several{good} }, "01", refusedBy(true), 0},
-		{"there is none", func(trunkspkg.Trunk) several { return nil }, "01", refusedBy(true), 0},
+		{"the only one is full", func(good trunks.Trunk) several { good.Channels = 0; return several{good} }, "01", refusedBy(true), 0},
+		{"there is none", func(trunks.Trunk) several { return nil }, "01", refusedBy(true), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			x := newExchange(t)
-			var good []trunkspkg.Trunk
-			p := x.beginOver(loopback, func(one trunkspkg.Trunk) trunks {
+			var good []trunks.Trunk
+			p := x.beginOver(loopback, func(one trunks.Trunk) activeTrunks {
 				all := tt.order(one)
-				good = slices.DeleteFunc(slices.Clone(all), func(t trunkspkg.Trunk) bool { return t.Port != one.Port })
+				good = slices.DeleteFunc(slices.Clone(all), func(t trunks.Trunk) bool { return t.Port != one.Port })
 				return all
 			})
 			p.awaitAnswers(t, good...)
@@ -447,9 +447,9 @@ func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	first := siptest.New(t, transport.Config{TCP: loopback})
-	gone := trunkspkg.New(uuid.New())
-	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunkspkg.TCP
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks { return several{gone, good} })
+	gone := trunks.New(uuid.New())
+	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(transport.TCP)), trunks.TCP
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks { return several{gone, good} })
 	p.awaitAnswers(t, gone, p.over)
 	first.Transport().Close()
 	testkit.Until(t, "the connection to the first trunk is closed", func() bool {

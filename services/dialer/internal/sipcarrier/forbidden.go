@@ -6,29 +6,34 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// A response 403 can be about our account or about the callee's number (ADR 2).
+// A response 403 can be about the operator's account or about the number of the callee. The counter
+// decides which of the two is likely (ADR 2).
 const (
-	// suspectNew and suspectProven are how many numbers in a row a trunk must refuse with 403 until our account is
-	// the likely cause: for a trunk that has not taken a call since its last change, and for the others.
+	// suspectNew and suspectProven are numbers of callees in a row that a trunk must refuse with
+	// 403 until the account is the likely cause. suspectNew is for a trunk that has accepted no
+	// call since its last change.
 	suspectNew, suspectProven = 2, 5
-	// suspectOneWorkspace is how many numbers in a row are enough if all of them belong to one workspace although
-	// others have called over the trunk.
+	// suspectOneWorkspace replaces them if all callees belong to one workspace and another
+	// workspace has called over the trunk.
 	suspectOneWorkspace = 20
-	// maxReleases is how often one number is released after a 403 while the number can be the cause.
+	// maxReleases is how often a request to one number is released after a 403 while the number can
+	// be the cause.
 	maxReleases = 10
 )
 
-// forbiddenCounter counts responses 403 since the last call that the trunk took. The zero value is ready.
+// forbiddenCounter counts responses 403 since the trunk last accepted a call. The zero value is
+// ready to use.
 type forbiddenCounter struct {
 	numbers    map[string]int
 	workspaces map[uuid.UUID]bool
-	// first and more describe the workspaces that called over the trunk: the first one, and whether there are others.
+	// first is the first workspace that called over the trunk. any reports that first is set, more
+	// that another workspace has called.
 	first uuid.UUID
 	any   bool
 	more  bool
 }
 
-// addCaller notes a workspace that calls over the trunk.
+// addCaller stores that a workspace calls over the trunk.
 func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	if !f.any {
 		f.first, f.any = workspaceID, true
@@ -36,7 +41,7 @@ func (f *forbiddenCounter) addCaller(workspaceID uuid.UUID) {
 	f.more = f.more || f.first != workspaceID
 }
 
-// add counts a response and returns how many there were for the number.
+// add counts a response and returns how often the number was refused.
 func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	if f.numbers == nil {
 		f.numbers, f.workspaces = map[string]int{}, map[uuid.UUID]bool{}
@@ -46,9 +51,9 @@ func (f *forbiddenCounter) add(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspect reports whether our account is the likely cause. If other workspaces have called over the trunk, a few
-// numbers of one workspace are not enough: they may be barred. accepted: the trunk has taken a call since its last
-// change.
+// suspect reports whether the account is the likely cause. accepted reports that the trunk has
+// accepted a call since its last change. If other workspaces have called over the trunk, a few
+// numbers of one workspace are not enough, because they can be barred.
 func (f *forbiddenCounter) suspect(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {

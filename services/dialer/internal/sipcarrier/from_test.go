@@ -8,7 +8,7 @@ import (
 
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // The number on record is the number in the INVITE: From predicts it, and a trunk that would show another one is
@@ -22,7 +22,7 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 		invites <- c.Invite.From().Address.User
 		c.Respond(486, "")
 	})
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		good.CallerIDs = []string{shown}
 		return several{good}
 	})
@@ -60,8 +60,8 @@ func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
 	owner, _ := hears(t, busy)
 	other, dials := hears(t, busy)
-	var one, two trunkspkg.Trunk
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	var one, two trunks.Trunk
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.CallerIDs = uuid.New(), uint16(owner), []string{shown}
 		two.TrunkID, two.Port, two.CallerIDs = uuid.New(), uint16(other), nil
@@ -102,8 +102,8 @@ func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {
 	busy := func(c *siptest.Call) { c.Respond(486, "") }
 	slow, first := hears(t, busy)
 	fast, second := hears(t, busy)
-	var one, two trunkspkg.Trunk
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	var one, two trunks.Trunk
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 1
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2

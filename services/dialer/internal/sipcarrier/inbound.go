@@ -16,12 +16,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// answerTimeout limits the time from the request to answer a call to the answer.
+// answerTimeout limits the time from the request to answer a call until it is answered.
 const answerTimeout = 20 * time.Second
 
-// Arrive accepts an inbound call. It does not block. The call rings when it is in the journal. It
-// is refused if it cannot be stored, or if all channels of the trunk are in use in this process: a
-// caller must not open more conversations than that.
+// Arrive accepts an inbound call. It does not block. The call rings when its leg is stored. It is
+// refused if it cannot be stored, or if this process uses all channels of the trunk: a caller must
+// not be able to open more conversations.
 func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
@@ -33,7 +33,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 		refuseArrival(a, over, callstate.SwitchCongestion, errChannels)
 		return
 	}
-	from, _ := over.Read(a.From) // what is no number is withheld
+	from, _ := over.Read(a.From) // a user part that is not a number is treated as a withheld number
 	id, err := uuid.NewV7()
 	if err != nil {
 		refuseArrival(a, over, callstate.NormalTemporaryFailure, err)
@@ -46,7 +46,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	}
 	l := &leg{
 		carrier: c, callID: id, talk: talk, trunk: over, accepted: true, offer: a.Offer, ringingAt: time.Now(),
-		writing: true, // nothing is written before the arrival
+		writing: true, // nothing is stored before the arrival
 	}
 	l.record = store.Leg{
 		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Channels: over.Channels,
@@ -57,11 +57,12 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 	if err != nil {
 		talk.End()
 		c.removeLeg(l)
-		c.warn("a caller is turned away", id, err)
+		c.warn("inbound call refused", id, err)
 		return
 	}
 	l.attachDialog(d)
-	l.enqueueFirst(entry{write: func(ctx context.Context) error { // before its end, which can already wait
+	// the end of the call can already be queued; the arrival is stored before it
+	l.enqueueFirst(entry{write: func(ctx context.Context) error {
 		if !c.numberAssigned(ctx, l, to) {
 			c.cfg.Rejected.unassigned(a)
 			return nil
@@ -77,7 +78,7 @@ func (c *Carrier) Arrive(a *sip.Arrival, over trunks.Trunk) {
 			l.mu.Unlock()
 			err = d.Ring()
 		}
-		if err != nil { // if the leg was stored, its end ends it
+		if err != nil { // if the leg was stored, its end is stored later
 			c.warn("inbound call refused", id, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 		}
@@ -96,8 +97,9 @@ func refuseArrival(a *sip.Arrival, over trunks.Trunk, cause callstate.Cause, why
 	a.Refuse(cause)
 }
 
-// numberAssigned reports whether a number is assigned to an agent. If it is not, serves refuses the call with 404, before it
-// rings. If that is not known, the call rings: it is refused later.
+// numberAssigned reports whether a number is assigned to an agent. If it is not, numberAssigned
+// refuses the call with 404 before it rings. If the database cannot be read, the call rings, and it
+// is refused later.
 func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {
 		return true
@@ -112,7 +114,7 @@ func (c *Carrier) numberAssigned(ctx context.Context, l *leg, to string) bool {
 	return false
 }
 
-// inboundObserver returns the observer of an inbound leg. It stores its events.
+// inboundObserver returns the observer of an inbound leg.
 func (l *leg) inboundObserver() sip.Observer {
 	return sip.Observer{
 		Keep:    l.keep,
@@ -122,7 +124,8 @@ func (l *leg) inboundObserver() sip.Observer {
 	}
 }
 
-// answer answers an inbound call, once. If the agent cannot talk, the call is not answered.
+// answer answers an inbound call. Only the first call has an effect. If the agent's session cannot
+// be opened, the call is hung up.
 func (l *leg) answer() {
 	l.mu.Lock()
 	d := l.dialog
@@ -137,20 +140,20 @@ func (l *leg) answer() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 		defer cancel()
 		if err := l.talk.Ready(ctx); err != nil {
-			l.carrier.warn("a caller is turned away: the agent is not there", l.callID, err)
+			l.carrier.warn("inbound call refused: agent not available", l.callID, err)
 			l.hangUp(callstate.NormalTemporaryFailure)
 			return
 		}
 		answer, err := l.talk.Accept(l.offer)
 		if err != nil {
-			l.carrier.warn("a caller is turned away", l.callID, err)
+			l.carrier.warn("inbound call refused", l.callID, err)
 			l.hangUp(callstate.IncompatibleDest)
 			return
 		}
 		at := time.Now()
 		if err := d.Answer(ctx, answer); err != nil {
 			if !errors.Is(err, context.Canceled) {
-				l.carrier.warn("a caller could not be answered", l.callID, err)
+				l.carrier.warn("inbound call not answered", l.callID, err)
 			}
 			return
 		}

@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// readInterval is the interval at which the trunks are read. resolve is the interval at which their
-	// names are resolved.
+	// readInterval is the interval at which the trunks are read. resolveInterval is the interval at
+	// which the names of their hosts are resolved.
 	readInterval    = time.Second
 	resolveInterval = time.Minute
 )
 
-// InboundFilter decides which addresses belong to trunks. Messages of other addresses are dropped. It
-// answers from memory, so many strangers cost no database work.
+// InboundFilter decides which source addresses belong to trunks. Messages from other addresses are
+// dropped. It decides from memory, so messages from unknown addresses cause no database queries.
 type InboundFilter struct {
 	trunks Trunks
 	names  transport.Names
-	// Trace follows the trunks whose trace setting is true. If nil, nothing is recorded.
+	// Trace records the messages of trunks whose setting trace is true. If nil, nothing is
+	// recorded.
 	Trace *siptrace.Recorder
 	known atomic.Pointer[[]filterEntry]
 
@@ -52,13 +53,13 @@ type resolved struct {
 	addresses []netip.Addr
 }
 
-// NewInboundFilter returns a door that admits no address before Run has read the trunks.
+// NewInboundFilter returns a filter that admits no address until Run has read the trunks.
 func NewInboundFilter(trunks Trunks) *InboundFilter {
 	return &InboundFilter{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
 }
 
-// resolveHost returns the addresses of a trunk's host, including those of its SRV records: calls can
-// come from each address to which ours go.
+// resolveHost returns the addresses of a trunk's host, including those of its SRV records. A trunk
+// can call from each address to which the dialer calls.
 func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found []netip.Addr, err error) {
 	hosts := []string{t.Host}
 	if t.Port == 0 {
@@ -75,19 +76,19 @@ func (d *InboundFilter) resolveHost(ctx context.Context, t trunks.Trunk) (found 
 		}
 		err = errors.Join(err, fault)
 	}
-	if len(found) > 0 { // what one of the names leads to
+	if len(found) > 0 { // addresses of the names that could be resolved are used
 		return found, nil
 	}
 	return nil, err
 }
 
-// Run reads the trunks periodically until ctx ends.
+// Run reads the trunks every second until ctx ends.
 func (d *InboundFilter) Run(ctx context.Context) error {
 	ticker := time.NewTicker(readInterval)
 	defer ticker.Stop()
 	for {
 		if err := d.reload(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "it is not known which trunks there are now", "error", err)
+			slog.WarnContext(ctx, "trunks not read", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -111,7 +112,7 @@ func (d *InboundFilter) reload(ctx context.Context) error {
 	return nil
 }
 
-// followTraced makes the recorder follow the trunks whose trace setting is true.
+// followTraced tells the recorder for which trunks it records messages.
 func (d *InboundFilter) followTraced(active []trunks.Trunk) {
 	if d.Trace == nil {
 		return
@@ -125,8 +126,8 @@ func (d *InboundFilter) followTraced(active []trunks.Trunk) {
 	d.Trace.Follow(traced)
 }
 
-// addresses returns the addresses of a trunk's host. While its name cannot be resolved, it returns
-// the last ones.
+// addresses returns the addresses of a trunk's host. While the name cannot be resolved, it returns
+// the last known addresses.
 func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +143,7 @@ func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.A
 		defer cancel()
 		found, err := d.resolveHost(ctx, t)
 		if err != nil {
-			slog.WarnContext(ctx, "a trunk's host cannot be resolved", "trunk", t.Name, "error", err)
+			slog.WarnContext(ctx, "trunk host not resolved", "trunk", t.Name, "error", err)
 		} else {
 			last.addresses = found
 		}
@@ -152,8 +153,9 @@ func (d *InboundFilter) addresses(ctx context.Context, t trunks.Trunk) []netip.A
 	return last.addresses
 }
 
-// Trunk returns the trunk that a call comes from. Of several trunks at one address it is the one with the call's
-// transport, then the one with its port, then the first by priority.
+// Trunk returns the trunk that a call comes from. If several trunks have the address, it prefers
+// the one with the transport of the call, then the one with the port, then the one with the best
+// priority.
 func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found trunks.Trunk, ok bool) {
 	best := -1
 	for _, e := range d.entriesAt(source.Addr()) {
@@ -172,8 +174,8 @@ func (d *InboundFilter) Trunk(source netip.AddrPort, transport string) (found tr
 }
 
 // CallFrom returns the trunk that an inbound call comes from. If no known trunk has the address, it
-// reads the trunks again: an address in a call is admitted, and its trunk can be newer than the last
-// reading.
+// reads the trunks again. The address of a live call is admitted, and its trunk can be newer than
+// the last reading.
 func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, transport string) (trunks.Trunk, bool) {
 	if t, ok := d.Trunk(source, transport); ok {
 		return t, true
@@ -181,19 +183,19 @@ func (d *InboundFilter) CallFrom(ctx context.Context, source netip.AddrPort, tra
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := d.reload(ctx); err != nil {
-		slog.WarnContext(ctx, "cannot read the trunks for an inbound call", "source", source, "error", err)
+		slog.WarnContext(ctx, "trunks not read for an inbound call", "source", source, "error", err)
 		return trunks.Trunk{}, false
 	}
 	return d.Trunk(source, transport)
 }
 
-// Peer is signal.Config.Peer.
+// Peer implements sip.Config.Peer.
 func (d *InboundFilter) Peer(source netip.AddrPort, transport string) (sip.Trunk, bool) {
 	t, ok := d.Trunk(source, transport)
 	return sipTrunk(t), ok
 }
 
-// entriesAt returns the trunks that an address belongs to, by priority.
+// entriesAt returns the trunks to which an address belongs, best priority first.
 func (d *InboundFilter) entriesAt(source netip.Addr) (found []filterEntry) {
 	known := d.known.Load()
 	if known == nil {

@@ -19,65 +19,65 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// leg is one call of this process. Its events are applied to the call in order. The signalling does
-// not wait for them. It waits only for the state that ends the call.
+// leg is one call of this process. A goroutine applies its events to the call, in order. SIP
+// processing does not wait for that goroutine. It waits only until the teardown state is stored.
 type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
 	talk    Talk
 	trunk   trunks.Trunk
-	health  *trunkHealth // what is known of the trunk of an outbound call
+	health  *trunkHealth // of the trunk; nil for an inbound call
 	record  store.Leg
 	request carrier.Originate
-	// dialedAt is when the first INVITE left; zero for an inbound call. It is set before anything
-	// else happens to the leg.
+	// dialedAt is when the first INVITE was sent. It is zero for an inbound call. It is set before
+	// any event of the leg.
 	dialedAt time.Time
 	// ringingAt is when an inbound call arrived.
 	ringingAt time.Time
 
 	mu          sync.Mutex
 	dialog      *sip.Dialog
-	hangupCause callstate.Cause // somebody wanted the end before there was a dialog
-	result      chan error      // what the originate waits for; nil once it has been told, or has left
+	hangupCause callstate.Cause // a hangup that was requested before there was a dialog
+	result      chan error      // receives the result of Originate; nil after that, or if Originate no longer waits
 	accepted    bool
 	provisional bool // the trunk has sent a provisional response
-	// answered: an outbound call was answered.
+	// answered reports that an outbound call was answered.
 	answered bool
 	closed   bool
-	// hesitated is closed when the trunk has answered with nothing but 100 for a time and Originate
-	// waits for the next response; late is then true.
+	// slowTrunk is closed when the trunk has sent only 100 for refusalWait, and Originate waits for
+	// its next response. trunkIsSlow is true from then on.
 	slowTrunk   chan struct{}
 	trunkIsSlow bool
-	// refusable is the id of the trunk if another trunk could be tried.
+	// retryableTrunk is the id of the trunk if another trunk can be tried after a refusal.
 	retryableTrunk string
-	offer          []byte        // of a call that came in
-	answerDone     chan struct{} // made when it is picked up, closed when that has been told, or has failed
-	writing        bool
-	queue          []entry
-	state          []byte // the newest teardown state
-	// stored: the leg has had a row in the journal.
+	offer          []byte // of an inbound call
+	// created when the call is being answered; closed when the answer is queued, or has failed
+	answerDone chan struct{}
+	writing    bool
+	queue      []entry
+	state      []byte // the newest teardown state
+	// stored reports that the leg has been stored in the database.
 	stored bool
-	// history are the applied events that change the state of the call. They are applied again with
-	// each event: after a failover of the database, events that were applied can be missing.
+	// history has the applied events that change the state of the call. They are applied again with
+	// each new event, because a failover of the database can lose applied events.
 	history []carrier.Event
-	// lost: the leg belongs to another process, or has ended. It stores nothing any more, except
-	// opt-outs.
+	// lost reports that another process owns the leg, or that it has ended. Then only opt-outs are
+	// stored.
 	lost bool
 }
 
-// entry is one step that waits to be stored.
+// entry is one step of the queue.
 type entry struct {
-	// event is applied to the call. The events of entries that wait together are applied in one
-	// transaction.
+	// event is applied to the call. Consecutive events of the queue are applied in one transaction.
 	event *carrier.Event
 	// end is set with the last event.
 	end *store.End
-	// write is a step that is not an event; nil: event is set.
+	// write is a step that is not an event; nil if event is set.
 	write func(ctx context.Context) error
 	last  bool
 }
 
-// hangUp ends the leg. It does not wait.
+// hangUp ends the leg. It does not wait for the end.
 func (l *leg) hangUp(cause callstate.Cause) {
 	l.mu.Lock()
 	d := l.dialog
@@ -92,13 +92,13 @@ func (l *leg) hangUp(cause callstate.Cause) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := d.Hangup(ctx, cause); err != nil {
-			l.carrier.warn("a call could not be hung up", l.callID, err)
+			l.carrier.warn("call not hung up", l.callID, err)
 		}
 	}()
 }
 
-// stopCause returns the cause with which a process that stops hangs up. It cancels an outbound call that is not
-// answered. Every other call fails.
+// stopCause returns the cause for hanging up while the process stops. An outbound call that is not
+// answered is canceled. Other calls fail.
 func (l *leg) stopCause() callstate.Cause {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *leg) stopCause() callstate.Cause {
 	return callstate.OriginatorCancel
 }
 
-// attachDialog gives the leg its dialog; who wanted it ended meanwhile is heard.
+// attachDialog sets the dialog of the leg. It hangs up if that was requested before.
 func (l *leg) attachDialog(d *sip.Dialog) {
 	l.mu.Lock()
 	l.dialog = d
@@ -119,10 +119,10 @@ func (l *leg) attachDialog(d *sip.Dialog) {
 	}
 }
 
-// transferTimeout bounds a transfer: it rings there, too.
+// transferTimeout bounds a transfer, including the time in which the other phone rings.
 const transferTimeout = time.Minute
 
-// transfer hands the call on, to whom its workspace may call.
+// transfer transfers the call to a number, if the workspace may call that number.
 func (l *leg) transfer(ctx context.Context, to string) error {
 	if l.carrier.cfg.MayReach == nil {
 		return errNoTransfer
@@ -141,14 +141,14 @@ func (l *leg) transfer(ctx context.Context, to string) error {
 	return d.Refer(ctx, l.trunk.Write(to))
 }
 
-// finishOriginate tells the originate what came of it, unless it has been told, or has left.
+// finishOriginate sends the result to Originate. Only the first call has an effect.
 func (l *leg) finishOriginate(said error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finishOriginateLocked(said)
 }
 
-// finishOriginateLocked is answerOriginate with the lock held.
+// finishOriginateLocked is finishOriginate for callers that hold mu.
 func (l *leg) finishOriginateLocked(said error) {
 	if l.result != nil {
 		l.result <- said
@@ -156,8 +156,8 @@ func (l *leg) finishOriginateLocked(said error) {
 	}
 }
 
-// accept records that the trunk has the call, and ends the wait of Originate. Only the first call has
-// an effect.
+// accept records that the trunk has the call, and ends the wait of Originate. Only the first call
+// has an effect.
 func (l *leg) accept(at time.Time) {
 	l.mu.Lock()
 	first := !l.accepted && !l.closed
@@ -171,8 +171,8 @@ func (l *leg) accept(at time.Time) {
 	}
 }
 
-// onSlowTrunk is called when the trunk has answered with 100 for a time. Unless the trunk has sent more,
-// Originate waits for the next response, or the trunk has the call.
+// onSlowTrunk is called when the trunk has sent only 100 for refusalWait. If Originate has a
+// Waiting function, it goes on waiting for the next response. Otherwise the trunk has the call.
 func (l *leg) onSlowTrunk(at time.Time) {
 	if l.request.Waiting == nil {
 		l.accept(at)
@@ -186,7 +186,6 @@ func (l *leg) onSlowTrunk(at time.Time) {
 	}
 }
 
-// event returns an event of the leg.
 func (l *leg) event(kind carrier.Kind, at time.Time) *carrier.Event {
 	e := &carrier.Event{
 		At: at.UTC().Truncate(time.Microsecond), Kind: kind, CallID: l.callID, From: l.record.From, To: l.record.To,
@@ -198,19 +197,19 @@ func (l *leg) event(kind carrier.Kind, at time.Time) *carrier.Event {
 	return e
 }
 
-// enqueueEvent stores an event after what waits already.
+// enqueueEvent queues an event.
 func (l *leg) enqueueEvent(kind carrier.Kind, at time.Time) {
 	l.enqueue(entry{event: l.event(kind, at)})
 }
 
-// enqueue stores a step after what waits already.
+// enqueue adds a step to the queue.
 func (l *leg) enqueue(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.enqueueLocked(one)
 }
 
-// enqueueLocked must be called with the lock held.
+// enqueueLocked is enqueue for callers that hold mu. It starts the goroutine that stores the queue.
 func (l *leg) enqueueLocked(one entry) {
 	l.queue = append(l.queue, one)
 	if !l.writing {
@@ -219,8 +218,7 @@ func (l *leg) enqueueLocked(one entry) {
 	}
 }
 
-// enqueueFirst stores a step before all that waits already. The leg must have been created with writing
-// set.
+// enqueueFirst puts a step before the queued ones. The leg must have been created with writing set.
 func (l *leg) enqueueFirst(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +226,7 @@ func (l *leg) enqueueFirst(one entry) {
 	go l.write()
 }
 
-// write stores what waits, in order. While the database is away it repeats.
+// write stores the queued steps in order, until the queue is empty.
 func (l *leg) write() {
 	for {
 		next := l.next()
@@ -243,8 +241,8 @@ func (l *leg) write() {
 	}
 }
 
-// next returns the entries that are stored together: events that follow each other, or one step
-// that is no event.
+// next removes the entries that are stored together: consecutive events, or one step that is not an
+// event.
 func (l *leg) next() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,7 +261,7 @@ func (l *leg) next() []entry {
 	return next
 }
 
-// storeUntilDone repeats a step until it is stored, or Run has ended.
+// storeUntilDone repeats a step until it is stored, or until Run has ended.
 func (l *leg) storeUntilDone(next []entry) {
 	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
@@ -272,7 +270,7 @@ func (l *leg) storeUntilDone(next []entry) {
 		if err == nil {
 			return
 		}
-		l.carrier.warn("events of a call wait for the database", l.callID, err)
+		l.carrier.warn("call events not stored, retrying", l.callID, err)
 		select {
 		case <-l.carrier.stopped:
 			return
@@ -281,8 +279,8 @@ func (l *leg) storeUntilDone(next []entry) {
 	}
 }
 
-// store stores one step. Events are applied only while the leg is this process's. Otherwise the
-// call is hung up: another process considered this one dead, took the call over and ends it.
+// store stores one step. Events are applied only while this process owns the leg. Otherwise the
+// call is hung up: another process considered this one dead, owns the leg now and ends the call.
 func (l *leg) store(ctx context.Context, next []entry) error {
 	if write := next[0].write; write != nil {
 		return write(ctx)
@@ -324,15 +322,14 @@ func (l *leg) store(ctx context.Context, next []entry) error {
 	return err
 }
 
-// handleLost handles events whose guard failed. If the row of the leg is missing after a failover of
-// the database, it stores the row again and returns errRestored, so that the events are applied
-// again. If the row exists, another process owns the leg or the leg has ended, and this process
-// gives it up.
+// handleLost handles events whose guard failed. If a failover of the database lost the row of the
+// leg, it stores the row again and returns errRestored, so the events are applied again. If the row
+// exists, another process owns the leg or it has ended, and this process gives it up.
 func (l *leg) handleLost(ctx context.Context) error {
 	l.mu.Lock()
 	again, stored := l.record, l.stored
 	again.Teardown = l.state
-	again.Channels = 0 // the call is live, also if other calls use all channels of the trunk
+	again.Channels = 0 // the call is live, even if other calls use all channels of the trunk
 	l.mu.Unlock()
 	_, err := l.carrier.legStore.Find(ctx, l.callID)
 	if !errors.Is(err, pg.ErrNotFound) || !stored {
@@ -348,16 +345,16 @@ func (l *leg) handleLost(ctx context.Context) error {
 	return errRestored
 }
 
-// dialed returns when the first INVITE of an outbound leg left, and whether the leg is live and has
-// had a row in the journal.
+// dialed returns when the first INVITE of an outbound leg was sent, and whether the leg is live and
+// has been stored.
 func (l *leg) dialed() (at time.Time, live bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dialedAt, l.stored && !l.closed && !l.lost && !l.dialedAt.IsZero()
 }
 
-// refresh applies the events of the leg again if it is live and has had a row in the journal. If
-// Originate still waits, the trunk has the call from now on.
+// refresh applies the events of a live leg again, if the leg has been stored. It ends the wait of
+// Originate: from now on the trunk has the call.
 func (l *leg) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,10 +369,10 @@ func (l *leg) refresh() {
 	}
 }
 
-// errNoAnswerYet ends the wait of Originate before the trunk has answered. The call goes on.
+// errNoAnswerYet ends the wait of Originate before the trunk has responded. The call continues.
 var errNoAnswerYet = errors.New("the trunk has not answered yet")
 
-// giveUp hangs up a leg that belongs to another process, or has ended.
+// giveUp hangs up a leg that another process owns, or that has ended.
 func (l *leg) giveUp() {
 	l.mu.Lock()
 	l.lost = true
@@ -383,7 +380,7 @@ func (l *leg) giveUp() {
 	l.hangUp(callstate.Unspecified)
 }
 
-// outboundObserver stores what happens to an outbound leg.
+// outboundObserver returns the observer of an outbound leg.
 func (l *leg) outboundObserver() sip.Observer {
 	j, c, begun := l.carrier.legStore, l.record, false
 	return sip.Observer{
@@ -435,8 +432,8 @@ func (l *leg) outboundObserver() sip.Observer {
 	}
 }
 
-// keep stores the state that ends the call from now on. If that fails, it is repeated: without the
-// state no process could end the call after a crash.
+// keep stores the teardown state. If that fails, the newest state is stored later, because without
+// it no other process can end the call after a crash.
 func (l *leg) keep(state []byte) error {
 	l.mu.Lock()
 	l.state = state
@@ -455,16 +452,17 @@ func (l *leg) keep(state []byte) error {
 	return err
 }
 
-// openAgent waits for whoever is to talk while it rings. When that cannot be, the ringing ends: nobody is to pick up into silence.
+// openAgent opens the agent's session while the phone rings. If that fails, it hangs up, so that no
+// person answers a call without an agent.
 func (l *leg) openAgent() {
 	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
-		l.carrier.warn("a call is given up while it rings: its agent is not there", l.callID, err)
+		l.carrier.warn("ringing call hung up: agent not available", l.callID, err)
 		l.hangUp(callstate.AgentError)
 	}
 }
 
-// optedOut stores an opt-out and waits until that is done. It counts also if the leg belongs to
-// another process, or has ended.
+// optedOut stores an opt-out and returns when it is stored. An opt-out counts even if another
+// process owns the leg, or the leg has ended.
 func (l *leg) optedOut(quote string, at time.Time) {
 	stored := make(chan struct{})
 	event := l.event(carrier.OptedOut, at)
@@ -482,16 +480,16 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	}
 }
 
-// ended takes the end of the leg. A trunk whose first response is a refusal has refused the call. A
-// trunk that refused after a 100 has refused it too, if it refused our account or if another trunk
-// can be tried. Originate returns the refusal then, and the call has no event. A trunk that sent no
-// response has not refused: the phone can ring.
+// ended handles the end of the leg. The trunk has refused the call if its first response was a
+// refusal. It has also refused if it first sent 100 and then refused the account, or if another
+// trunk can be tried. Then Originate returns the refusal, and the call has no event. A trunk that
+// sent no response has not refused: the phone can ring.
 func (l *leg) ended(e sip.End) {
 	talked, j := l.talk.End(), l.carrier.legStore
 	l.mu.Lock()
 	picked, late := l.answerDone, l.trunkIsSlow
 	l.mu.Unlock()
-	if picked != nil { // the caller may hang up in the moment of the answer, which comes first
+	if picked != nil { // the caller can hang up while the call is being answered; the answer is stored first
 		<-picked
 	}
 	talked.endBy(e.At)
@@ -506,14 +504,14 @@ func (l *leg) ended(e sip.End) {
 		}})
 		return
 	}
-	if e.Status != 0 || late { // it had it
+	if e.Status != 0 || late { // the trunk had the call
 		l.finishOriginate(nil)
 	}
 	l.end(e, talked)
 	l.finishOriginate(errNoResult)
 }
 
-// end stores the conversation and the end of the leg, in one transaction.
+// end queues the conversation and the end of the leg. They are stored in one transaction.
 func (l *leg) end(e sip.End, talked Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -530,8 +528,8 @@ func (l *leg) end(e sip.End, talked Result) {
 	}})
 }
 
-// endBy moves the times of the result to the end of the call if they are later. The person's last
-// words can be transcribed after the end, and a frame can be sent while the end is being processed.
+// endBy moves times that are after the end of the call to the end. The last words of the person can
+// be transcribed after the end, and a frame can be sent while the end is being processed.
 func (r *Result) endBy(end time.Time) {
 	for i := range r.Turns {
 		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
@@ -550,7 +548,8 @@ func (r *Result) endBy(end time.Time) {
 	}
 }
 
-// refused closes the leg: it is the refusal that its end is, and nil when the trunk had the call, or may have.
+// refused closes the leg. It returns the refusal if the trunk has refused the call, and nil if the
+// trunk has or may have the call.
 func (l *leg) refused(e sip.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -577,16 +576,16 @@ func (l *leg) refused(e sip.End) *carrier.Refused {
 		}
 		return refused
 	}
-	if !l.accepted { // it was asked, and may have it
+	if !l.accepted { // the trunk received the INVITE and may have the call
 		l.accepted = true
 		l.enqueueLocked(entry{event: l.event(carrier.Accepted, e.At)})
 	}
 	return nil
 }
 
-// notPermitted is the refusal of a trunk that was to receive another INVITE, which was not
-// permitted any more. A 401 or 407 was not answered, so it does not mean that the trunk rejected
-// our account.
+// notPermitted returns the refusal after a response that required another INVITE, if that INVITE
+// was not permitted. A 401 or 407 was not answered with credentials, so the trunk has not rejected
+// the account.
 func (l *leg) notPermitted(e sip.End, elsewhere bool) *carrier.Refused {
 	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
 	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}

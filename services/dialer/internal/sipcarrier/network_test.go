@@ -30,7 +30,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 	"ringfence.dev/services/dialer/internal/sipcarrier"
 	"ringfence.dev/services/dialer/internal/store"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 const (
@@ -42,7 +42,7 @@ const (
 // talks are conversations in which the person says one thing.
 type talks struct{}
 
-func (talks) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+func (talks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return talk{}, nil
 }
 
@@ -153,7 +153,7 @@ type process struct {
 	x     *exchange
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
-	over  trunkspkg.Trunk
+	over  trunks.Trunk
 	// stop kills the process without its usual end; end asks it to stop, as SIGTERM does.
 	stop, end func()
 }
@@ -180,8 +180,8 @@ func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (
 }
 
 // Active is the trunk, as long as the database is there.
-func (p *process) Active(ctx context.Context) ([]trunkspkg.Trunk, error) {
-	return []trunkspkg.Trunk{p.over}, p.pool.Ping(ctx)
+func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
+	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
 // now is whichever process is alive.
@@ -210,24 +210,24 @@ func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carri
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
 // trunks are those of a process.
-type trunks interface {
-	Active(ctx context.Context) ([]trunkspkg.Trunk, error)
+type activeTrunks interface {
+	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
 // book finds those of a process that are active, and the one that is not.
 type book struct {
-	trunks
-	disabled trunkspkg.Trunk
+	activeTrunks
+	disabled trunks.Trunk
 }
 
-func (b book) Find(ctx context.Context, id uuid.UUID) (trunkspkg.Trunk, error) {
+func (b book) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 	active, err := b.Active(ctx)
 	for _, one := range append(active, b.disabled) {
 		if one.TrunkID == id && one.Host != "" {
 			return one, err
 		}
 	}
-	return trunkspkg.Trunk{}, errors.Join(err, pg.ErrNotFound)
+	return trunks.Trunk{}, errors.Join(err, pg.ErrNotFound)
 }
 
 // begin starts a process at an address. Its trunk has answered OPTIONS.
@@ -239,7 +239,7 @@ func (x *exchange) begin(udp string) *process {
 }
 
 // awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to them.
-func (p *process) awaitAnswers(t testing.TB, all ...trunkspkg.Trunk) {
+func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	t.Helper()
 	for _, one := range all {
 		testkit.Until(t, "trunk "+one.Name+" answers OPTIONS", func() bool { return p.Answers(one.TrunkID) })
@@ -247,7 +247,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunkspkg.Trunk) {
 }
 
 // beginOver starts a process with trunks of its own; good is the exchange.
-func (x *exchange) beginOver(udp string, others func(good trunkspkg.Trunk) trunks) *process {
+func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
 	defer close(ready)
@@ -269,17 +269,17 @@ func (x *exchange) beginOver(udp string, others func(good trunkspkg.Trunk) trunk
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	over := trunkspkg.New(uuid.Nil)
+	over := trunks.New(uuid.Nil)
 	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(transport.UDP)), 0
 	over.Channels, over.CallsPerSecond = x.channels, 1000
 	p.agent, p.pool, p.over = agent, pool, over
-	var known trunks = p
+	var known activeTrunks = p
 	if others != nil {
 		known = others(over)
 	}
 	listed, is := known.(book)
 	if !is {
-		listed = book{trunks: known}
+		listed = book{activeTrunks: known}
 	}
 	st := store.New(pool, uuid.New(), store.Timing{
 		InstanceLease: lease, RingLimit: time.Minute, WatchdogGrace: time.Minute,
@@ -290,7 +290,8 @@ func (x *exchange) beginOver(udp string, others func(good trunkspkg.Trunk) trunk
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
+	// what runs still has nothing left to work with, as in a process that is killed
+	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p
 }

@@ -20,9 +20,9 @@ import (
 const (
 	// sessionOpenTimeout bounds the opening of the agent's session before the INVITE.
 	sessionOpenTimeout = 4 * time.Second
-	// A trunk that has answered with nothing but 100 may still refuse. hesitation is how long another trunk is tried
-	// after a 502 or 503, and shortHesitation the time if there is no other trunk. After this time the trunk has the
-	// call, unless it refuses our account.
+	// A trunk that has sent only 100 can still refuse the call. refusalWait is how long Originate
+	// waits for a refusal if another trunk can be tried, and shortRefusalWait if there is none.
+	// After this time the trunk has the call, unless it refuses the operator's account.
 	refusalWait, shortRefusalWait = 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -34,9 +34,9 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate stores the teardown state, offers the call to a trunk, and waits for the trunk's first
-// response. If nothing could be sent to a trunk, it tries the next one. If the trunk refused and
-// another trunk may carry the call, the Refused error has the id of the refusing trunk in By.
+// Originate stores the teardown state, sends an INVITE to a trunk and waits for its first response.
+// If nothing could be sent, it tries the next trunk. If the trunk refused and another trunk can
+// carry the call, the error is a carrier.Refused whose RefusedBy is the id of the trunk.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -48,12 +48,12 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt 
 	return c.offer(ctx, o, candidates)
 }
 
-// offer offers the call to the candidates until one takes or refuses it.
+// offer offers the call to the candidates in order until one accepts or refuses it.
 func (c *Carrier) offer(
 	ctx context.Context, o carrier.Originate, candidates []trunks.Trunk,
 ) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunks.Trunk) bool { return !mayShowNumber(t, o) })
-	others := len(candidates) > len(rest) // they would show another number than the one on record
+	others := len(candidates) > len(rest) // the other trunks would show a number that is not the recorded one
 	if len(rest) == 0 {
 		err = errOtherNumber
 	}
@@ -68,7 +68,7 @@ func (c *Carrier) offer(
 		said, fault := c.sendInvite(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.awaitResult(ctx, o, said)
-			if errors.Is(fault, errNoAnswerYet) { // it says nothing about the trunk
+			if errors.Is(fault, errNoAnswerYet) { // the circuit does not count it: the trunk has not failed
 				known.cancelReservation()
 				return said.leg.dialedAt, nil
 			}
@@ -92,7 +92,7 @@ func (c *Carrier) offer(
 	return time.Time{}, notSentError(o, err)
 }
 
-// mayShowNumber reports whether the phone would show the number on record, and whether the trunk may show it.
+// mayShowNumber reports whether the trunk would show the recorded number.
 func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	if o.TrunkNumber {
 		return slices.Contains(t.CallerIDs, o.From)
@@ -100,8 +100,8 @@ func mayShowNumber(t trunks.Trunk, o carrier.Originate) bool {
 	return t.CallerID(o.From) == o.From
 }
 
-// notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit. A fault of the
-// database or of this process says nothing about the trunk.
+// notSent counts an INVITE that was not sent. A trunk that accepts no connection opens its circuit.
+// A fault of the database or of this process does not count against the trunk.
 func (c *Carrier) notSent(to *trunkHealth, fault error) {
 	var unsent *transport.NotSent
 	if errors.As(fault, &unsent) && !errors.Is(fault, sip.ErrOurs) && !errors.Is(fault, carrier.ErrNotPermitted) {
@@ -111,7 +111,8 @@ func (c *Carrier) notSent(to *trunkHealth, fault error) {
 	to.cancelReservation()
 }
 
-// openSession opens the agent's session, so that no phone rings for an agent that is not there.
+// openSession opens the agent's session before the phone rings. Otherwise a person could answer a
+// call that has no agent.
 func openSession(ctx context.Context, talk Talk) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionOpenTimeout)
 	defer cancel()
@@ -121,20 +122,23 @@ func openSession(ctx context.Context, talk Talk) error {
 	return nil
 }
 
-// noAgentError: the agent's session could not be opened. No other trunk is tried.
+// noAgentError is returned if the agent's session could not be opened. Originate then tries no
+// other trunk.
 type noAgentError struct{ err error }
 
 func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: %v", e.err) }
 
 func (e *noAgentError) Unwrap() error { return e.err }
 
-// pendingOriginate is the leg of an originate, and where its trunk's first word comes.
+// pendingOriginate is a leg and the channel that receives the trunk's first response: nil if it
+// accepted the call.
 type pendingOriginate struct {
 	leg    *leg
 	answer <-chan error
 }
 
-// sendInvite sends the INVITE; an error says that nothing was sent. followed: another trunk could be asked.
+// sendInvite sends the INVITE. If it returns an error, nothing was sent. followed reports that
+// another trunk can be tried.
 func (c *Carrier) sendInvite(ctx context.Context, o carrier.Originate, over trunks.Trunk, followed bool) (pendingOriginate, error) {
 	talk, err := c.talks.Begin(ctx, o.CallID, over)
 	if err != nil {
@@ -172,7 +176,7 @@ func (c *Carrier) sendInvite(ctx context.Context, o carrier.Originate, over trun
 	return pendingOriginate{l, said}, nil
 }
 
-// awaitResult waits until the trunk has taken or refused the call.
+// awaitResult waits until the trunk has accepted or refused the call.
 func (c *Carrier) awaitResult(ctx context.Context, o carrier.Originate, f pendingOriginate) error {
 	if err := f.result(ctx, o); err != nil {
 		return fmt.Errorf("originate %s: %w", o.CallID, err)
@@ -196,7 +200,7 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 			f.leg.result = nil
 			f.leg.mu.Unlock()
 			select {
-			case err := <-f.answer: // in this very instant
+			case err := <-f.answer: // the result arrived at the same time
 				return err
 			default:
 				return ctx.Err()
@@ -205,10 +209,10 @@ func (f pendingOriginate) result(ctx context.Context, o carrier.Originate) error
 	}
 }
 
-// inviteNotSent ends a call whose INVITE was never sent.
+// inviteNotSent ends a call whose INVITE was not sent, and deletes its leg.
 func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate, why error) error {
 	l.talk.End()
-	if errors.Is(why, store.ErrLegExists) { // another process has it
+	if errors.Is(why, store.ErrLegExists) { // another process has sent the INVITE
 		c.removeLeg(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
 	}
@@ -219,7 +223,8 @@ func (c *Carrier) inviteNotSent(ctx context.Context, l *leg, o carrier.Originate
 	}
 	end := sip.End{At: time.Now(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Err: why}
 	l.logEnd(end)
-	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil { // its row would keep a channel permanently
+	// a leg that is not deleted would occupy a channel of the trunk permanently
+	if err := c.legStore.DeleteRefused(ctx, l.record, refusalOf(end)); err != nil {
 		l.enqueue(entry{last: true, write: func(ctx context.Context) error {
 			return c.legStore.DeleteRefused(ctx, l.record, refusalOf(end))
 		}})

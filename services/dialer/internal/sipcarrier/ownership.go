@@ -19,42 +19,46 @@ import (
 )
 
 const (
-	// heartbeatInterval is how often a process gives its sign of life and sees what others ask of its calls.
+	// heartbeatInterval is the time between two heartbeats. A heartbeat also reads the requests of
+	// other processes.
 	heartbeatInterval = 250 * time.Millisecond
-	// heartbeatTimeout bounds one sign of life: behind one that hangs, the next may get through before we count as gone.
+	// heartbeatTimeout bounds one heartbeat. If one hangs, a later one can still succeed before
+	// other processes consider this one dead.
 	heartbeatTimeout = 2 * time.Second
-	// takeoverInterval is how often it looks for calls that nobody owns any more, and prunes.
+	// takeoverInterval is the time between two searches for legs of dead processes.
 	takeoverInterval = 500 * time.Millisecond
 	pruneInterval    = time.Minute
-	// teardownTimeout bounds the hang-up of a call whose owner is gone.
+	// teardownTimeout bounds the hangup of a leg of a dead process.
 	teardownTimeout = 6 * time.Second
-	// endTimeout is how long the ends of the last calls may take to be told.
+	// endTimeout bounds how long the process waits until the ends of its last calls are stored.
 	endTimeout = 8 * time.Second
 )
 
-// Run does what others ask of this process's calls, and ends the calls of processes that are gone. When ctx ends, no call begins any more, and those that live are seen through for as
-// long as Drain says.
+// Run sends heartbeats, carries out the requests of other processes for calls of this process, and
+// ends the calls of dead processes. After ctx ends, no new call is accepted, and live calls may
+// continue for Config.Drain.
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.stopped)
 	searches, prunes := time.NewTicker(takeoverInterval), time.NewTicker(pruneInterval)
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	// The first heartbeat precedes the first call: other processes end the calls of an owner without one.
+	// The first heartbeat precedes the first call: other processes end the calls of an owner
+	// without one.
 	err := c.heartbeat(working)
 	var living sync.WaitGroup
 	living.Go(func() { c.heartbeatLoop(working) })
 	defer living.Wait()
 	defer stop()
 	var leaving sync.WaitGroup
-	defer leaving.Wait() // the line is closed behind Run
+	defer leaving.Wait() // the transport is closed after Run returns
 	told := ctx.Done()
 	var drained <-chan struct{}
-	if err == nil { // no call is placed before the first answer to OPTIONS
+	if err == nil { // the first call is offered after the first answered OPTIONS
 		err = c.updateMonitors(working)
 	}
 	if err != nil {
-		slog.WarnContext(ctx, "first heartbeat or read of the trunks failed", "error", err)
+		slog.WarnContext(ctx, "first heartbeat or read of trunks failed", "error", err)
 	}
 	for {
 		var err error
@@ -74,12 +78,13 @@ func (c *Carrier) Run(ctx context.Context) error {
 			done()
 		}
 		if err != nil {
-			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
+			slog.WarnContext(ctx, "SIP legs or trunks not read", "error", err)
 		}
 	}
 }
 
-// takeoverRound looks whose calls are nobody's, which of ours are another's, and how many we are.
+// takeoverRound counts the live processes, takes over the legs of dead ones, and gives up legs that
+// another process took over.
 func (c *Carrier) takeoverRound(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -90,7 +95,8 @@ func (c *Carrier) takeoverRound(ctx context.Context) error {
 	return errors.Join(err, c.adoptOrphans(ctx), c.giveUpLost(ctx))
 }
 
-// heartbeatLoop gives signs of life, which wait for nothing else: whoever falls silent loses his calls.
+// heartbeatLoop sends heartbeats independently of all other work. Another process ends the calls of
+// a process without heartbeats.
 func (c *Carrier) heartbeatLoop(ctx context.Context) {
 	looks := time.NewTicker(heartbeatInterval)
 	defer looks.Stop()
@@ -101,13 +107,13 @@ func (c *Carrier) heartbeatLoop(ctx context.Context) {
 		case <-looks.C:
 		}
 		if err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
+			slog.WarnContext(ctx, "SIP heartbeat failed", "error", err)
 		}
 	}
 }
 
-// drain takes no more calls. The returned channel is closed when the live calls have ended. After
-// cfg.Drain, or when the process is hurried, they are hung up.
+// drain accepts no more calls. The returned channel is closed when the live calls have ended. They
+// are hung up after Config.Drain, or at the second signal to stop.
 func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -124,7 +130,7 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 		if n := c.Live(); n > 0 {
 			slog.Info("waiting for live calls to end; a second signal hangs them up", "calls", n, "limit", c.cfg.Drain)
 		}
-		_ = c.agent.Drain(limited) // an error says that the limit was reached
+		_ = c.agent.Drain(limited) // an error means that the limit was reached
 		live := c.allLegs()
 		if len(live) > 0 {
 			slog.Info("hanging up live calls", "calls", len(live))
@@ -153,7 +159,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	for _, one := range asked {
 		l := c.leg(one.CallID)
 		switch {
-		case l == nil && one.HangupAt != nil: // it never left, or its end is lost
+		case l == nil && one.HangupAt != nil: // the INVITE was not sent, or the end of the leg was not stored
 			c.endOrphanAsync(ctx, one)
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(callstate.NormalClearing)
@@ -164,7 +170,7 @@ func (c *Carrier) heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// adoptOrphans ends the calls whose owner is gone: their audio went with it.
+// adoptOrphans ends the calls whose owner is dead. Their audio was lost with the owner.
 func (c *Carrier) adoptOrphans(ctx context.Context) error {
 	orphans, err := c.legStore.Adopt(ctx)
 	if err != nil || len(orphans) == 0 {
@@ -176,8 +182,8 @@ func (c *Carrier) adoptOrphans(ctx context.Context) error {
 	return nil
 }
 
-// giveUpLost hangs up the legs that another process took over while this one had no heartbeat. That
-// process may not have reached the trunk.
+// giveUpLost hangs up the legs that another process took over while this one had no heartbeat. The
+// other process may not have reached the trunk.
 func (c *Carrier) giveUpLost(ctx context.Context) error {
 	legs := c.allLegs()
 	if len(legs) == 0 {
@@ -199,7 +205,8 @@ func (c *Carrier) giveUpLost(ctx context.Context) error {
 	return nil
 }
 
-// endOrphanAsync ends an orphan beside everything else, once at a time: the signs of life must not wait for a trunk.
+// endOrphanAsync ends an orphan in a goroutine, because a heartbeat must not wait for a trunk. Only
+// one goroutine ends the same orphan.
 func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,12 +222,13 @@ func (c *Carrier) endOrphanAsync(ctx context.Context, orphan store.Leg) {
 	}()
 }
 
-// endOrphan ends a call of which only the journal tells. Whether the trunk answers or not, it is over here: with its audio gone there is nothing to go on with.
+// endOrphan ends a call whose process is dead. The call ends here even if the trunk does not
+// answer, because its audio is lost.
 func (c *Carrier) endOrphan(ctx context.Context, orphan store.Leg) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
 	defer cancel()
 	if err := c.tearDown(ctx, orphan); err != nil {
-		c.warn("the trunk was not told that an orphaned call is over", orphan.CallID, err)
+		c.warn("orphaned call not ended at the trunk", orphan.CallID, err)
 	}
 	l := &leg{carrier: c, callID: orphan.CallID, record: orphan}
 	ended := l.event(carrier.Ended, time.Now())
@@ -236,7 +244,9 @@ func (c *Carrier) tearDown(ctx context.Context, orphan store.Leg) error {
 	}
 	over, err := c.trunks.Find(ctx, orphan.TrunkID)
 	switch {
-	case errors.Is(err, pg.ErrNotFound): // removed since: the state says where it goes, only its credentials are lost
+	case errors.Is(err, pg.ErrNotFound):
+		// the trunk was removed: the teardown state has its address, and only its credentials are
+		// missing
 		over = trunks.New(orphan.TrunkID)
 		over.Host = "removed.invalid"
 	case err != nil:

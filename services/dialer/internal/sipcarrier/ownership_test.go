@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/siptest"
 	"ringfence.dev/services/dialer/internal/sip/transport"
 	"ringfence.dev/services/dialer/internal/sipcarrier"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // dial originates a call to the number that ends so, and waits until its news tell the kind.
@@ -131,7 +131,7 @@ func TestRun_StopHangsUp(t *testing.T) {
 // toldTalks are conversations whose callbacks the test calls.
 type toldTalks struct{ told chan sipcarrier.TalkCallbacks }
 
-func (t toldTalks) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+func (t toldTalks) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return toldTalk{told: t.told}, nil
 }
 
@@ -415,8 +415,8 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 		bye.Reply(200)
 		ended <- bye.Header("Proxy-Authorization")
 	})
-	var over trunkspkg.Trunk
-	first := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	var over trunks.Trunk
+	first := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		over = good
 		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
 		return several{over}
@@ -425,7 +425,7 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(transport.UDP))
 	dial(t, first, "22", carrier.Answered)
 	first.stop()
-	x.beginOver(udp, func(trunkspkg.Trunk) trunks { return book{trunks: several{}, disabled: over} })
+	x.beginOver(udp, func(trunks.Trunk) activeTrunks { return book{activeTrunks: several{}, disabled: over} })
 	select {
 	case said := <-ended:
 		if said == "" {
@@ -439,7 +439,7 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 // unready are conversations with agents that are not there.
 type unready struct{}
 
-func (unready) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+func (unready) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return unreadyTalk{}, nil
 }
 
@@ -507,7 +507,7 @@ func TestOriginate_AChallengeThatMayNotBeAnswered(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
-	p := x.beginOver(loopback, func(good trunkspkg.Trunk) trunks {
+	p := x.beginOver(loopback, func(good trunks.Trunk) activeTrunks {
 		good.Username, good.Password = "account", "secret"
 		return several{good}
 	})
@@ -576,7 +576,7 @@ type outage struct {
 	ready atomic.Bool
 }
 
-func (o *outage) Begin(context.Context, uuid.UUID, trunkspkg.Trunk) (sipcarrier.Talk, error) {
+func (o *outage) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
 	return outageTalk{o: o}, nil
 }
 
@@ -595,7 +595,7 @@ func (t outageTalk) Ready(context.Context) error {
 // hanging are trunks of which nothing can be learned any more.
 type hanging struct{}
 
-func (hanging) Active(ctx context.Context) ([]trunkspkg.Trunk, error) {
+func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -604,7 +604,7 @@ func (hanging) Active(ctx context.Context) ([]trunkspkg.Trunk, error) {
 func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
-	x.beginOver(loopback, func(trunkspkg.Trunk) trunks { return hanging{} })
+	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hanging{} })
 	var seen time.Time
 	changes := 0
 	testkit.NoError(t, func() error {

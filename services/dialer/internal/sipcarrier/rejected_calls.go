@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	// maxRejected is how many inbound attempts are kept.
+	// maxRejected is the number of inbound attempts that are kept.
 	maxRejected = 20
-	// maxTextLength bounds each text of one, in characters.
+	// maxTextLength is the maximum length of each text of an attempt, in characters.
 	maxTextLength = 64
 )
 
-// RejectedCalls keeps the last inbound attempts that were refused because the address belongs to no trunk, or because of
-// the called number. It is safe for concurrent use.
+// RejectedCalls keeps the last inbound attempts that were refused because their source address
+// belongs to no trunk, or because of the called number. It also counts them. It is safe for
+// concurrent use. A nil RejectedCalls keeps nothing.
 type RejectedCalls struct {
 	counted *prometheus.CounterVec
 
 	mu   sync.Mutex
-	last []rejectedCall // the newest last
+	last []rejectedCall // newest last
 }
 
-// rejectedCall is an attempt and what identifies its repetitions.
+// rejectedCall is an attempt with the values that identify its repetitions.
 type rejectedCall struct {
 	replicas.RejectedCall
 	address netip.Addr
 	callID  string
 }
 
-// NewRejectedCalls returns an empty list.
 func NewRejectedCalls() *RejectedCalls {
 	s := &RejectedCalls{counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_dialer_sip_rejected_sources_total",
@@ -60,18 +60,18 @@ func (s *RejectedCalls) Unknown(from transport.Rejected) {
 		"If this is a trunk of yours, add %s to its inbound_sources.", from.Source.Addr()))
 }
 
-// unreadable adds a call over a trunk to a number that is not in the trunk's format.
+// unreadable adds a call over a trunk to a number that is not in the trunk's number format.
 func (s *RejectedCalls) unreadable(a *sip.Arrival, over trunks.Trunk) {
 	s.add(ofArrival(a), replicas.UnknownNumber, fmt.Sprintf(
 		"Set number_format and number_prefix of trunk %s to how it writes numbers.", over.Name))
 }
 
-// unassigned adds a call over a trunk to a number that no agent has.
+// unassigned adds a call over a trunk to a number that has no agent.
 func (s *RejectedCalls) unassigned(a *sip.Arrival) {
 	s.add(ofArrival(a), replicas.UnassignedNumber, "Assign the number to an agent: ringfence numbers add NUMBER AGENT.")
 }
 
-// Arrived adds a call that arrived from an address that belongs to no trunk any more.
+// Arrived adds a call whose trunk was removed after its address was admitted.
 func (s *RejectedCalls) Arrived(a *sip.Arrival) { s.Unknown(ofArrival(a)) }
 
 func ofArrival(a *sip.Arrival) transport.Rejected {
@@ -81,8 +81,8 @@ func ofArrival(a *sip.Arrival) transport.Rejected {
 	}
 }
 
-// add counts and lists an attempt. One that repeats a listed one takes its place. An INVITE that is sent again is not
-// counted again. A connection has no Call-ID: each one is counted.
+// add counts and stores an attempt. An attempt that repeats a stored one replaces it. A
+// retransmitted INVITE is not counted again. A connection has no Call-ID, so each one is counted.
 func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hint string) {
 	if s == nil {
 		return
@@ -106,13 +106,14 @@ func (s *RejectedCalls) add(from transport.Rejected, reason replicas.Reason, hin
 	s.last = append(s.last, added)
 }
 
-// repeats reports whether two attempts are the same: an INVITE that is not answered is sent several times.
+// repeats reports whether two attempts are the same INVITE or come from the same address. A caller
+// sends an INVITE several times if it is not answered.
 func (s rejectedCall) repeats(other rejectedCall) bool {
 	same := s.address == other.address && s.callID == other.callID
 	return same && s.Transport == other.Transport && s.Reason == other.Reason
 }
 
-// Last returns the last attempts, the newest first.
+// Last returns the stored attempts, newest first.
 func (s *RejectedCalls) Last() []replicas.RejectedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +130,8 @@ func (s *RejectedCalls) Describe(all chan<- *prometheus.Desc) { s.counted.Descri
 // Collect implements prometheus.Collector.
 func (s *RejectedCalls) Collect(all chan<- prometheus.Metric) { s.counted.Collect(all) }
 
-// party returns user and host of the URI in a From or To header, without the display name and the parameters. A number
-// is masked.
+// party returns user@host of the URI in a From or To header, without display name and parameters. A
+// telephone number is masked.
 func party(header string) string {
 	if _, inside, found := strings.Cut(header, "<"); found {
 		header = inside
@@ -146,18 +147,18 @@ func party(header string) string {
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, host = rest[:at], rest[at:]
 	}
-	user, _, _ = strings.Cut(user, ":") // the password
+	user, _, _ = strings.Cut(user, ":") // removes a password
 	user = numbers.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }
 
-// numbers matches what can be a telephone number, or the greater part of one.
+// numbers matches a text that can be a telephone number, or most of one.
 var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
 func cleaned(text string) string { return cleanedTo(text, maxTextLength) }
 
-// cleanedTo removes what is not printable and cuts the text.
-func cleanedTo(text string, longest int) string {
+// cleanedTo removes characters that are not printable, and cuts the text to maxLength characters.
+func cleanedTo(text string, maxLength int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
 			return -1
@@ -165,5 +166,5 @@ func cleanedTo(text string, longest int) string {
 		return r
 	}, strings.ToValidUTF8(text, ""))
 	runes := []rune(text)
-	return string(runes[:min(len(runes), longest)])
+	return string(runes[:min(len(runes), maxLength)])
 }

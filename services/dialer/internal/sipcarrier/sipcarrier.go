@@ -1,7 +1,9 @@
-// Package sipcarrier is the carrier over SIP trunks. A call is a leg of package signal. Its audio and
-// conversation are a Talk. The process that holds a leg owns it, and applies the leg's events to
-// the call. Other processes ask the owner to end or answer the call through the journal. If the
-// owner is dead, they take the leg over and end it by its teardown state.
+// Package sipcarrier places and accepts calls over SIP trunks. A call is a leg of package sip with
+// a Talk, which has its audio and conversation.
+//
+// The process that has a leg owns it and applies its events to the call. Other processes request
+// the owner, through the database, to end or answer the call. If the owner is dead, another process
+// takes the leg over and ends it by its teardown state (ADR 13, ADR 15).
 package sipcarrier
 
 import (
@@ -29,114 +31,120 @@ import (
 )
 
 const (
-	// journalTimeout bounds one question to the journal, and what a hang-up waits for the owner of a call.
+	// journalTimeout bounds a query for legs, and how long a hangup waits for the owner of the
+	// call.
 	journalTimeout = 8 * time.Second
-	// pollInterval is how often a waiting caller reads the journal.
+	// pollInterval is how often a waiting hangup reads the leg.
 	pollInterval = 50 * time.Millisecond
-	// probeTimeout is how long a trunk may take to say that it is there.
+	// probeTimeout bounds an OPTIONS request, and the resolution of a trunk's host.
 	probeTimeout = 2 * time.Second
-	// defaultCircuitFailures open a trunk's circuit if the configuration does not say how many do.
+	// defaultCircuitFailures is used if Config.CircuitFailures is not set.
 	defaultCircuitFailures = 5
 )
 
-// Trunks are those that may place and take calls, in the order in which they are tried.
+// Trunks returns the active trunks, best priority first.
 type Trunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// TrunkStore is Trunks, and finds one that is active no more: its calls may have to be ended there.
+// TrunkStore also finds a trunk that is not active. It may have calls that must be ended.
 type TrunkStore interface {
 	Trunks
 	Find(ctx context.Context, trunkID uuid.UUID) (trunks.Trunk, error)
 }
 
-// Talks gives calls their audio and conversation.
+// Talks creates the audio and conversation of calls.
 type Talks interface {
-	// Begin makes ready for a call that is about to be dialled. Its end is Talk's.
+	// Begin allocates media for a call. The caller must call Talk.End.
 	Begin(ctx context.Context, callID uuid.UUID, over trunks.Trunk) (Talk, error)
 }
 
-// Talk is the audio and conversation of one call. Its methods are called one at a time, End last.
+// Talk is the audio and conversation of one call. Its methods are not called concurrently, except
+// Ready. End is called last.
 type Talk interface {
-	// Offer describes our audio.
+	// Offer returns the SDP offer.
 	Offer() []byte
-	// Answer takes the far end's description of its audio, and begins to talk.
+	// Answer receives the SDP answer and starts the conversation.
 	Answer(answer []byte, told TalkCallbacks) error
-	// Ready gets whoever is to talk ready, and waits until he could, or the talk has ended. It may be told again, and wait beside the others.
+	// Ready opens the agent's session and returns when it is open, or when the talk has ended. It
+	// may be called several times and concurrently.
 	Ready(ctx context.Context) error
-	// Accept answers the offer of a call that came in; an empty one wants ours, whose answer comes by Agreed. Begin begins to talk then.
+	// Accept returns the SDP answer to the offer of an inbound call. If offer is empty, it returns
+	// an offer, and Agreed receives the answer. Begin then starts the conversation.
 	Accept(offer []byte) (answer []byte, err error)
 	Begin(told TalkCallbacks)
-	// Offered answers an offer within the call; nil asks for one of ours, whose answer comes by Agreed.
+	// Offered returns the answer to an offer within the call. If offer is nil, it returns an offer,
+	// and Agreed receives the answer.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)
-	// End ends it, and tells how it went. It may be told again.
+	// End ends the talk and returns its result. It may be called again.
 	End() Result
 }
 
-// TalkCallbacks is what a talk tells while it goes on.
+// TalkCallbacks are the functions that a conversation calls.
 type TalkCallbacks struct {
-	// OptedOut: the person asked not to be called again, in these words. It returns when that will not be forgotten.
+	// OptedOut is called when the person asks not to be called again. It returns when the opt-out
+	// is stored.
 	OptedOut func(quote string, at time.Time)
-	// Over: nothing more will be said, the call is to be hung up with the cause.
+	// HangUp hangs the call up with the cause, when the conversation is over.
 	HangUp func(callstate.Cause)
-	// Transfer hands the call to a number, and returns when somebody has answered there: then it is to be hung up. An error: it goes on as it was, or has ended.
+	// Transfer transfers the call to a number and returns when it was answered there. The caller
+	// must then hang up. After an error the call continues, or has ended.
 	Transfer func(ctx context.Context, to string) error
 }
 
-// Result is how a talk went. Reached is empty when there was none.
+// Result is the result of a talk. Reached is empty if there was no conversation.
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
-	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
+	// CallbackAt is when the person asked to be called back; nil: not agreed.
 	CallbackAt *time.Time
-	// Disclosure states what was played of the disclosure; nil: there was none, or it is not known.
+	// Disclosure states what was played of the disclosure; nil: there was none, or it is unknown.
 	Disclosure *agent.DisclosureRecord
 }
 
-// Config of the carrier.
 type Config struct {
-	// RingLimit is how long a phone may ring before the dialer ends the call. If RingLimit is shorter than
-	// signal.FirstRing, a call that its trunk has accepted with a 100, and that does not ring within
-	// RingLimit, ends as no_answer. The carrier itself cancels after Ring, which is longer.
+	// RingLimit is how long a phone may ring before the dialer ends the call. If it is shorter than
+	// sip.FirstRing and the trunk has sent 100, a call that does not ring within RingLimit ends as
+	// no_answer. Ring must be longer: after Ring the carrier cancels the INVITE itself.
 	RingLimit, Ring time.Duration
-	// Keep is how long the journal keeps legs that have ended.
+	// Keep is how long ended legs are kept in the database.
 	Keep time.Duration
-	// MayReach says whether a call may be handed to a number; nil: none is.
+	// MayReach returns an error if a call may not be transferred to a number. If nil, no call is
+	// transferred.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
-	// Serves reports whether inbound calls to a number are answered; nil: all are.
+	// Serves reports whether inbound calls to a number are answered. If nil, all are.
 	Serves func(ctx context.Context, to string) (bool, error)
-	// Drain is how long calls may go on once Run is told to end; then they are hung up.
+	// Drain is how long live calls may continue after Run is stopped. Then they are hung up.
 	Drain time.Duration
-	// Strangers keeps inbound calls that were refused; nil: they are not kept.
+	// Rejected keeps refused inbound calls. If nil, they are not kept.
 	Rejected *RejectedCalls
-	// Names finds addresses for Check; nil: the system's resolver.
+	// Names resolves host names for Check. If nil, the system's resolver is used.
 	Names transport.Names
-	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the
+	// CircuitFailures in a row open the circuit of a trunk, first for CircuitRest. A refusal of the
 	// trunk's credentials opens it immediately.
 	CircuitFailures int
 	CircuitRest     time.Duration
 }
 
-// Carrier is all SIP trunks together, as this process sees them.
+// Carrier is the carrier over all SIP trunks. Its methods are safe for concurrent use.
 type Carrier struct {
-	cfg        Config
-	agent      *sip.UserAgent
-	legStore   *store.Legs
-	calls      Calls
-	trunks     TrunkStore
-	talks      Talks
-	originated carrier.OriginatedCalls
-	selector   trunks.Selector
-	monitored  monitoredTrunks
-	idle       idleLog
-	// invites and refusals count answers of trunks to INVITEs.
+	cfg               Config
+	agent             *sip.UserAgent
+	legStore          *store.Legs
+	calls             Calls
+	trunks            TrunkStore
+	talks             Talks
+	originated        carrier.OriginatedCalls
+	selector          trunks.Selector
+	monitored         monitoredTrunks
+	idle              idleLog
 	invites, refusals *prometheus.CounterVec
 
 	mu            sync.Mutex
 	legs          map[uuid.UUID]*leg
 	endingOrphans map[uuid.UUID]bool // orphans that are being ended
-	changed       chan struct{}      // closed and replaced when this process has stored something
+	changed       chan struct{}      // closed and replaced when this process has stored a step
 	stopped       chan struct{}      // closed when Run has ended
 }
 
@@ -146,7 +154,7 @@ type Calls interface {
 	Apply(ctx context.Context, guard store.Guard, events []carrier.Event) error
 }
 
-// New carries calls by the agent's legs. Run must run beside it, once.
+// New returns a carrier. The caller must call Run once.
 func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks Talks, cfg Config) *Carrier {
 	if cfg.CircuitFailures <= 0 {
 		cfg.CircuitFailures = defaultCircuitFailures
@@ -164,10 +172,11 @@ func New(agent *sip.UserAgent, j *store.Legs, to Calls, book TrunkStore, talks T
 	}
 }
 
-// Name is the same for all SIP trunks.
+// Name returns the same name for all SIP trunks.
 func (c *Carrier) Name() string { return "sip" }
 
-// Ready says whether a trunk answers, and the journal. All trunks are asked at once, and the first that answers is enough.
+// Ready returns nil if the database and at least one trunk answer. It sends OPTIONS to all trunks
+// concurrently and returns after the first answer.
 func (c *Carrier) Ready(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -192,7 +201,7 @@ func (c *Carrier) Ready(ctx context.Context) error {
 
 var errNoTrunk = errors.New("no trunk is active that answers")
 
-// sipTrunk is a trunk as signal knows it.
+// sipTrunk returns the settings of a trunk for package sip.
 func sipTrunk(t trunks.Trunk) sip.Trunk {
 	s := sip.Trunk{
 		ID: t.TrunkID, Name: t.Name, Host: t.Host, Port: int(t.Port), Transport: transports()[t.Transport],
@@ -222,8 +231,8 @@ func (c *Carrier) signalChange() {
 	c.changed = make(chan struct{})
 }
 
-// Find returns what is known of a call. After a failover the database may lack the row of a live leg
-// of this process. Its call is known.
+// Find returns what is known of a call. After a failover the database can lack the row of a live
+// leg of this process. Find then returns the call with its time of dialing.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -236,9 +245,9 @@ func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatu
 	return callStatus(found), unknownCallError(err)
 }
 
-// Refresh applies the events of the live legs of this process again. After a failover the database
-// may lack them: an outbound call would be ended as one that was not answered, and an inbound call
-// would have no row and no end.
+// Refresh applies the events of the live legs of this process again, because a failover of the
+// database can lose them. Without it, an outbound call would end as not answered, and an inbound
+// call would have no row and no end.
 func (c *Carrier) Refresh() {
 	for _, l := range c.allLegs() {
 		l.refresh()
@@ -256,7 +265,7 @@ func unknownCallError(err error) error {
 	return err
 }
 
-// Answer asks whoever owns a call that came in to pick it up.
+// Answer requests the owner of an inbound call to answer it.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -264,7 +273,8 @@ func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	return unknownCallError(err)
 }
 
-// Hangup ends a call of this process at once, and has any other ended by its owner. It waits until the end is in the journal.
+// Hangup ends a call. If another process owns it, Hangup requests the owner to end it. It waits
+// until the end is stored.
 func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
@@ -317,7 +327,7 @@ func (c *Carrier) allLegs() (legs []*leg) {
 	return slices.Collect(maps.Values(c.legs))
 }
 
-// liveLegs is how many legs of this process are the trunk's.
+// liveLegs returns how many legs of this process use the trunk.
 func (c *Carrier) liveLegs(trunkID uuid.UUID) (n int) {
 	for _, l := range c.allLegs() {
 		if l.trunk.TrunkID == trunkID {
@@ -327,7 +337,7 @@ func (c *Carrier) liveLegs(trunkID uuid.UUID) (n int) {
 	return n
 }
 
-// Live is how many legs of this process have not ended.
+// Live returns how many legs of this process have not ended.
 func (c *Carrier) Live() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

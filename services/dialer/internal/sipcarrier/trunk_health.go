@@ -30,8 +30,9 @@ func (r *Response) Error() string {
 	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
 }
 
-// trunkHealth is what this process knows of one version of a trunk. A change of the trunk makes a new care, so its
-// circuit is closed again. The methods of health accept a nil care: a trunk that is not looked after yet.
+// trunkHealth is what this process knows of one version of a trunk. After a change of the trunk a
+// new trunkHealth replaces it, whose circuit is closed. The methods accept a nil pointer, which
+// stands for a trunk that is not monitored yet.
 type trunkHealth struct {
 	name    string
 	version int64
@@ -42,15 +43,16 @@ type trunkHealth struct {
 
 	mu      sync.Mutex
 	circuit *circuitbreaker.Breaker
-	// accepted: the trunk has taken a call since its last change, so its credentials are good.
+	// accepted reports that the trunk has accepted a call since its last change, so its credentials
+	// are correct.
 	accepted  bool
 	forbidden forbiddenCounter
 	opened    int
 }
 
-// operatorFault counts a refusal and reports whether the operator must repair something: 401 and 407 after our
-// digest, and 403 if our account is the likely cause or can be. A 403 with a Q.850 cause of the callee's network is
-// about the call.
+// operatorFault counts a refusal and reports whether the operator must correct something. That is
+// so after a 401 or 407 to the credentials, and after a 403 if the account is or can be the cause.
+// A 403 with a Q.850 cause of the callee's network is about the call.
 func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	if !end.Elsewhere {
 		return false
@@ -70,8 +72,8 @@ func (o *trunkHealth) operatorFault(end sip.End, order carrier.Originate) bool {
 	return false
 }
 
-// accountSuspected reports whether a refusal can be about our account although the request is not released: a 403 from
-// a trunk that has taken no call since its last change.
+// accountSuspected reports whether a refusal can be about the account although the request is not
+// released: a 403 from a trunk that has accepted no call since its last change.
 func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	if o == nil || !end.Elsewhere || end.Status != http.StatusForbidden {
 		return false
@@ -81,12 +83,13 @@ func (o *trunkHealth) accountSuspected(end sip.End) bool {
 	return !o.accepted
 }
 
-// channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
-// trunk does not answer OPTIONS or its circuit is open, and one more while the circuit is half-open.
+// channels returns how many calls the trunk can carry now, given the number of live calls. If it
+// does not answer OPTIONS or its circuit is open, that is only the live calls. If its circuit is
+// half-open, it is one more.
 func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most int, usable bool) {
 	most, live = int(t.Channels), min(live, int(t.Channels))
 	if o == nil {
-		return live, false // the first OPTIONS precedes the first call
+		return live, false // the first call is offered after the first answered OPTIONS
 	}
 	if !o.monitor.Answered() {
 		return live, false
@@ -103,7 +106,7 @@ func (o *trunkHealth) channels(t trunks.Trunk, live int, now time.Time) (most in
 	return min(most, live+1), true
 }
 
-// unavailable reports that the trunk may not be offered a call: it does not answer OPTIONS, has not answered yet, or its
+// unavailable reports that no call may be offered to the trunk: it has not answered OPTIONS, or its
 // circuit is open.
 func (o *trunkHealth) unavailable() bool {
 	if o == nil {
@@ -114,7 +117,8 @@ func (o *trunkHealth) unavailable() bool {
 	return !o.monitor.Answered() || o.circuit.State() == circuitbreaker.Open || o.circuit.Probing()
 }
 
-// reserve reserves one call of a workspace. The caller must report its result with heard, or call unasked.
+// reserve reserves one call of a workspace. It returns false if the circuit is open. The caller
+// must call countResult or cancelReservation.
 func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
@@ -126,7 +130,7 @@ func (o *trunkHealth) reserve(workspaceID uuid.UUID) bool {
 	return ok
 }
 
-// cancelReservation takes back a reservation: the trunk was not asked.
+// cancelReservation cancels a reservation of a call that was not offered to the trunk.
 func (o *trunkHealth) cancelReservation() {
 	if o == nil {
 		return
@@ -148,7 +152,8 @@ func (o *trunkHealth) countUnreachable(fault error) {
 	o.countFailure(fault, true)
 }
 
-// countResult counts the trunk's answer to an INVITE: nil, a refusal, or an error if there was no answer.
+// countResult counts the response of the trunk to an INVITE: nil, a refusal, or an error if there
+// was no response.
 func (o *trunkHealth) countResult(said error) {
 	if o == nil {
 		return
@@ -156,7 +161,8 @@ func (o *trunkHealth) countResult(said error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
-	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.NotSent { // not the trunk's fault
+	// not a fault of the trunk
+	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.NotSent {
 		o.circuit.Unasked()
 		return
 	}
@@ -189,8 +195,8 @@ func (o *trunkHealth) countResult(said error) {
 	}
 }
 
-// ofTrunk reports whether the trunk is why a call was not taken: no answer, a refusal of our account, or a fault of the
-// trunk.
+// ofTrunk reports whether the trunk caused the failure of a call: no response, a refusal of the
+// account, or a fault of the trunk.
 func ofTrunk(said error) bool {
 	var refused *carrier.Refused
 	if !errors.As(said, &refused) {
@@ -199,7 +205,8 @@ func ofTrunk(said error) bool {
 	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
 
-// countAccepted notes that the trunk took a call, or refused it because of the callee. It must be called with the lock held.
+// countAccepted records that the trunk accepted a call, or refused it because of the callee. The
+// caller must hold mu.
 func (o *trunkHealth) countAccepted() {
 	o.accepted = true
 	o.forbidden.clear()
@@ -210,7 +217,8 @@ func isForbidden(refused *carrier.Refused) bool {
 	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
-// countFailure must be called with the lock held.
+// countFailure counts a failure in the circuit. definite opens it immediately. The caller must hold
+// mu.
 func (o *trunkHealth) countFailure(said error, definite bool) {
 	if o.circuit.Failed(time.Now(), definite) {
 		o.opened++
@@ -218,14 +226,15 @@ func (o *trunkHealth) countFailure(said error, definite bool) {
 	}
 }
 
-// health returns what is known of a trunk; nil if the trunk is not looked after yet.
+// health returns what is known of a trunk, or nil if the trunk is not monitored yet.
 func (t *monitoredTrunks) health(id uuid.UUID) *trunkHealth {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[id]
 }
 
-// Limit returns what the trunks that can take calls now carry together. It is zero if there is none.
+// Limit returns the channels and calls per second of all trunks that can take calls now. It is zero
+// if no trunk can.
 func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
@@ -250,21 +259,21 @@ func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	return sum, nil
 }
 
-// idleLog limits how often the log says that no trunk can take calls.
+// idleLog limits how often the log reports that no trunk can take calls.
 type idleLog struct {
 	mu     sync.Mutex
 	warned time.Time
 }
 
-// idleLogInterval is the time between two log lines that no trunk can take calls; newProcess is how long a
-// process that starts waits for the first answers to OPTIONS.
+// idleLogInterval is the time between two such log lines. startupDelay is how long a new process
+// waits for the first responses to OPTIONS before it logs one.
 const idleLogInterval, startupDelay = time.Minute, 5 * time.Second
 
 func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uuid.UUID) *trunkHealth) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if i.warned.IsZero() { // the first look of this process
+	if i.warned.IsZero() { // the first check of this process
 		i.warned = now.Add(startupDelay - idleLogInterval)
 	}
 	if now.Sub(i.warned) < idleLogInterval {
@@ -281,7 +290,7 @@ func (i *idleLog) warn(ctx context.Context, active []trunks.Trunk, known func(uu
 	}
 }
 
-// reason says why a trunk takes no calls.
+// reason returns why a trunk takes no calls.
 func (o *trunkHealth) reason() string {
 	if o == nil || !o.monitor.Answered() {
 		return "it does not answer OPTIONS"
@@ -291,12 +300,11 @@ func (o *trunkHealth) reason() string {
 
 var (
 	circuitState = prometheus.NewDesc("ringfence_dialer_circuit_state",
-		"1 for the state in which the trunk's circuit is, 0 for the others.", []string{"trunk", "state"}, nil)
+		"1 for the current state of the trunk's circuit, 0 for the other states.", []string{"trunk", "state"}, nil)
 	circuitOpened = prometheus.NewDesc("ringfence_dialer_circuit_opened_total",
-		"How often the trunk's circuit opened after failures of the carrier.", []string{"trunk"}, nil)
+		"Times that the circuit of the trunk opened.", []string{"trunk"}, nil)
 )
 
-// collect sends the circuit's metrics.
 func (o *trunkHealth) collect(all chan<- prometheus.Metric) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// Results of an INVITE. A trunk to which no INVITE can be sent does not answer OPTIONS either.
+// Values of the label result. A call whose INVITE cannot be sent is not counted: the trunk does not
+// answer OPTIONS either.
 const (
 	resultAnswered = "answered"
 	resultRefused  = "refused"
@@ -24,16 +25,16 @@ const (
 )
 
 var (
-	trunkUp         = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "Whether the SIP trunk answers our OPTIONS: 0 after two in a row without an answer.", []string{"sip_trunk"}, nil)
-	trunkRegistered = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "Whether the SIP trunk took our last REGISTER; of those that want one.", []string{"sip_trunk"}, nil)
+	trunkUp         = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "1 while the SIP trunk answers OPTIONS, 0 after two requests in a row without an answer.", []string{"sip_trunk"}, nil)
+	trunkRegistered = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "1 if the SIP trunk accepted the last REGISTER, otherwise 0. Only for trunks with register.", []string{"sip_trunk"}, nil)
 
 	activeTrunks = prometheus.NewDesc("ringfence_dialer_sip_trunks_active",
-		"Active SIP trunks, whether they answer or not. With 0, calls stay queued.", nil, nil)
+		"Active SIP trunks, including those that do not answer. With 0, calls stay queued.", nil, nil)
 )
 
 func newInvitesCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_dialer_sip_invites_total", Help: "Calls offered to a SIP trunk, by its first word: answered, whatever it was; refused, for trouble of its own; or silent.",
+		Name: "ringfence_dialer_sip_invites_total", Help: "Calls offered to a SIP trunk, by result: answered (any response about the call), refused (a fault of the trunk or of the account) or silent (no response).",
 	}, []string{"sip_trunk", "result"})
 }
 
@@ -44,10 +45,11 @@ func newRefusalsCounter() *prometheus.CounterVec {
 	}, []string{"sip_trunk", "status"})
 }
 
-// countInvite counts a trunk's answer to an INVITE.
+// countInvite counts the response of a trunk to an INVITE.
 func (c *Carrier) countInvite(over trunks.Trunk, said error) {
 	c.monitored.health(over.TrunkID).countResult(said)
-	if errors.Is(said, carrier.ErrNotPermitted) { // the trunk's response is not its last word
+	// the trunk required another INVITE; this was not its final response
+	if errors.Is(said, carrier.ErrNotPermitted) {
 		return
 	}
 	result := resultAnswered
@@ -60,7 +62,7 @@ func (c *Carrier) countInvite(over trunks.Trunk, said error) {
 	case said == nil:
 	case !errors.As(said, &no):
 		result = resultSilent
-	case no.NotSent: // a fault on this side
+	case no.NotSent: // a fault of the dialer
 		return
 	case no.OperatorFault, no.Cause.OfTrunk():
 		result = resultRefused
@@ -79,13 +81,13 @@ func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
 	c.invites.Describe(all)
 }
 
-// Collect sends the metrics of each trunk.
+// Collect implements prometheus.Collector.
 func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.invites.Collect(all)
 	c.refusals.Collect(all)
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()
-	if c.monitored.all != nil { // the trunks were read
+	if c.monitored.all != nil { // the trunks have been read
 		all <- prometheus.MustNewConstMetric(activeTrunks, prometheus.GaugeValue, float64(len(c.monitored.all)))
 	}
 	for _, one := range c.monitored.all {
@@ -110,8 +112,8 @@ type monitoredTrunks struct {
 	all map[uuid.UUID]*trunkHealth
 }
 
-// updateMonitors starts the upkeep of new trunks, restarts that of changed ones, and ends that of trunks that
-// are not active any more.
+// updateMonitors starts the monitors of new trunks, restarts those of changed trunks, and stops
+// those of trunks that are not active any more.
 func (c *Carrier) updateMonitors(ctx context.Context) error {
 	bounded, done := context.WithTimeout(ctx, journalTimeout)
 	defer done()
@@ -142,14 +144,14 @@ func (c *Carrier) updateMonitors(ctx context.Context) error {
 	return nil
 }
 
-// deleteMetrics deletes the counters of a trunk's name.
+// deleteMetrics deletes the counters of a trunk.
 func (c *Carrier) deleteMetrics(name string) {
 	c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
-// startMonitor starts the upkeep of a trunk. The new upkeep begins after the old one has ended,
-// because the new registration must follow the removal of the old one.
+// startMonitor starts the monitor of a trunk. It starts after the old monitor has ended, because
+// the new registration must follow the removal of the old one.
 func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHealth) *trunkHealth {
 	one := &trunkHealth{
 		name: t.Name, version: t.Version, done: make(chan struct{}),
@@ -182,12 +184,13 @@ func (c *Carrier) startMonitor(ctx context.Context, t trunks.Trunk, old *trunkHe
 			old.stop()
 			<-old.done
 		}
-		_ = one.monitor.Run(ctx) // ends with ctx
+		_ = one.monitor.Run(ctx) // returns after ctx ends
 	}()
 	return one
 }
 
-// stopMonitors stops OPTIONS and REGISTER for all trunks, and waits until the registrations are removed.
+// stopMonitors stops OPTIONS and REGISTER for all trunks, and waits until the registrations are
+// removed.
 func (c *Carrier) stopMonitors() {
 	c.monitored.mu.Lock()
 	all := c.monitored.all

@@ -14,22 +14,22 @@ import (
 	"ringfence.dev/libs/testkit"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/sip/siptest"
-	trunkspkg "ringfence.dev/services/dialer/internal/trunks"
+	"ringfence.dev/services/dialer/internal/trunks"
 )
 
 // changing are trunks that a test changes.
 type changing struct {
 	mu  sync.Mutex
-	now []trunkspkg.Trunk
+	now []trunks.Trunk
 }
 
-func (c *changing) Active(context.Context) ([]trunkspkg.Trunk, error) {
+func (c *changing) Active(context.Context) ([]trunks.Trunk, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now, nil
 }
 
-func (c *changing) set(now ...trunkspkg.Trunk) {
+func (c *changing) set(now ...trunks.Trunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = now
@@ -52,8 +52,8 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	})
 	x.far.On("70", func(c *siptest.Call) { c.Respond(503, "") })
 	known := &changing{}
-	var good trunkspkg.Trunk
-	p := x.beginOver(loopback, func(one trunkspkg.Trunk) trunks {
+	var good trunks.Trunk
+	p := x.beginOver(loopback, func(one trunks.Trunk) activeTrunks {
 		good = one
 		good.TrunkID, good.Version, good.Username, good.Register = uuid.New(), 1, "ringfence", true
 		return known

@@ -10,10 +10,11 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// recentMinutes is how many minutes replica.Recent counts.
+// recentMinutes is how many minutes replicas.Recent covers.
 const recentMinutes = 5
 
-// trunkState is what operators are shown of a trunk, besides its upkeep and its circuit. The zero value is ready.
+// trunkState is what operators see of a trunk besides its monitor and its circuit. The zero value
+// is ready to use.
 type trunkState struct {
 	mu              sync.Mutex
 	answer          *replicas.Answer
@@ -23,7 +24,8 @@ type trunkState struct {
 	minutes         [recentMinutes]minute
 }
 
-// minute counts the calls that were offered to a trunk in one minute since 1970.
+// minute counts the calls that were offered to a trunk in one minute. at is the number of minutes
+// since 1970.
 type minute struct {
 	at int64
 	replicas.Recent
@@ -69,7 +71,7 @@ func (s *trunkState) offered(now time.Time, failed bool) {
 	}
 }
 
-// recent returns the calls of this minute and the four before it.
+// recent returns the calls of this minute and of the four before it.
 func (s *trunkState) recent(now time.Time) (sum replicas.Recent) {
 	for _, m := range s.minutes {
 		if now.Unix()/60-m.at < recentMinutes {
@@ -80,7 +82,6 @@ func (s *trunkState) recent(now time.Time) (sum replicas.Recent) {
 	return sum
 }
 
-// replicaReport returns what this process reports of the trunk.
 func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.Trunk {
 	o.mu.Lock()
 	open, rest := o.circuit.State() != circuitbreaker.Closed, o.circuit.Rest(now)
@@ -115,7 +116,7 @@ func (o *trunkHealth) replicaReport(trunkID uuid.UUID, now time.Time) replicas.T
 	return told
 }
 
-// Trunks returns what this process knows of the trunks that it looks after.
+// Trunks returns the state of the monitored trunks, as this process sees them.
 func (c *Carrier) Trunks() []replicas.Trunk {
 	c.monitored.mu.Lock()
 	defer c.monitored.mu.Unlock()

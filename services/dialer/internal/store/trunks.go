@@ -264,7 +264,7 @@ func (s *Trunks) opened(r row) trunks.Trunk {
 	if r.PasswordSealed != nil {
 		var err error
 		if password, err = s.box.Open(r.PasswordSealed, r.TrunkID.String()); err != nil {
-			slog.Error("a trunk's password cannot be opened", "trunk_id", r.TrunkID, "error", err)
+			slog.Error("trunk password not decrypted", "trunk_id", r.TrunkID, "error", err)
 		}
 	}
 	return trunks.Trunk{

@@ -198,7 +198,7 @@ func (l *Transport) opened(transport string, ip net.IP, port int, closing func()
 	}
 	l.serving.Go(func() {
 		if err := serve(); err != nil && !errors.Is(err, net.ErrClosed) {
-			l.cfg.Log.Error("nothing is heard any more", "transport", transport, "error", err)
+			l.cfg.Log.Error("SIP listener failed", "transport", transport, "error", err)
 		}
 	})
 }
