@@ -1,6 +1,3 @@
-// Package reason owns what the words of SIP mean for a call: the table of contract.md §2 from a final response, or a BYE, to a cause, and the Reason header
-// (RFC 3326) whose Q.850 number may overrule it. It is pure: what was heard is told to it.
-
 package sip
 
 import (
@@ -11,20 +8,21 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// Final is how the far end ended a leg that it had not answered.
+// Final is the result of a leg that the peer ended before it answered.
 type Final struct {
-	// Status is the final response; 0 is silence.
+	// Status is the final response; 0: there was none.
 	Status int
-	// Rang says that an 18x came before.
+	// Rang reports that a response from 180 to 199 came before.
 	Rang bool
-	// RetryAfter says that the response has that header.
+	// RetryAfter reports that the response has the header Retry-After.
 	RetryAfter bool
-	// Reasons are its Reason headers.
+	// Reasons are the Reason headers of the response (RFC 3326).
 	Reasons []string
 }
 
-// Cause is the cause with which the call ends. A Q.850 number that has a name in contract.md wins over the status, but for 16 and 31 (normal): before an answer
-// they say only that somebody ended it, and the status says why.
+// Cause returns the cause of the end of the call. A known Q.850 number decides, except 16 and 31
+// (normal clearing). Otherwise the status decides. The table is in
+// docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func (f Final) Cause() callstate.Cause {
 	if number, told := Q850(f.Reasons); told && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
@@ -34,9 +32,9 @@ func (f Final) Cause() callstate.Cause {
 	return f.byStatus()
 }
 
-// Elsewhere says that the trunk could not carry the call for reasons of its own, and that no phone rings: another trunk may. Whatever is said of the number, of the person or of the
-// call is said for all trunks; a timeout says nothing of the phone. A 401 or 407 is about our credentials, whatever
-// its Reason header says.
+// Elsewhere reports whether another trunk may be tried: the trunk could not carry the call, and no
+// phone rings. A response about the number, the person or the call is valid for all trunks. After a
+// timeout the phone may ring. A 401 or 407 is about the credentials, even with a Reason header.
 func (f Final) Elsewhere() bool {
 	if f.Rang {
 		return false
@@ -96,13 +94,14 @@ func (f Final) byStatus() callstate.Cause {
 	switch f.Status / 100 {
 	case 3:
 		return callstate.NoRouteDestination
-	case 6: // a definite no for every branch (RFC 3261 21.6)
+	case 6: // a refusal that is valid for every branch (RFC 3261 section 21.6)
 		return callstate.CallRejected
 	}
 	return callstate.NormalTemporaryFailure
 }
 
-// ByeCause is the cause of a call that the far end hung up after the answer: its Q.850 number when that has a name in contract.md, else normal_clearing.
+// ByeCause returns the cause of a call that the peer hung up after the answer: the one of a known
+// Q.850 number, or else normal_clearing.
 func ByeCause(reasons []string) callstate.Cause {
 	if number, told := Q850(reasons); told && !isNormalClearing(number) {
 		if cause, listed := causeOf(number); listed {
@@ -112,10 +111,10 @@ func ByeCause(reasons []string) callstate.Cause {
 	return callstate.NormalClearing
 }
 
-// isNormalClearing is a clearing that names no fault.
+// isNormalClearing reports whether the Q.850 number names no fault.
 func isNormalClearing(number int) bool { return number == 16 || number == 31 }
 
-// causeOf is the name in contract.md §2 of a Q.850 number.
+// causeOf returns the cause of a Q.850 number.
 func causeOf(number int) (callstate.Cause, bool) {
 	switch number {
 	case 1:
@@ -156,7 +155,8 @@ func causeOf(number int) (callstate.Cause, bool) {
 	return "", false
 }
 
-// Q850Number is the Q.850 number with which we tell a cause; names of our own are told as what they mean to a carrier.
+// Q850Number returns the Q.850 number of a cause. A cause that Q.850 does not have becomes the
+// nearest one.
 func Q850Number(cause callstate.Cause) int {
 	for number := 1; number <= 127; number++ {
 		if name, listed := causeOf(number); listed && name == cause {
@@ -176,12 +176,12 @@ func Q850Number(cause callstate.Cause) int {
 	return 31
 }
 
-// ReasonHeader is the Reason header with which we hang up.
+// ReasonHeader returns the Reason header with which this side hangs up.
 func ReasonHeader(cause callstate.Cause) string {
 	return fmt.Sprintf("Q.850;cause=%d;text=%q", Q850Number(cause), strings.ReplaceAll(string(cause), "_", " "))
 }
 
-// StatusOf is the response with which we refuse a call for a cause.
+// StatusOf returns the response with which a call is refused for a cause.
 func StatusOf(cause callstate.Cause) (code int, text string) {
 	switch cause {
 	case callstate.UserBusy:
@@ -202,7 +202,8 @@ func StatusOf(cause callstate.Cause) (code int, text string) {
 	return 480, "Temporarily Unavailable"
 }
 
-// Q850 is the first Q.850 cause in Reason headers, each of which may hold several values; false when there is none between 1 and 127.
+// Q850 returns the first Q.850 cause in Reason headers. A header can have several values. It
+// returns false if there is none between 1 and 127.
 func Q850(headers []string) (number int, told bool) {
 	for _, header := range headers {
 		for _, value := range split(header, ',') {
@@ -225,7 +226,7 @@ func Q850(headers []string) (number int, told bool) {
 	return 0, false
 }
 
-// split cuts at a byte that stands outside of quotes.
+// split splits a text at a byte outside of quotes.
 func split(text string, at byte) (parts []string) {
 	quoted, begin := false, 0
 	for i := 0; i < len(text); i++ {

@@ -1,6 +1,3 @@
-// Package session owns the rules of session timers (RFC 4028): what a Session-Expires header says, and when whom must do what so that a call which lost its
-// far end does not go on for ever. It is pure.
-
 package sip
 
 import (
@@ -9,29 +6,30 @@ import (
 	"time"
 )
 
-// Refresher is who keeps a session alive, as the party of the request that set it up.
+// Refresher is the side that refreshes a session: the one that sent the request that set it up
+// (UAC), or the other (UAS).
 type Refresher string
 
-// Refreshers.
 const (
 	NoRefresher Refresher = ""
 	UAC         Refresher = "uac"
 	UAS         Refresher = "uas"
 )
 
-// maxSessionInterval bounds what a header may ask for.
+// maxSessionInterval limits the interval that a header can request.
 const maxSessionInterval = 24 * time.Hour
 
-// minRefreshInterval is the least pause between refreshes that we let ourselves be asked for.
+// minRefreshInterval is the shortest pause between refreshes.
 const minRefreshInterval = time.Second
 
-// Expires is a Session-Expires header. The zero value is none.
+// Expires is a Session-Expires header (RFC 4028). The zero value means that there is none.
 type Expires struct {
 	After     time.Duration
 	Refresher Refresher
 }
 
-// ParseSessionExpires reads a Session-Expires or Min-SE value. false: it cannot be read; the session then has no timer.
+// ParseSessionExpires reads a Session-Expires or Min-SE value. It returns false if the value is
+// invalid. The session then has no timer.
 func ParseSessionExpires(value string) (Expires, bool) {
 	parts := strings.Split(value, ";")
 	seconds, err := strconv.ParseUint(strings.TrimSpace(parts[0]), 10, 32)
@@ -52,7 +50,7 @@ func ParseSessionExpires(value string) (Expires, bool) {
 	return e, true
 }
 
-// String is the header's value, in whole seconds.
+// String returns the value of the header, in whole seconds.
 func (e Expires) String() string {
 	text := strconv.FormatInt(int64(e.After/time.Second), 10)
 	if e.Refresher != NoRefresher {
@@ -61,15 +59,17 @@ func (e Expires) String() string {
 	return text
 }
 
-// Refresh is how long after the last refresh the next one is due: half of the interval (RFC 4028 7.2).
+// Refresh returns the time from one refresh to the next: half of the interval (RFC 4028 section
+// 7.2).
 func (e Expires) Refresh() time.Duration { return max(e.After/2, minRefreshInterval) }
 
-// Lost is how long after the last refresh the side that does not refresh hangs up: the lesser of 32 s and a third of the interval before its end
-// (RFC 4028 10).
+// Lost returns the time after the last refresh at which the side that does not refresh hangs up. It
+// is 32 s or a third of the interval before its end, whichever is less (RFC 4028 section 10).
 func (e Expires) Lost() time.Duration { return e.After - min(32*time.Second, e.After/3) }
 
-// Accept answers the request of a peer that asks for a timer; nothing when it asked for none. Whoever is not named refreshes by himself: it is left to the one
-// that asked. tooSmall says that the interval is below the least that we accept (422).
+// Accept returns the answer to a request for a session timer; the zero value if none was requested.
+// If no refresher is named, the side that sent the request refreshes. tooSmall reports that the
+// interval is shorter than least (status 422).
 func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	if e.After == 0 {
 		return Expires{}, false
@@ -83,7 +83,8 @@ func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	return e, false
 }
 
-// Annotate puts an answer that sets up a timer into a response: nothing when there is none. A peer that is to refresh must know of timers (RFC 4028 9).
+// Annotate adds the headers of an agreed timer to a response. If the peer refreshes, it must
+// support timers (RFC 4028 section 9).
 func (e Expires) Annotate(put func(name, value string)) {
 	if e.After == 0 {
 		return

@@ -1,6 +1,3 @@
-// Package teardown owns the few hundred bytes from which another process at the same address ends a SIP call that this one began: CANCEL while it rings, BYE
-// when it was answered. They hold no secret. It is pure; package signal sends.
-
 package sip
 
 import (
@@ -12,48 +9,52 @@ import (
 	"strings"
 )
 
-// version is of the encoding; a state of another one is not read.
+// version is the version of the encoding. A state with another version is not read.
 const version = 1
 
-// Bounds of what is read: a state comes back from a store, but what is in it came from a carrier.
+// Limits of a state that is read. A peer chose most of its content.
 const (
 	maxStateBytes = 16 << 10
 	maxFieldBytes = 2 << 10
 	maxRoutes     = 16
 )
 
-// TeardownState is one leg. The fields are header values as they stand on the wire.
+// TeardownState is what another process at the same address needs to end a leg: CANCEL while it
+// rings, BYE after the answer (ADR 15). It contains no secret. The fields are header values as they
+// are sent.
 type TeardownState struct {
 	Version int    `json:"v"`
 	CallID  string `json:"call_id"`
-	// From and To are ours and theirs, with their tags; To has none while nobody answered.
+	// From and To are the local and the remote address with their tags. To has no tag before the
+	// answer.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Contact is where we are reached.
+	// Contact is the Contact of this side.
 	Contact string `json:"contact"`
-	// URI is whom to ask: of the INVITE while nobody answered, then the far end's contact.
+	// URI is the request URI: that of the INVITE before the answer, then the Contact of the peer.
 	URI string `json:"uri"`
-	// Via is the INVITE's top one, with its branch; empty when the INVITE was theirs.
+	// Via is the first Via of the INVITE, with its branch. It is empty for an inbound call.
 	Via string `json:"via,omitempty"`
-	// CSeq is the number of our last request.
+	// CSeq is the number of the last request of this side.
 	CSeq uint32 `json:"cseq"`
-	// Routes are the route set, or the INVITE's own while nobody answered.
+	// Routes are the route set, or those of the INVITE before the answer.
 	Routes []string `json:"routes,omitempty"`
-	// Hop is where the next request goes, Transport how.
+	// Hop is the destination of the next request, as host:port.
 	Hop       string `json:"hop"`
 	Transport string `json:"transport"`
-	// Answered says that there is a dialog to end.
+	// Answered reports that there is a dialog to end.
 	Answered bool `json:"answered,omitempty"`
 }
 
-// Encode writes the state down.
+// Encode returns the state as JSON.
 func (s TeardownState) Encode() []byte {
 	s.Version = version
-	text, _ := json.Marshal(s) // strings and numbers only: it cannot fail
+	text, _ := json.Marshal(s) // cannot fail: the fields are strings and numbers
 	return text
 }
 
-// ParseTeardown reads a state, and refuses one that could not have been written by Encode of a real leg.
+// ParseTeardown reads a state. It returns an error for a state that Encode cannot have written for
+// a real leg.
 func ParseTeardown(text []byte) (TeardownState, error) {
 	var s TeardownState
 	if len(text) > maxStateBytes {

@@ -9,7 +9,8 @@ import (
 // Never is longer than any call.
 const Never = time.Duration(math.MaxInt64)
 
-// Timer is one session's. The zero value asks for nothing and never runs out.
+// Timer is the session timer of one leg (RFC 4028). The zero value requests no timer and never
+// expires. It is safe for concurrent use.
 type Timer struct {
 	mu                    sync.Mutex
 	requested, agreed     Expires
@@ -17,21 +18,22 @@ type Timer struct {
 	lastRefresh, retryAt  time.Time
 }
 
-// Want has the session ask for an interval when it is set up.
+// Want requests an interval for the setup of the session.
 func (t *Timer) Want(every time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requested = Expires{After: every}
 }
 
-// Wanted is what to ask for; zero: nothing.
+// Wanted returns the interval to request; zero: none.
 func (t *Timer) Wanted() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.requested
 }
 
-// Lengthen takes the least that a 422 names in Min-SE; false: it names nothing that we had not offered.
+// Lengthen raises the requested interval to the Min-SE of a 422. It returns false if that is not
+// longer than the requested one.
 func (t *Timer) Lengthen(minSE string) bool {
 	least, ok := ParseSessionExpires(minSE)
 	t.mu.Lock()
@@ -43,20 +45,22 @@ func (t *Timer) Lengthen(minSE string) bool {
 	return true
 }
 
-// Agree begins the timer anew with the Session-Expires that answers a request of ours; empty: there is none. Who refreshes is us, when it does not say.
+// Agree starts the timer with the Session-Expires of a response to our request; "": no timer. If no
+// refresher is named, this side refreshes.
 func (t *Timer) Agree(value string, now time.Time) {
 	e, _ := ParseSessionExpires(value)
 	t.Set(e, e.Refresher != UAS, now)
 }
 
-// Set begins the timer anew.
+// Set starts the timer.
 func (t *Timer) Set(e Expires, ours bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.agreed, t.weRefresh, t.refreshing, t.lastRefresh, t.retryAt = e, ours, false, now, time.Time{}
 }
 
-// Next is when something is to be done, and whether it is a refresh of ours; else the far end is lost then.
+// Next returns the time until the next action. If mine, that is a refresh by this side. Otherwise
+// the peer has failed to refresh, and the leg must be hung up.
 func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,14 +75,14 @@ func (t *Timer) Next(now time.Time) (wait time.Duration, mine bool) {
 	return t.lastRefresh.Add(t.agreed.Refresh()).Sub(now), true
 }
 
-// StartRefresh says that a refresh is under way: nothing else is due.
+// StartRefresh records that a refresh is in progress. Next returns Never until it has ended.
 func (t *Timer) StartRefresh() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshing = true
 }
 
-// Failed puts a refresh off; false: there is no time left for another.
+// Failed schedules another refresh after pause. It returns false if that would be too late.
 func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +90,7 @@ func (t *Timer) Failed(pause time.Duration, now time.Time) bool {
 	return t.retryAt.Before(t.lastRefresh.Add(t.agreed.Lost()))
 }
 
-// Current is what holds; zero: nothing.
+// Current returns the agreed timer; zero: none.
 func (t *Timer) Current() Expires {
 	t.mu.Lock()
 	defer t.mu.Unlock()

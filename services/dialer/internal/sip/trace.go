@@ -12,7 +12,7 @@ import (
 // maxOutside limits the requests outside of calls whose trunk is remembered.
 const maxOutside = 64
 
-// requestTrunks are the newest requests outside of calls, by Call-ID.
+// requestTrunks has the trunks of the newest requests outside of calls, by Call-ID.
 type requestTrunks struct {
 	calls [maxOutside]struct {
 		id    string
@@ -35,15 +35,15 @@ func (o *requestTrunks) trunkOf(callID string) uuid.UUID {
 	return uuid.Nil
 }
 
-// trace records a message of a trunk. The messages of other peers are not recorded.
+// trace records a message of a trunk. Messages of other peers are not recorded.
 func (a *UserAgent) trace(m siptrace.Message) {
 	if id, ok := a.trunkOf(m); ok {
 		a.cfg.Trace.Record(id, m)
 	}
 }
 
-// trunkOf returns the trunk of the call that a message belongs to, or else the trunk at the address of the peer: within
-// a call a trunk may use other addresses.
+// trunkOf returns the trunk of the call that a message belongs to, or else the trunk at the address
+// of the peer. Within a call a trunk can use other addresses.
 func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	a.mu.Lock()
 	for _, d := range a.legs[sip.CallIDHeader(m.CallID)] {
@@ -59,7 +59,7 @@ func (a *UserAgent) trunkOf(m siptrace.Message) (id uuid.UUID, ok bool) {
 	return a.cfg.TrunkAt(m.Peer, m.Transport)
 }
 
-// answer sends a response of a transaction.
+// answer sends a response of a transaction and records it.
 func (a *UserAgent) answer(tx *sip.ServerTx, res *sip.Response) error {
 	at := time.Now()
 	if err := tx.Respond(res); err != nil {

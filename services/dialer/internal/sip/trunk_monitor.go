@@ -1,5 +1,3 @@
-// Package upkeep keeps an eye on one trunk: whether it is there, by OPTIONS, and that it knows where we are, by REGISTER.
-
 package sip
 
 import (
@@ -9,7 +7,7 @@ import (
 	"time"
 )
 
-// Usual times, used where a Config has none.
+// Defaults of TrunkMonitorConfig.
 const (
 	probeInterval        = 30 * time.Second
 	defaultMisses        = 2
@@ -18,28 +16,31 @@ const (
 	minRetryInterval     = 5 * time.Second
 )
 
-// Probe asks once whether the trunk is there.
+// Probe sends one OPTIONS request. It returns an error if the trunk did not answer.
 type Probe func(context.Context) error
 
-// Register says once where we are, for as long as asked, and answers how long the trunk will know; 0 takes it back.
+// Register sends one REGISTER for expires and returns the granted time. With expires 0 it removes
+// the registration.
 type Register func(ctx context.Context, expires time.Duration) (granted time.Duration, err error)
 
-// TrunkMonitorConfig of an upkeep; zero values are the usual ones.
+// TrunkMonitorConfig configures a TrunkMonitor. Zero values have the defaults below.
 type TrunkMonitorConfig struct {
 	Name string
-	// Every is the pause between two questions: 30 s. Misses is how many in a row that are not answered make it down: 2. Answer is how long one may take: 5 s.
+	// Interval is the time between two OPTIONS requests (30 s). AnswerTimeout is how long one may
+	// take (5 s). The trunk is down after Misses unanswered requests in a row (2).
 	Interval, AnswerTimeout time.Duration
 	Misses                  int
-	// Expires is what a registration asks for: 10 min. Register is nil for a trunk that wants none.
+	// Expires is the requested lifetime of a registration (10 min). Register is nil for a trunk
+	// without registration.
 	Expires  time.Duration
 	Probe    Probe
 	Register Register
-	// Changed is told when the trunk goes up or down. It must not block.
+	// Changed is called when the trunk goes up or down. It must not block.
 	Changed func(up bool)
 	Log     *slog.Logger
 }
 
-// TrunkMonitor of one trunk.
+// TrunkMonitor sends OPTIONS and REGISTER to one trunk. Its methods are safe for concurrent use.
 type TrunkMonitor struct {
 	cfg        TrunkMonitorConfig
 	down       atomic.Bool
@@ -48,7 +49,7 @@ type TrunkMonitor struct {
 	doubts     chan struct{}
 }
 
-// NewTrunkMonitor looks after a trunk while Run runs.
+// NewTrunkMonitor returns a monitor. It works while Run runs.
 func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	for value, usual := range map[*time.Duration]time.Duration{&cfg.Interval: probeInterval, &cfg.AnswerTimeout: defaultAnswerTimeout, &cfg.Expires: defaultExpires} {
 		if *value <= 0 {
@@ -64,15 +65,15 @@ func NewTrunkMonitor(cfg TrunkMonitorConfig) *TrunkMonitor {
 	return &TrunkMonitor{cfg: cfg, doubts: make(chan struct{}, 1)}
 }
 
-// Up says whether the trunk answered lately, or was not asked yet.
+// Up reports whether the trunk is not down. It is true before the first OPTIONS request.
 func (u *TrunkMonitor) Up() bool { return !u.down.Load() }
 
-// Answered reports whether the trunk is up and has answered an OPTIONS request since it was set up or since
-// the last Doubt.
+// Answered reports whether the trunk is up and has answered an OPTIONS request since the start or
+// since the last Doubt.
 func (u *TrunkMonitor) Answered() bool { return u.answered.Load() && !u.down.Load() }
 
-// Doubt records that an INVITE was not answered. The next OPTIONS request is sent immediately, and Answered
-// returns false until the trunk answers it.
+// Doubt records that an INVITE was not answered. The next OPTIONS request is sent immediately, and
+// Answered returns false until the trunk answers it.
 func (u *TrunkMonitor) Doubt() {
 	u.answered.Store(false)
 	select {
@@ -81,12 +82,13 @@ func (u *TrunkMonitor) Doubt() {
 	}
 }
 
-// Registered says whether the trunk took our last word of where we are; asked is false for a trunk that wants none.
+// Registered reports whether the trunk accepted the last REGISTER. asked is false for a trunk
+// without registration.
 func (u *TrunkMonitor) Registered() (registered, asked bool) {
 	return u.registered.Load(), u.cfg.Register != nil
 }
 
-// Run goes on until ctx ends; then it takes the registration back.
+// Run works until ctx ends. Then it removes the registration.
 func (u *TrunkMonitor) Run(ctx context.Context) error {
 	registered := make(chan struct{})
 	go func() {
@@ -133,7 +135,8 @@ func (u *TrunkMonitor) probeOnce(ctx context.Context) error {
 	return u.cfg.Probe(ctx)
 }
 
-// registerLoop keeps the registration: anew when half of what was granted has passed, and soon again after a failure, less often each time.
+// registerLoop renews the registration when half of the granted time has passed. After a failure it
+// tries again after minRetryInterval, then after twice the time, up to Expires.
 func (u *TrunkMonitor) registerLoop(ctx context.Context) {
 	if u.cfg.Register == nil {
 		return

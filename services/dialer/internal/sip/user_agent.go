@@ -1,7 +1,6 @@
-// Package signal is a SIP user agent. It sets up, keeps and ends legs, with the transactions and
-// transports of sipgo (package line). It handles dialogs and not calls: it uses no database and no
-// media, and does not read offers and answers. An Observer receives the events of a leg in order,
-// with their times.
+// Package sip is a SIP user agent: it sets up, keeps and ends legs. It knows dialogs and not calls,
+// uses no database and no media, and does not read SDP. An Observer receives the events of a leg in
+// order, with their times. Package transport has the transactions and sockets.
 
 package sip
 
@@ -26,8 +25,8 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Config configures an agent. It does not listen at an empty address. The transport of a trunk
-// needs its listener, because far ends send requests, too.
+// Config configures a UserAgent. It does not listen at an empty address. The transport of a trunk
+// needs its listener, because trunks send requests too.
 type Config struct {
 	UDP, TCP, TLS string
 	// Advertised is the host in Via and Contact. If empty, the host of the first listener is used.
@@ -38,13 +37,13 @@ type Config struct {
 	// Admit reports whether an address may send requests outside of calls. If nil, no address may.
 	// From other addresses, only messages of existing calls are accepted.
 	Admit func(netip.Addr) bool
-	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be
-	// quick.
+	// Rejected is called for INVITEs and connections from addresses that Admit refuses, unless it
+	// is nil. It must not block.
 	Rejected func(transport.Rejected)
 	// Arrive receives inbound calls. If nil, they are refused. It must not block.
 	Arrive func(*Arrival)
-	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Calls beyond
-	// are refused with 503.
+	// ArrivalsPerSecond limits the inbound calls that Arrive receives. If 0, it is 50. Further
+	// calls are refused with 503.
 	ArrivalsPerSecond int
 	// MinSession is the shortest session timer that is accepted. If 0, it is 90 s (RFC 4028 section
 	// 5).
@@ -53,41 +52,43 @@ type Config struct {
 	// than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
-	// Trace records the messages of trunks; nil: none are recorded. TrunkAt returns the trunk at an address, for the first
-	// message of an inbound call; nil: there is none.
+	// Trace records the messages of trunks. If nil, none are recorded. TrunkAt returns the trunk at
+	// an address, for the first message of an inbound call. If nil, there is none.
 	Trace   *siptrace.Recorder
 	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
-	// Peer returns the trunk at an address, with its credentials, for the BYE to a call whose process died; nil: none.
+	// Peer returns the trunk at an address, with its credentials, for the BYE to a call of a dead
+	// process. If nil, there is none.
 	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
-	// Names finds addresses; nil: the system's resolver.
+	// Names resolves host names. If nil, the system's resolver is used.
 	Names transport.Names
 }
 
-// UserAgent is a user agent. It works until Close.
+// UserAgent is a SIP user agent. It works until Close. Its methods are safe for concurrent use.
 type UserAgent struct {
 	cfg       Config
 	transport *transport.Transport
 
 	mu            sync.Mutex
 	tlsTransports map[tlsIdentity]*transport.Transport
-	legs          map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
-	// strays are answers to INVITEs that this agent did not send.
+	// by Call-ID and our tag, including ended ones for Config.Linger
+	legs map[sip.CallIDHeader]map[string]*Dialog
+	// strays are 200s to INVITEs that this agent did not send.
 	strays       strays
-	live         int                // those that have not ended
+	live         int                // legs that have not ended
 	idle         chan struct{}      // closed when draining and live is 0
-	peers        map[netip.Addr]int // addresses of the far ends of legs
+	peers        map[netip.Addr]int // legs by the address of their peer
 	draining     bool
 	closed       bool
 	arrivalLimit tokenBucket
-	// outsiders are requests outside of calls.
+	// requestTrunks has the trunks of requests outside of calls.
 	requestTrunks requestTrunks
 	running       sync.WaitGroup
 	stop          chan struct{}
-	ctx           context.Context // ends with stop, for what waits for a context
+	ctx           context.Context // ends when stop is closed
 	cancel        context.CancelFunc
 }
 
-// New opens the listeners and returns an agent.
+// New opens the listeners and returns a user agent.
 func New(cfg Config) (*UserAgent, error) {
 	if cfg.MinSession == 0 {
 		cfg.MinSession = 90 * time.Second
@@ -128,16 +129,16 @@ func (a *UserAgent) Port(transport string) int { return a.transport.Port(transpo
 // ErrDraining is returned by Invite after Drain.
 var ErrDraining = errors.New("the agent is draining")
 
-// tlsIdentity identifies a line over TLS by the trusted authorities, in PEM, and the name that the
-// certificate of the peer must have. If both are empty, the authorities of the system and the
+// tlsIdentity identifies a TLS transport by the trusted certificates, in PEM, and the name that the
+// certificate of the peer must have. If both are empty, the certificates of the system and the
 // address of the peer are used.
 type tlsIdentity struct{ ca, name string }
 
-// maxTLSTransports is the maximum number of TLS lines. Each server name needs its own line, and a far
-// end can choose names.
+// maxTLSTransports is the maximum number of TLS transports. Each server name needs its own, and a
+// peer can choose names.
 const maxTLSTransports = 256
 
-// transportTo returns the line for requests of a trunk to a hop.
+// transportTo returns the transport for requests of a trunk to a hop.
 func (a *UserAgent) transportTo(t Trunk, to transport.Route) (*transport.Transport, error) {
 	if to.Transport != transport.TLS {
 		return a.transport, nil
@@ -203,7 +204,7 @@ func (a *UserAgent) Live() int {
 	return a.live
 }
 
-// Close stops immediately. Live legs continue at the far end: Reap ends them from their states.
+// Close stops immediately. Live legs continue at the peer: Reap ends them by their teardown states.
 func (a *UserAgent) Close() {
 	a.mu.Lock()
 	if a.closed {
@@ -286,8 +287,8 @@ func (a *UserAgent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	return a.legs[*id][tag]
 }
 
-// admits reports whether an address may send requests outside of calls: the configuration permits
-// it, or it takes part in a call and can send its requests over a new connection.
+// admits reports whether an address may send requests outside of calls: Config.Admit permits it, or
+// it takes part in a call and can send requests over a new connection.
 func (a *UserAgent) admits(addr netip.Addr) bool {
 	a.mu.Lock()
 	inCall := a.peers[addr] > 0
@@ -295,8 +296,8 @@ func (a *UserAgent) admits(addr netip.Addr) bool {
 	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
 }
 
-// addPeer adds the address of a far end or of a proxy to the addresses of the leg. It ignores text
-// that is not an IP address with a port.
+// addPeer adds the address of a peer or proxy to the addresses of the leg. It ignores a text that
+// is not an IP address with a port.
 func (d *Dialog) addPeer(hostPort string) {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
@@ -331,12 +332,13 @@ func (a *UserAgent) Probe(ctx context.Context, t Trunk) error {
 type Reply struct {
 	Status int
 	Reason string
-	// Challenged: the trunk asked for credentials, and received them if it has a username.
+	// Challenged reports that the trunk asked for credentials. It has received them if the trunk
+	// has a username.
 	Challenged bool
 }
 
-// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. The error is not nil if there
-// was no response, or if it was 503.
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. It returns
+// an error if there was no response, or if it was 503.
 func (a *UserAgent) Options(ctx context.Context, t Trunk) (Reply, error) {
 	reply, err := a.exchange(ctx, t, sip.OPTIONS)
 	if err != nil {
@@ -373,7 +375,7 @@ func (a *UserAgent) exchange(ctx context.Context, t Trunk, method sip.RequestMet
 	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
 }
 
-// Address returns the address, host:port, at which trunks reach this agent by a transport. It is
+// Address returns the address, host:port, at which trunks reach this agent over a transport. It is
 // empty if the agent does not listen there.
 func (a *UserAgent) Address(transport string) string {
 	if a.transport.Port(transport) == 0 {
