@@ -1,6 +1,6 @@
-// Package carrier defines what the dialer needs of a telephone carrier: place, answer and end a
-// call, and find what is known of one. It defines the events of calls too. Each carrier is a
-// package, and passes the conformance suite in carriertest.
+// Package carrier defines what the dialer needs of a telephone carrier: to place, answer and end a
+// call, and to find what is known of one. It also defines the events of calls. Each carrier is a
+// package and passes the conformance suite in carriertest.
 package carrier
 
 import (
@@ -16,29 +16,29 @@ import (
 )
 
 // Carrier places and ends calls. All methods are safe for concurrent use, in every replica and in
-// any order, also for calls that another replica began: a carrier stores what it needs besides the
-// call's id before the first event of the call. Every method ends within 10 s, and immediately when
-// ctx ends. Originate can take longer if Originate.Waiting is set.
+// any order, also for calls of another replica: before the first event of a call, a carrier stores
+// what it needs besides the call's id. Every method ends within 10 s, and immediately when ctx
+// ends. Originate can take longer if Originate.Waiting is set.
 //
-// What happens to a call reaches its row through package calls. A carrier that runs in the dialer
-// (SIP) applies the events of its legs. A carrier that outlives the dialer is a Feed, which
-// package carrierevents reads.
+// Package calls applies the events of a call to its row. A carrier that runs in the dialer (SIP)
+// passes the events of its legs. A carrier that outlives the dialer is an EventStream, which
+// package calls reads.
 //
-// After any error that is not documented here, the state of the call is unknown. A carrier that
+// After an error that is not documented here, the state of the call is unknown. A carrier that
 // cannot be reached must not return ErrUnknownCall, because that ends calls.
 type Carrier interface {
-	// Name is the carrier's name in fences and feeds. It never changes.
+	// Name is the carrier's name in fences and in the table carrier_cursors. It must never change.
 	Name() string
-	// Originate rings a number, at most once, whatever fails. dialedAt is when the first request
-	// left that can make the phone ring; zero if none left, or if that is not known.
+	// Originate dials a number, at most once, whatever fails. dialedAt is when the first request
+	// was sent that can make the phone ring. It is zero if none was sent, or if that is unknown.
 	//
-	// nil: the carrier has the call, and its end will be published. *Refused: nothing rang and
-	// nothing will. ErrAsked: this process asked before; nothing was sent now. ErrNotPermitted:
-	// nothing was sent. Any other error: it is not known whether the phone rings, and the call must
-	// never be originated again. Find may know it, and Hangup ends it.
+	// nil: the carrier has the call, and its end will be published. *Refused: no phone rang and
+	// none will ring. ErrAlreadyOriginated: this process originated the call before; nothing was
+	// sent now. ErrNotPermitted: nothing was sent. Any other error: it is unknown whether the phone
+	// rings, and the call must never be originated again. Find may know it, and Hangup ends it.
 	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
-	// Answer answers an inbound call. Again, or after the end, it changes nothing. It returns
-	// ErrUnknownCall if the carrier never had the call.
+	// Answer answers an inbound call. It changes nothing if the call was answered or has ended. It
+	// returns ErrUnknownCall if the carrier never had the call.
 	Answer(ctx context.Context, callID uuid.UUID) error
 	// Hangup ends a call in any state and returns what the carrier knows of it. The end is reported
 	// as an event. Hangup can be repeated: it does not change a call that has ended. It returns
@@ -48,27 +48,28 @@ type Carrier interface {
 	// Find returns what the carrier knows of a call, at least what its events contain. It returns
 	// ErrUnknownCall if the carrier never had the call.
 	Find(ctx context.Context, callID uuid.UUID) (CallStatus, error)
-	// Ready returns nil if the carrier can be reached. It has no effect on the carrier.
+	// Ready returns nil if the carrier can be reached. It does not change the carrier.
 	Ready(ctx context.Context) error
 }
 
-// EventStream is a carrier that stores its events itself and outlives the dialer.
+// EventStream is a carrier that stores its events and outlives the dialer.
 type EventStream interface {
 	Carrier
-	// Events returns what happened after a place in the feed; 0 is its beginning. It returns
-	// immediately if there are events, possibly not all of them. Otherwise it waits for at most
-	// wait. Repeated, also by another replica and after a restart, it returns the same, unless the
-	// feed has another name. No events follow a place that the feed has not reached.
+	// Events returns the events after a position; 0 is the beginning. It returns immediately if
+	// there are events, possibly not all of them. Otherwise it waits for at most wait. A repeated
+	// call returns the same events, also in another replica and after a restart, unless the stream
+	// has another name. No events follow a position that the stream has not reached.
 	//
-	// Seq rises. The events of one call are in the order in which they happened, each once. Ended
-	// is the last one, except for an opt-out. Events that are late or repeated change nothing.
+	// Seq increases. The events of one call are in the order in which they happened, each once.
+	// Ended is the last one, except for an opt-out. Events that are late or repeated change
+	// nothing.
 	Events(ctx context.Context, after int64, wait time.Duration) (Batch, error)
 }
 
 // ErrUnknownCall is returned if the carrier never had the call, or does not remember it.
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
-// ErrAlreadyOriginated says that this process has asked the carrier to originate the call before.
+// ErrAlreadyOriginated is returned if this process has originated the call before.
 var ErrAlreadyOriginated = errors.New("the carrier was asked to originate this call before")
 
 // ErrNotPermitted is returned if Originate.Permit refused the first request: nothing was sent. If
@@ -83,55 +84,56 @@ var ErrNoNumber = errors.New("the agent has no number, and no trunk has caller_i
 type Refused struct {
 	// Cause is never empty.
 	Cause callstate.Cause
-	// Unsent: nothing was sent to the carrier.
+	// NotSent reports that nothing was sent to the carrier.
 	NotSent bool
-	// OperatorFault: the operator must repair something first, for example the trunk's password. The
-	// callee has no part in it, so the request is queued again.
+	// OperatorFault reports that the operator must correct something first, for example the trunk's
+	// password. The callee has no part in it, so the request is queued again.
 	OperatorFault bool
-	// AccountSuspected: the trunk has taken no call since its last change, and its refusal can be about the
-	// operator's account.
+	// AccountSuspected reports that the refusal can be about the operator's account: the trunk has
+	// accepted no call since its last change.
 	AccountSuspected bool
-	// By is the id of the trunk that refused, if another trunk may carry the call. The next attempt is
-	// another call with its own fence; its Originate excludes this trunk. Empty: no other trunk is tried.
+	// RefusedBy is the id of the trunk that refused, if another trunk can carry the call. The next
+	// attempt is another call with its own fence. Its Originate excludes this trunk. If empty, no
+	// other trunk is tried.
 	RefusedBy string
 	Err       error
 }
 
 func (r *Refused) Error() string { return fmt.Sprintf("carrier refused (%s): %v", r.Cause, r.Err) }
 
-// Unwrap is the fault behind it, if any.
+// Unwrap returns the cause of the refusal, if there is one.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Originate is one dial.
+// Originate describes one dial.
 type Originate struct {
 	CallID uuid.UUID
-	// WorkspaceID is whose call it is.
+	// WorkspaceID is the workspace of the call.
 	WorkspaceID uuid.UUID
 	From, To    string
-	// TrunkNumber: From is one of a trunk's caller_ids and not the number of the agent. Only trunks whose caller_ids
-	// contain it may carry the call.
+	// TrunkNumber reports that From is one of a trunk's caller_ids and not the number of the agent.
+	// Only trunks whose caller_ids contain it may carry the call.
 	TrunkNumber bool
-	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
+	// TrunkID is the trunk that was chosen with From. One of its calls per second has been taken
+	// for this call. If empty, the carrier chooses a trunk.
 	TrunkID string
-	// Without are the trunks that refused the call's request before, by their names in Refused.
+	// ExcludeTrunks are the trunks that refused the request before, as in Refused.RefusedBy.
 	ExcludeTrunks []string
 	// Permit is called directly before each request that can make the phone ring, after everything
-	// that takes time: over SIP before each INVITE transaction, but not before a retransmission. If
-	// it returns false, the request does not leave. nil permits each request.
+	// that takes time. Over SIP that is each INVITE transaction, but not a retransmission. If it
+	// returns false, the request is not sent. If nil, each request is permitted.
 	Permit func(context.Context) bool
-	// Waiting is called at most once: if the trunk has answered with nothing but 100 for a time.
-	// Originate then waits for the next response, or until the returned channel is closed. nil:
-	// Originate does not wait, and the trunk has the call.
+	// Waiting is called at most once: if the trunk has sent only 100 for a time. Originate then
+	// waits for the next response, or until the returned channel is closed. If nil, Originate does
+	// not wait, and the trunk has the call.
 	Waiting func() (stop <-chan struct{})
 }
 
-// Permitted reports whether a request may leave now.
+// Permitted calls Permit.
 func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
-// Kind of an event.
+// Kind is the kind of an event.
 type Kind string
 
-// Kinds.
 const (
 	Accepted  Kind = "originate"
 	Ringing   Kind = "ringing"
@@ -141,52 +143,52 @@ const (
 	Ended     Kind = "hangup"
 )
 
-// Event is one thing that happened to a call.
+// Event is an event of a call.
 type Event struct {
-	// Seq is the place in the feed, from 1; 0 without a feed.
+	// Seq is the position in the stream, from 1; 0 without a stream.
 	Seq int64
 	// At is the time by the carrier's clock.
 	At       time.Time
 	Kind     Kind
 	CallID   uuid.UUID
 	From, To string
-	// Inbound marks a call that rings us.
+	// Inbound reports that the call is an inbound one.
 	Inbound bool
-	// Role is the speaker of Text. If it is empty, the person spoke and the scripted agent has to
+	// Role is the speaker of Text. If it is empty, the person spoke, and the scripted agent has to
 	// answer. The Text of OptedOut is the person's request not to be called again.
 	Role, Text string
-	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
+	// SpokenUntil is when the last of an agent's Text was played; zero: unknown.
 	SpokenUntil time.Time
 	Cause       callstate.Cause
-	// Outcome and Reached are an agent's judgement of its conversation, with Ended. Reached is
-	// empty without one.
+	// Outcome and Reached are the agent's assessment of the conversation. They are set with Ended.
+	// Reached is empty if there is none.
 	Outcome, Reached string
-	// Disclosure is of Ended: what was played of the disclosure; nil: that is not known.
+	// Disclosure states what was played of the disclosure. It is set with Ended; nil: unknown.
 	Disclosure *agent.DisclosureRecord
-	// ByUs: this side hung up.
+	// ByUs reports that the dialer hung up.
 	ByUs bool
 	// DialedAt is the time of the dial; nil for an inbound call.
 	DialedAt *time.Time
 }
 
-// Batch is a part of a feed. A feed with another name is a new one: its places are unrelated to the
-// old ones, and calls without events in it are unknown. A carrier that restarts with its memory
-// keeps the name, and publishes the end of every call that ended with the restart.
+// Batch is a part of a stream. A stream with another name is a new one: its positions are unrelated
+// to the old ones, and calls without events in it are unknown. A carrier that restarts with its
+// memory keeps the name, and publishes the end of every call that ended with the restart.
 type Batch struct {
 	Feed   string
 	Events []Event
 }
 
-// CallStatus is what a carrier knows of one call. The times are those of the events; nil: it has not
-// happened. Cause and ByUs belong to EndedAt.
+// CallStatus is what a carrier knows of one call. The times are those of the events; nil: it has
+// not happened. Cause and ByUs are set with EndedAt.
 type CallStatus struct {
 	DialedAt, RingingAt, AnsweredAt, EndedAt *time.Time
 	Cause                                    callstate.Cause
 	ByUs                                     bool
 }
 
-// Replay applies to a call what is known of it. It returns whether that ended the call. zone is the
-// person's.
+// Replay applies the status to a call. It reports whether that ended the call. zone is the time
+// zone of the person.
 func (k CallStatus) Replay(c *callstate.Call, zone *time.Location) (ended bool) {
 	if k.DialedAt != nil {
 		c.Initiate(*k.DialedAt)

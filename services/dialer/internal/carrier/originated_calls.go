@@ -6,17 +6,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// minRemembered is how many call ids Asked knows after any number of calls: minutes at the highest pace.
+// minRemembered is the number of call ids that OriginatedCalls remembers at least. At the highest
+// rate, that is some minutes.
 const minRemembered = 1 << 16
 
-// OriginatedCalls is what a carrier was asked to originate by this process, so that it is not asked twice. It is a second net: the fence is the first, and holds
-// for all processes and for good; this one holds for one process and its latest 65 536 calls. The zero value is ready.
+// OriginatedCalls remembers the calls that this process has originated, so that it does not
+// originate one twice. The fence prevents that for all processes and permanently; this check is a
+// second one for the latest 65,536 calls of one process. The zero value is ready to use. It is safe
+// for concurrent use.
 type OriginatedCalls struct {
 	mu         sync.Mutex
 	young, old map[uuid.UUID]struct{}
 }
 
-// First says, once for a call id, that it was not asked before.
+// First reports whether the call id is new, and remembers it.
 func (a *OriginatedCalls) First(callID uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,8 +20,7 @@ const (
 	ackTimeout = time.Second
 	// probeInterval is how often an open circuit is tested.
 	probeInterval = time.Second
-	// idleInterval is how long the brokers may be without a question before they are asked whether
-	// they are there.
+	// idleInterval is how long the publisher may be idle before it checks that the brokers answer.
 	idleInterval = 5 * time.Second
 )
 

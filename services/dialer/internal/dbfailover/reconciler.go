@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// checkInterval is how often the server of the database is looked at.
+	// checkInterval is the time between two checks of the database server.
 	checkInterval = time.Second
-	// checkTimeout bounds one look.
+	// checkTimeout bounds one check.
 	checkTimeout = 5 * time.Second
-	// advanceInterval is the pause between the end of the topic that was stored as the positions and
-	// the next that is read.
+	// advanceInterval is the time between two advances of the stored positions.
 	advanceInterval = 10 * time.Second
 	// settleWait is how long the other dialers have to reconnect and to withdraw intents. It is
 	// never shorter than the instance lease: after that time a process has either sent a heartbeat
@@ -37,7 +36,7 @@ const (
 // position. Nothing is dialed until an operator has run `dialer accept-intents`.
 var ErrConfirmationNeeded = errors.New("an operator must confirm with `dialer accept-intents`")
 
-// uncheckedServer is the identity of no server.
+// uncheckedServer is the identity of no server. The store claims nothing while it is set.
 const uncheckedServer = "not checked yet"
 
 // Reasons why nothing is dialed, as values of the label reason.
@@ -132,7 +131,7 @@ func (r *Reconciler) report() {
 	r.stopped.WithLabelValues(reasonIntents).Set(value)
 }
 
-// Run looks at the server once a second, and reconciles when it has changed.
+// Run checks the server once a second, and reconciles when it has changed.
 func (r *Reconciler) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()

@@ -1,5 +1,3 @@
-// Package heartbeat measures the heartbeats of this process.
-
 package replicas
 
 import (
@@ -7,10 +5,10 @@ import (
 	"time"
 )
 
-// Monitor decides whether this process may declare others dead. If its own heartbeats are slow, the
-// database is probably slow for every process, and the others are as alive as this one. After an outage
-// of the database every process looks dead until its next heartbeat. A Monitor is safe for concurrent
-// use.
+// Monitor decides by the heartbeats of this process whether it may declare other processes dead. If
+// its own heartbeats are slow, the database is probably slow for every process, and the others are
+// as alive as this one. After an outage of the database every process looks dead until its next
+// heartbeat. A Monitor is safe for concurrent use.
 type Monitor struct {
 	lease time.Duration
 
@@ -27,8 +25,8 @@ type Monitor struct {
 // directly after an outage of the database.
 func NewMonitor(lease time.Duration) *Monitor { return &Monitor{lease: lease} }
 
-// Observe takes the result of a heartbeat that was sent at start and has just ended. A heartbeat is late
-// if it was sent more than two thirds of the lease after the one before.
+// Observe records the result of a heartbeat that was sent at start and has just ended. A heartbeat
+// is late if it was sent more than two thirds of the lease after the one before.
 func (m *Monitor) Observe(start time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package replica owns what each dialer process reports about itself for operators. Each process stores its report in
-// the database every few seconds, so that any process can answer for all of them.
+// Package replicas has what the dialer processes know of each other: the reports about themselves
+// that they store for operators, and the monitor of their heartbeats. Each process stores its
+// report in the database every two seconds, so that any process can answer for all of them.
 
 package replicas
 
@@ -12,17 +13,18 @@ import (
 
 // Report is what one process reports.
 type Report struct {
-	// Trunks has the trunks that the process looks after.
+	// Trunks has the trunks that the process monitors.
 	Trunks []Trunk `json:"trunks"`
-	// Strangers are the last inbound attempts that were refused, the newest first.
+	// Rejected are the last inbound attempts that were refused, newest first.
 	Rejected []RejectedCall `json:"strangers"`
-	// SIP is where the process listens; nil with the simulated carrier.
+	// SIP has the listening addresses of the process; nil with the simulated carrier.
 	SIP *SIP `json:"sip"`
 	// AgentCircuits are the addresses of AI agents that receive no calls for now.
 	AgentCircuits []AgentCircuit `json:"agent_circuits"`
 }
 
-// SIP is where a process listens for SIP and audio, as it is configured. An empty address is not listened at.
+// SIP has the addresses at which a process listens for SIP and audio, as configured. It does not
+// listen at an empty address.
 type SIP struct {
 	UDP string `json:"udp"`
 	TCP string `json:"tcp"`
@@ -42,10 +44,9 @@ type AgentCircuit struct {
 	OpenUntil *time.Time `json:"open_until"`
 }
 
-// Reason says why an inbound attempt was refused.
+// Reason is why an inbound attempt was refused.
 type Reason string
 
-// Reasons.
 const (
 	// UnknownSource: the address belongs to no trunk.
 	UnknownSource Reason = "unknown_source"
@@ -55,7 +56,8 @@ const (
 	UnassignedNumber Reason = "unassigned_number"
 )
 
-// RejectedCall is an inbound call or connection that was refused. Numbers are masked, and texts are short and printable.
+// RejectedCall is an inbound call or connection that was refused. Numbers are masked, and texts are
+// short and printable.
 type RejectedCall struct {
 	At        time.Time `json:"at"`
 	Source    string    `json:"source"`
@@ -64,14 +66,15 @@ type RejectedCall struct {
 	To        string    `json:"to"`
 	UserAgent string    `json:"user_agent"`
 	Reason    Reason    `json:"reason"`
-	// Hint is the setting that would admit it.
+	// Hint is the setting that would admit the attempt.
 	Hint string `json:"hint"`
 }
 
-// maxRejectedCalls bounds the result of Strangers.
+// maxRejectedCalls limits the result of RejectedCalls.
 const maxRejectedCalls = 20
 
-// RejectedCalls returns the last 20 inbound attempts that were refused at any process, the newest first.
+// RejectedCalls returns the last 20 inbound attempts that were refused at any process, newest
+// first.
 func RejectedCalls(reports []Stored) []RejectedCall {
 	var all []RejectedCall
 	for _, one := range reports {
@@ -81,7 +84,7 @@ func RejectedCalls(reports []Stored) []RejectedCall {
 	return all[:min(len(all), maxRejectedCalls)]
 }
 
-// State of a trunk.
+// State is the state of a trunk.
 type State string
 
 // States of a trunk as one process sees it, and for Mixed and Disabled as all processes together see it.
@@ -107,7 +110,7 @@ type Trunk struct {
 	State   State `json:"state"`
 	// OpenUntil is when the next call tests the trunk; nil unless its circuit is open.
 	OpenUntil *time.Time `json:"circuit_open_until"`
-	// Registered is nil for a trunk that wants no registration.
+	// Registered is nil for a trunk without registration.
 	Registered      *bool      `json:"registered"`
 	RegisteredUntil *time.Time `json:"registered_until"`
 	// RegisterError is why the last REGISTER failed; empty if it did not.
@@ -161,8 +164,9 @@ func OfTrunk(reports []Stored, trunkID uuid.UUID, version int64) []Seen {
 	return found
 }
 
-// Merge returns what several processes say of one trunk as one statement. The trunk is registered if it is at every
-// process that registers there, until the first of these registrations ends. Calls are added up.
+// Merge combines the reports of several processes about one trunk. The trunk is registered if it is
+// registered at every process that registers there, until the first of these registrations ends.
+// Calls are added.
 func Merge(seen []Seen) Trunk {
 	merged := Trunk{State: Unknown}
 	for i, one := range seen {

@@ -1,4 +1,5 @@
-// Package simcarrier speaks to the simulated carrier (cmd/simcarrier) over HTTP.
+// Package simcarrier is the carrier over the simulated telephone network (cmd/simcarrier), which it
+// calls by HTTP.
 package simcarrier
 
 import (
@@ -21,28 +22,29 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// requestTimeout bounds one question to the carrier; longer than that, nobody knows what it did.
+// requestTimeout bounds one HTTP request. After that it is unknown what the carrier did.
 const requestTimeout = 5 * time.Second
 
-// Carrier is the simulated trunk.
+// Carrier is the simulated carrier.
 type Carrier struct {
 	base       string
 	client     *http.Client
 	originated carrier.OriginatedCalls
 }
 
-// New reaches the carrier at its base URL.
+// New returns a carrier at the base URL.
 func New(base string) *Carrier {
 	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
-		DialContext:  (&net.Dialer{Timeout: 2 * time.Second}).DialContext,         // a dial outlives its request: it needs its own bound
+		// a connection attempt outlives its request, so it has its own timeout
+		DialContext:  (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, // no proxy from the environment
 	}}}
 }
 
-// Name is the trunk's.
+// Name returns the name in fences.
 func (c *Carrier) Name() string { return "sim" }
 
-// eventBody and knowledge are the carrier's JSON.
+// eventBody and statusBody are JSON bodies of the carrier.
 type eventBody struct {
 	Seq      int64      `json:"seq"`
 	At       time.Time  `json:"at"`
@@ -73,8 +75,8 @@ func (k statusBody) callStatus() carrier.CallStatus {
 	}
 }
 
-// Originate rings a number. The simulated network rings for each request that it receives
-// (contract.md §8), so Originate sends one.
+// Originate dials a number. The simulated network rings for each request that it receives
+// (docs/reference/api/local-stack.md), so Originate sends one.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.originated.First(o.CallID) {
 		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAlreadyOriginated)
@@ -105,7 +107,7 @@ func (c *Carrier) originate(ctx context.Context, o carrier.Originate, dialedAt t
 	return fmt.Errorf("originate %s: status %d", o.CallID, status)
 }
 
-// Answer picks up.
+// Answer answers an inbound call.
 func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
 	status, err := c.do(ctx, http.MethodPost, "/answer", map[string]any{"call_id": callID}, nil)
 	return checkStatus(status, err, "answer", callID)
@@ -118,20 +120,20 @@ func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.CallSta
 	return k.callStatus(), checkStatus(status, err, "hang up", callID)
 }
 
-// Find tells what is known of a call.
+// Find returns what the carrier knows of a call.
 func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.CallStatus, error) {
 	var k statusBody
 	status, err := c.do(ctx, http.MethodGet, "/calls/"+callID.String(), nil, &k)
 	return k.callStatus(), checkStatus(status, err, "find", callID)
 }
 
-// Ready asks whether the carrier is there.
+// Ready returns nil if the carrier can be reached.
 func (c *Carrier) Ready(ctx context.Context) error {
 	status, err := c.do(ctx, http.MethodGet, "/healthz", nil, nil)
 	return checkStatus(status, err, "reach carrier for", uuid.Nil)
 }
 
-// News reads the feed.
+// Events implements carrier.EventStream.
 func (c *Carrier) Events(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	var page struct {
 		Feed string      `json:"feed"`
@@ -175,7 +177,8 @@ func (c *Carrier) do(ctx context.Context, method, path string, body, into any) (
 	return c.send(ctx, method, path, body, into)
 }
 
-// send asks once: the transport must not send a second time of its own accord, so the body cannot be rewound.
+// send sends one request. The HTTP client must not send it a second time, so the body cannot be
+// read again.
 func (c *Carrier) send(ctx context.Context, method, path string, body, into any) (int, error) {
 	var payload io.Reader
 	if body != nil {

@@ -46,8 +46,9 @@ func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 	return &Job{recorder: recorder, store: store, owner: owner}
 }
 
-// Run works until ctx ends. It answers requests only while a trunk is followed. It deletes old ones at the start and
-// once a minute: a process that was killed leaves its request and the answers to it.
+// Run works until ctx ends. It answers requests only while a trunk is recorded. It deletes old
+// requests at the start and once a minute, because a process that was killed leaves its request and
+// the answers to it.
 func (j *Job) Run(ctx context.Context) error {
 	ticker, cleanups := time.NewTicker(answerInterval), time.NewTicker(cleanupInterval)
 	defer ticker.Stop()

@@ -36,8 +36,8 @@ type Message struct {
 	Replica string `json:"replica"`
 }
 
-// Recorder records the messages of the trunks that it follows. The zero value follows none. Its methods may be called
-// concurrently.
+// Recorder records the messages of the trunks that Follow sets. The zero value records none. It is
+// safe for concurrent use.
 type Recorder struct {
 	// Replica is the host of this process.
 	Replica string
@@ -61,10 +61,10 @@ func (r *Recorder) Follow(trunks []uuid.UUID) {
 	r.on.Store(len(rings) > 0)
 }
 
-// On reports whether any trunk is followed. A nil recorder follows none.
+// On reports whether any trunk is recorded. It returns false for a nil recorder.
 func (r *Recorder) On() bool { return r != nil && r.on.Load() }
 
-// Record records a message if its trunk is followed. m.Data is copied.
+// Record records a message if its trunk is followed. It copies m.Data.
 func (r *Recorder) Record(trunkID uuid.UUID, m Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

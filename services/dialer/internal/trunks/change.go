@@ -174,7 +174,7 @@ func list(into *[]string, fallback []string) setter {
 // tokenPattern are the characters of a SIP user part that need no escape (RFC 3261 section 25.1).
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_.!~*'()&=+$,;?/%@-]*$`)
 
-// whole judges the settings together.
+// whole checks the settings together.
 func (t *Trunk) whole() error {
 	host, port := splitAddress(t.OutboundProxy, t.Transport)
 	switch {
@@ -233,7 +233,8 @@ func (t *Trunk) lists() error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// isCertificates says that a text holds nothing but certificates: what else it holds would be shown to whoever reads the trunk.
+// isCertificates reports whether a text contains only certificates. Other content would be visible
+// to everyone who reads the trunk.
 func isCertificates(text string) bool {
 	rest := []byte(text)
 	for len(bytes.TrimSpace(rest)) > 0 {
@@ -251,7 +252,7 @@ func isCertificates(text string) bool {
 
 var hostPattern = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
 
-// isHost says whether text is a host name or an address; an IPv6 address stands with or without brackets.
+// isHost reports whether text is a host name or an address. An IPv6 address may be in brackets.
 func isHost(text string) bool {
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
 		return addr.Zone() == ""
@@ -259,7 +260,7 @@ func isHost(text string) bool {
 	return len(text) <= 253 && hostPattern.MatchString(text)
 }
 
-// splitAddress reads host or host:port; port 0 means that it is no port.
+// splitAddress splits host or host:port. It returns port 0 if the port is invalid.
 func splitAddress(text string, transport Transport) (host string, port uint16) {
 	if whole, err := netip.ParseAddrPort(text); err == nil {
 		return whole.Addr().String(), whole.Port()

@@ -3,7 +3,7 @@ package trunks
 // CheckResult is the result of one step of a check.
 type CheckResult string
 
-// Results. A skipped step says nothing about the trunk.
+// A skipped step does not test the trunk.
 const (
 	CheckOK      CheckResult = "ok"
 	CheckFailed  CheckResult = "failed"
@@ -14,8 +14,8 @@ const (
 type CheckStep struct {
 	Name   string
 	Result CheckResult
-	// Seen is what the step saw.
+	// Seen is what the step found.
 	Seen string
-	// Remedy is what the operator can do; empty unless the step failed.
+	// Remedy is what the operator can do. It is empty unless the step failed.
 	Remedy string
 }

@@ -12,7 +12,6 @@ import (
 // Transport is the transport of SIP to the trunk.
 type Transport string
 
-// Transports.
 const (
 	UDP Transport = "udp"
 	TCP Transport = "tcp"
@@ -42,7 +41,7 @@ const (
 // CallerIDHeader is the header in which the trunk expects the number of the caller.
 type CallerIDHeader string
 
-// Caller id headers: From alone, or P-Asserted-Identity (RFC 3325) beside it.
+// Values of CallerIDHeader: From alone, or P-Asserted-Identity in addition (RFC 3325).
 const (
 	InFrom     CallerIDHeader = "from"
 	InAsserted CallerIDHeader = "p_asserted_identity"
@@ -51,13 +50,13 @@ const (
 // Status of a trunk.
 type Status string
 
-// Statuses. A disabled trunk places and accepts no new calls. Its live calls continue.
+// A disabled trunk places and accepts no new calls. Its live calls continue.
 const (
 	Active   Status = "active"
 	Disabled Status = "disabled"
 )
 
-// Codecs, by their SDP names in small letters.
+// Codecs, by their SDP names in lower case.
 const (
 	PCMU = "pcmu"
 	PCMA = "pcma"
@@ -66,7 +65,7 @@ const (
 // Trunk is one SIP trunk with the settings of the operator.
 type Trunk struct {
 	TrunkID uuid.UUID
-	// Version counts the changes, from 1.
+	// Version counts the changes, starting with 1.
 	Version int64
 	Name    string
 	Status  Status
@@ -77,7 +76,8 @@ type Trunk struct {
 	// OutboundProxy is the host or host:port through which all requests go. If empty, they go to
 	// the host.
 	OutboundProxy string
-	// CACertificates are in PEM. If empty, those of the system are used.
+	// CACertificates are the trusted certificates in PEM. If empty, those of the system are
+	// trusted.
 	CACertificates string
 
 	Username string
@@ -86,7 +86,8 @@ type Trunk struct {
 	// configured.
 	Password string
 	Sealed   []byte
-	// Register: the trunk sends calls to the registered address.
+	// Register reports that the dialer registers at the trunk, which then sends calls to the
+	// registered address.
 	Register bool
 
 	CallerIDs      []string
@@ -104,11 +105,11 @@ type Trunk struct {
 
 	Channels       int32
 	CallsPerSecond int32
-	// Priority: the smaller number is tried first.
+	// Priority decides which trunk is tried first: the one with the smaller number.
 	Priority int32
 	// Trace records the SIP messages of the trunk in memory.
 	Trace bool
-	// InboundSources are further addresses or networks from which the trunk calls.
+	// InboundSources are further addresses or networks from which the trunk sends calls.
 	InboundSources []string
 }
 
@@ -142,7 +143,7 @@ func (t Trunk) SIPPort() uint16 {
 	return 5060
 }
 
-// Write returns an E.164 number in the format of the trunk.
+// Write returns an E.164 number in the number format of the trunk.
 func (t Trunk) Write(e164 string) string {
 	switch t.NumberFormat {
 	case Digits:
@@ -153,10 +154,10 @@ func (t Trunk) Write(e164 string) string {
 	return e164
 }
 
-// Read returns the E.164 number of a text in the format of the trunk, or with a plus. ok is false
-// if the text is no number.
+// Read returns the E.164 number of a text in the number format of the trunk, or with a plus. ok is
+// false if the text is not a number.
 func (t Trunk) Read(user string) (e164 string, ok bool) {
-	user, _, _ = strings.Cut(user, ";") // tel parameters (RFC 3966) ride in the user part
+	user, _, _ = strings.Cut(user, ";") // the user part can have parameters (RFC 3966)
 	digits, plus := strings.CutPrefix(user, "+")
 	if !plus && t.NumberFormat == Prefix {
 		var found bool
@@ -184,8 +185,8 @@ func (t Trunk) CallerID(wanted string) string {
 	return t.CallerIDs[0]
 }
 
-// Admits reports whether an address is one of InboundSources. The addresses of the host are not
-// included: they need name resolution.
+// Admits reports whether an address is the host of the trunk or one of InboundSources. The
+// addresses of a host name are not included, because they need DNS.
 func (t Trunk) Admits(source netip.Addr) bool {
 	source = source.Unmap()
 	for _, text := range append([]string{t.Host}, t.InboundSources...) {

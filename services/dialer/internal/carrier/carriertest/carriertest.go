@@ -1,5 +1,6 @@
-// Package carriertest is the conformance suite of package carrier: what every carrier must do, whichever it is. A carrier's own test gives Run a network
-// to try it on, whose far end the suite can move; the rules are tested too, by carriers that break each.
+// Package carriertest is the conformance suite of package carrier. The test of a carrier calls Run
+// with a network whose far end the suite controls. The rules are tested, too: with carriers that
+// break one rule each.
 package carriertest
 
 import (
@@ -12,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// T is what a rule needs of a test.
+// T has the methods of testing.T that a rule needs.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -20,39 +21,39 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Network is a fresh carrier and what is behind it. The numbers do what they say; originates to two of them never meet.
+// Network is a new carrier and its far end. Each number behaves as its name says.
 type Network struct {
-	// Carrier is the carrier. Its Events are what it published, or, without a feed, what it applied
-	// to calls.
+	// Carrier is the carrier. Its Events are those that it published, or, without a stream, those
+	// that it applied to calls.
 	Carrier carrier.EventStream
-	// HasFeed: the carrier stores its events itself, so the rules of a feed apply.
+	// HasFeed reports that the carrier stores its events, so the rules about the stream apply.
 	HasFeed bool
-	// Talks answers soon, talks, and hangs up. Busy is busy. Rings rings soon, and for as long as the suite lasts. Slow does nothing at all for as
-	// long. Stays answers soon and stays on the line.
+	// Talks answers soon, talks and hangs up. Busy is busy. Rings rings soon, and until the test
+	// ends. Slow does nothing until the test ends. Stays answers soon and does not hang up.
 	Talks, Busy, Rings, Slow, Stays string
-	// Refuses is refused before anything rings.
+	// Refuses is refused before the phone rings.
 	Refuses string
-	// Silent rings, but the far end does not answer the originate until the carrier gives up.
+	// Silent rings, but the far end does not respond to the originate until the carrier gives up.
 	// SilentUndialed does not ring. It is empty for a carrier that stores a call before it dials.
 	Silent, SilentUndialed string
-	// Another is the same trunk in another process of ours.
+	// Another returns the same carrier in another dialer process.
 	Another func() carrier.EventStream
-	// Dials counts how often the far end rang, or was busy, for a call: from its own records, not from the carrier's news.
+	// Dials returns how often the far end rang or was busy for a call, by its own records.
 	Dials func(callID uuid.UUID) int
-	// Call has somebody call us.
+	// Call places an inbound call.
 	Call func(from, to string) uuid.UUID
-	// Stop takes the carrier away, Start brings it back; forgetful: without its memory.
+	// Stop stops the carrier. Start starts it again; if forgetful, without its memory.
 	Stop  func()
 	Start func(forgetful bool)
 }
 
-// Rule is one promise of package carrier.
+// Rule is one rule of package carrier.
 type Rule struct {
 	Name  string
 	Check func(t T, n *Network)
 }
 
-// Run holds a carrier to every rule, each on a fresh network.
+// Run tests a carrier against every rule, each with a new network.
 func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 	t.Helper()
 	for _, rule := range Rules() {
@@ -63,7 +64,7 @@ func Run(t *testing.T, fresh func(t testing.TB) *Network) {
 	}
 }
 
-// Rules are all of them.
+// Rules returns all rules.
 func Rules() []Rule {
 	return append(append([]Rule{
 		{"a call is told from its dial to its end", wholeCall},
@@ -82,11 +83,11 @@ func Rules() []Rule {
 const (
 	// testTimeout ends a test that hangs.
 	testTimeout = time.Minute
-	// longPoll is a wait for news that is longer than any test.
+	// longPoll is a wait for events that is longer than any test.
 	longPoll = time.Hour
 	// originateTimeout is when the suite cancels an originate that does not reach the far end.
 	originateTimeout = time.Second
-	// skew is how far the carrier's clock may be from ours.
+	// skew is the permitted difference between the clocks of the carrier and of the test.
 	skew = 5 * time.Second
 )
 
@@ -102,13 +103,13 @@ type dialed struct {
 	at time.Time
 }
 
-// originate originates a call. The time is that of the carrier.
+// originate originates a call. at is the time by the carrier's clock.
 func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
 	at, err := over.Originate(ctx, o)
 	return dialed{o, at}, err
 }
 
-// dial originates a call that the carrier must take.
+// dial originates a call that the carrier must accept.
 func dial(t T, n *Network, to string) dialed {
 	t.Helper()
 	d, err := originate(t.Context(), n.Carrier, order(to))
@@ -121,7 +122,7 @@ func dial(t T, n *Network, to string) dialed {
 	return d
 }
 
-// reader reads the feed from its beginning, keeps what it read, and holds it to the rules of the feed.
+// reader reads the events from the beginning, keeps them and checks the rules of the stream.
 type reader struct {
 	t     T
 	trunk carrier.EventStream
@@ -132,7 +133,7 @@ type reader struct {
 
 func read(t T, trunk carrier.EventStream) *reader { return &reader{t: t, trunk: trunk} }
 
-// readBatch reads one batch, waiting for it as long.
+// readBatch reads one batch and waits for it for at most wait.
 func (r *reader) readBatch(wait time.Duration) int {
 	r.t.Helper()
 	batch, err := r.trunk.Events(r.t.Context(), r.place, wait)
@@ -153,7 +154,7 @@ func (r *reader) readBatch(wait time.Duration) int {
 	return len(batch.Events)
 }
 
-// eventsOf are the news of one call so far.
+// eventsOf returns the events of one call that were read.
 func (r *reader) eventsOf(callID uuid.UUID) (news []carrier.Event) {
 	for _, one := range r.all {
 		if one.CallID == callID {
@@ -163,7 +164,7 @@ func (r *reader) eventsOf(callID uuid.UUID) (news []carrier.Event) {
 	return news
 }
 
-// until reads until a call has had news of a kind, and answers its news.
+// until reads until the call has an event of the kind, and returns the events of the call.
 func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	r.t.Helper()
 	for begun := time.Now(); ; r.readBatch(time.Second) {
@@ -176,7 +177,7 @@ func (r *reader) until(callID uuid.UUID, kind carrier.Kind) []carrier.Event {
 	}
 }
 
-// readAll reads what there is.
+// readAll reads the events that exist.
 func (r *reader) readAll() {
 	r.t.Helper()
 	for r.readBatch(0) > 0 {

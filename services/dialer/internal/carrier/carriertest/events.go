@@ -70,7 +70,7 @@ func eventsLongPoll(t T, n *Network) {
 		t.Errorf("the wait for news ended after %v, want 300ms", got)
 	}
 	woken := make(chan int, 1)
-	go func() { // an error is reported as no news
+	go func() { // an error is reported as no events
 		batch, err := n.Carrier.Events(t.Context(), r.place, longPoll)
 		if err != nil {
 			woken <- 0
@@ -140,7 +140,7 @@ func restarted(t T, n *Network) {
 		t.Fatalf("the feed is %s with %d news, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
 	}
 	checkFind(t, n, done.CallID, told)
-	// The one that was alive has ended, or lives on and can be ended: either way its end is told.
+	// The live call has ended or continues. In both cases its end is reported.
 	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
 		t.Errorf("hang up: %v", err)
 	}

@@ -44,7 +44,7 @@ func busyCall(t T, n *Network) {
 	checkFind(t, n, o.CallID, news)
 }
 
-// checkEvents checks what every news item of an outbound call says beside its kind.
+// checkEvents checks the fields of all events of an outbound call.
 func checkEvents(t T, o dialed, news []carrier.Event) {
 	t.Helper()
 	last := o.at.Add(-skew)
@@ -68,7 +68,7 @@ func checkEvents(t T, o dialed, news []carrier.Event) {
 	}
 }
 
-// checkFind checks that Find knows what the news said.
+// checkFind checks that Find agrees with the events.
 func checkFind(t T, n *Network, callID uuid.UUID, news []carrier.Event) {
 	t.Helper()
 	known, err := n.Carrier.Find(t.Context(), callID)
@@ -107,20 +107,20 @@ func checkDials(t T, n *Network, callID uuid.UUID, times int) {
 }
 
 func askedTwice(t T, n *Network) {
-	for _, to := range []string{n.Rings, n.Busy} { // while it rings, and when it has ended
+	for _, to := range []string{n.Rings, n.Busy} { // while it rings, and after its end
 		o := dial(t, n, to)
 		if to == n.Busy {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
 		}
 		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAlreadyOriginated) {
-			t.Errorf("asked again: %v, want ErrAsked", err)
+			t.Errorf("asked again: %v, want ErrAlreadyOriginated", err)
 		}
 		checkDials(t, n, o.CallID, 1)
 	}
 	o := order(n.Refuses)
 	_, _ = n.Carrier.Originate(t.Context(), o)
 	if _, err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAlreadyOriginated) {
-		t.Errorf("asked again after a refusal: %v, want ErrAsked", err)
+		t.Errorf("asked again after a refusal: %v, want ErrAlreadyOriginated", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func askedAtOnce(t T, n *Network) {
 			case err == nil:
 				taken++
 			case !errors.Is(err, carrier.ErrAlreadyOriginated):
-				t.Errorf("asked at once: %v, want ErrAsked", err)
+				t.Errorf("asked at once: %v, want ErrAlreadyOriginated", err)
 			}
 		}
 		if taken != 1 {
@@ -222,7 +222,8 @@ func givenUp(t T, n *Network) {
 		d, err = originate(ctx, n.Carrier, o)
 		said <- err
 	}()
-	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) { // a poll of the condition
+	// a poll of the condition
+	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) {
 		if time.Since(begun) > testTimeout || t.Context().Err() != nil {
 			t.Fatalf("the originate never reached the far end")
 		}

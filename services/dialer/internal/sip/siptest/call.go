@@ -28,13 +28,13 @@ type Call struct {
 	tx       *sip.ServerTx
 	in       chan Request
 	canceled chan struct{}
-	deferred []Request // came before it was waited for
+	deferred []Request // requests that no script step has waited for yet
 	mu       sync.Mutex
 	cseq     uint32
 	done     bool
 }
 
-// handleRequest hands a request to the script, or answers it when the script is over.
+// handleRequest passes a request to the script, or answers it after the end of the script.
 func (c *Call) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *Call) end() {
 	}
 }
 
-// Response is one to the INVITE, with our tag and contact.
+// Response returns a response to the INVITE, with the tag and the Contact of the far end.
 func (c *Call) Response(code int, body string, headers ...string) *sip.Response {
 	var content []byte
 	if body != "" {
@@ -91,18 +91,18 @@ func (c *Call) Response(code int, body string, headers ...string) *sip.Response 
 	return res
 }
 
-// Respond answers the INVITE.
+// Respond sends a response to the INVITE.
 func (c *Call) Respond(code int, body string, headers ...string) {
 	_ = c.tx.Respond(c.Response(code, body, headers...))
 }
 
-// Send sends a response that was made by hand.
+// Send sends a response that the test has built.
 func (c *Call) Send(res *sip.Response) { _ = c.tx.Respond(res) }
 
-// Ignore answers nothing at all, not even that it is tried. What is sent again begins the script again.
+// Ignore sends no response, not even 100. A retransmitted INVITE starts the script again.
 func (c *Call) Ignore() { c.tx.Terminate() }
 
-// Answer answers, again and again until the ACK.
+// Answer sends 200 and retransmits it until the ACK.
 func (c *Call) Answer(body string, headers ...string) {
 	res := c.Response(200, body, headers...)
 	acked := make(chan struct{})
@@ -120,7 +120,7 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
-// NotCanceledFor says whether nobody cancels the INVITE for a while.
+// NotCanceledFor waits for the given time and reports whether the INVITE was not canceled.
 func (c *Call) NotCanceledFor(a time.Duration) bool {
 	select {
 	case <-c.canceled:
@@ -130,7 +130,7 @@ func (c *Call) NotCanceledFor(a time.Duration) bool {
 	}
 }
 
-// Canceled waits until the INVITE is cancelled.
+// Canceled waits until the INVITE is canceled.
 func (c *Call) Canceled() {
 	select {
 	case <-c.canceled:
@@ -139,14 +139,15 @@ func (c *Call) Canceled() {
 	}
 }
 
-// AnswerWhileCanceled rings, and answers in the moment in which the INVITE is cancelled.
+// AnswerWhileCanceled rings, waits for the CANCEL and sends 200, as if the two had crossed.
 func (c *Call) AnswerWhileCanceled(body string) {
 	c.tx.OnCancel(func(*sip.Request) { _ = c.x.transport.Reply(c.Response(200, body)) })
 	c.Respond(180, "")
 	c.Canceled()
 }
 
-// Next waits for a request of a method; others wait for their turn, and are answered 200 when the script is over.
+// Next waits for a request with the method. Other requests are kept for later steps, and are
+// answered with 200 after the end of the script.
 func (c *Call) Next(method sip.RequestMethod) Request {
 	if i := slices.IndexFunc(c.deferred, func(a Request) bool { return a.Method == method }); i >= 0 {
 		a := c.deferred[i]
@@ -171,7 +172,7 @@ func (c *Call) Next(method sip.RequestMethod) Request {
 	}
 }
 
-// Header is a header of the request; empty: it has none.
+// Header returns the value of a header, or "".
 func (a Request) Header(name string) string {
 	if header := a.GetHeader(name); header != nil {
 		return header.Value()
@@ -179,7 +180,7 @@ func (a Request) Header(name string) string {
 	return ""
 }
 
-// Reply answers a request.
+// Reply sends a response to the request.
 func (a Request) Reply(code int, headers ...string) {
 	if a.Tx == nil {
 		return
@@ -192,14 +193,14 @@ func (a Request) Reply(code int, headers ...string) {
 	_ = a.Tx.Respond(res)
 }
 
-// Hangup waits for the BYE and answers it.
+// Hangup waits for the BYE and answers it with 200.
 func (c *Call) Hangup() Request {
 	a := c.Next(sip.BYE)
 	a.Reply(200)
 	return a
 }
 
-// Request asks within the call and waits for the final response.
+// Request sends a request within the call and returns the final response.
 func (c *Call) Request(method sip.RequestMethod, body string, headers ...string) *sip.Response {
 	c.mu.Lock()
 	c.cseq++
@@ -224,7 +225,7 @@ func (c *Call) Request(method sip.RequestMethod, body string, headers ...string)
 	return res
 }
 
-// Ack acknowledges an INVITE of ours within the call.
+// Ack acknowledges a 200 to an INVITE that the script sent within the call.
 func (c *Call) Ack(body string) {
 	c.mu.Lock()
 	seq := c.cseq

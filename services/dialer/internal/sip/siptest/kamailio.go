@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/libs/testkit/peertest"
 )
 
-// Dispatching is a routing that stays in the way of calls and sends them to one of several destinations in turn, and to the next when one takes no more.
+// Dispatching is a Kamailio route that stays in the path of calls. It sends them to several
+// destinations in turn, and to the next one if a destination refuses.
 const Dispatching = `
 modparam("dispatcher", "ds_ping_reply_codes", "class=2")
 request_route {
@@ -30,7 +31,8 @@ failure_route[NEXT] {
 	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
 }`
 
-// dispatching are the settings of Dispatching's module, whose destinations stand in a file.
+// dispatching has the settings of the module dispatcher for Dispatching. %q is the file with the
+// destinations.
 const dispatching = `
 loadmodule "dispatcher.so"
 modparam("tm", "fr_inv_timer", 20000)
@@ -40,7 +42,8 @@ modparam("dispatcher", "ds_ping_interval", 1)
 modparam("dispatcher", "ds_probing_mode", 1)
 `
 
-// Kamailio runs one with a routing, and with destinations of the dispatcher's, "1 sip:127.0.0.1:5060" each, until the test ends. It listens for UDP at the port.
+// Kamailio runs Kamailio with a route until the test ends, and returns its UDP port. destinations
+// are lines of the dispatcher, such as "1 sip:127.0.0.1:5060".
 func Kamailio(t testing.TB, routing string, destinations ...string) (port int) {
 	t.Helper()
 	peertest.Installed(t, "kamailio")

@@ -1,5 +1,5 @@
-// Package siptest is a trunk in the process of a test: each number that is dialled ends in digits that name a script, and the script plays the far end
-// message by message, right or wrong.
+// Package siptest is a SIP trunk inside of a test. The last digits of a dialed number select a
+// script, which plays the far end message by message, correctly or incorrectly.
 package siptest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// Timeout bounds every wait of a script.
+// Timeout bounds every wait of a script. It exists only to end a test that hangs.
 const Timeout = 30 * time.Second
 
 // Trunk is the trunk.
@@ -32,12 +32,12 @@ type Trunk struct {
 	within    func(*sip.Request, *sip.ServerTx)
 	running   sync.WaitGroup
 	closed    bool
-	// challenge is 401 or 407; 0: nobody is asked who he is.
+	// challenge is 401 or 407; 0: requests are not challenged.
 	challenge          int
 	username, password string
 }
 
-// New is a trunk that listens on the loopback until the test ends.
+// New returns a trunk that listens on the loopback address until the test ends.
 func New(t testing.TB, transports transport.Config) *Trunk {
 	t.Helper()
 	x := &Trunk{t: t, scripts: map[string]func(*Call){}, calls: map[string]*Call{}}
@@ -65,41 +65,43 @@ func New(t testing.TB, transports transport.Config) *Trunk {
 	return x
 }
 
-// Challenge asks everybody for credentials, with 401 or 407.
+// Challenge challenges all requests with 401 or 407.
 func (x *Trunk) Challenge(code int, username, password string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.challenge, x.username, x.password = code, username, password
 }
 
-// Port is where a transport listens.
+// Port returns the port of a transport.
 func (x *Trunk) Port(transport string) int { return x.transport.Port(transport) }
 
-// Transport sends what a script wants sent by hand.
+// Transport returns the transport, for messages that a test builds.
 func (x *Trunk) Transport() *transport.Transport { return x.transport }
 
-// On plays a script for each number that ends in the suffix.
+// On sets the script for numbers that end in the suffix.
 func (x *Trunk) On(suffix string, script func(*Call)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.scripts[suffix] = script
 }
 
-// Outside takes requests outside of calls that are no INVITE; false: they are answered 200.
+// Outside sets the function that receives requests outside of calls that are not an INVITE. If it
+// returns false, they are answered with 200.
 func (x *Trunk) Outside(take func(*sip.Request, *sip.ServerTx) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.outside = take
 }
 
-// Within takes requests within dialogs that began elsewhere, as a proxy does.
+// Within sets the function that receives requests within dialogs that this trunk does not know, as
+// a proxy does.
 func (x *Trunk) Within(take func(*sip.Request, *sip.ServerTx)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.within = take
 }
 
-// Requests counts the requests of a method in a call; an empty Call-ID: in all.
+// Requests counts the requests with a method in a call. An empty Call-ID counts those of all calls.
 func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -111,7 +113,7 @@ func (x *Trunk) Requests(method sip.RequestMethod, callID string) (times int) {
 	return times
 }
 
-// Responses counts the responses to a request of ours in a call.
+// Responses counts the responses to a request of this trunk in a call.
 func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,10 +125,10 @@ func (x *Trunk) Responses(code int, seq uint32, method sip.RequestMethod, callID
 	return times
 }
 
-// Wait is for a call to have come in.
+// Wait waits until the call has arrived, and returns it.
 func (x *Trunk) Wait(callID string) *Call {
 	x.t.Helper()
-	for begun := time.Now(); time.Since(begun) < Timeout; time.Sleep(time.Millisecond) { // a poll of the condition
+	for begun := time.Now(); time.Since(begun) < Timeout; time.Sleep(time.Millisecond) { // polls the condition
 		x.mu.Lock()
 		c := x.calls[callID]
 		x.mu.Unlock()
@@ -167,7 +169,7 @@ func (x *Trunk) handleRequest(req *sip.Request, tx *sip.ServerTx) {
 	}
 }
 
-// challenged asks for credentials until they are right.
+// challenged challenges a request until its credentials are correct.
 func (x *Trunk) challenged(req *sip.Request, tx *sip.ServerTx) bool {
 	x.mu.Lock()
 	code, username, password := x.challenge, x.username, x.password

@@ -15,32 +15,35 @@ import (
 	"github.com/icholy/digest"
 )
 
-// maxDatagram is how large a request may be and still go by UDP where TCP is allowed (RFC 3261 18.1.1).
+// maxDatagram is the size above which a request is sent over TCP if LargeOverTCP permits it (RFC
+// 3261 section 18.1.1).
 const maxDatagram = 1300
 
-// NotSent says that a request certainly did not leave: no connection, no name, no listener.
+// NotSent is the error of a request that was certainly not sent: there was no connection, no
+// address or no listener.
 type NotSent struct{ Err error }
 
 func (u *NotSent) Error() string { return "not sent: " + u.Err.Error() }
 
-// Unwrap is the fault behind it.
+// Unwrap returns the cause.
 func (u *NotSent) Unwrap() error { return u.Err }
 
-// ErrTimeout says that nobody answered a request.
+// ErrTimeout is returned if a request was not answered.
 var ErrTimeout = sip.ErrTransactionTimeout
 
-// Route says where a request goes and how.
+// Route is the destination of a request.
 type Route struct {
-	// Hop is host:port of the next hop; a port of 0 is the transport's own.
+	// Hop is host:port of the next hop. Port 0 means the port of SRV records, or the default port
+	// of the transport.
 	Hop       string
 	Transport string
-	// LargeOverTCP lets a request that is too large for a datagram go by TCP.
+	// LargeOverTCP sends a request over TCP if it is too large for a datagram.
 	LargeOverTCP bool
-	// Without are the places that the hop's name leads to and where the request was already, for nothing.
+	// Excluded are addresses of the hop to which the request could not be sent.
 	Excluded []string
 }
 
-// Name is the hop's host where that is a name; empty: it is an address.
+// Name returns the host of the hop if it is a name, or "" if it is an address.
 func (r Route) Name() string {
 	host, _, err := net.SplitHostPort(r.Hop)
 	if err != nil || net.ParseIP(host) != nil {
@@ -49,10 +52,11 @@ func (r Route) Name() string {
 	return strings.ToLower(host)
 }
 
-// Token is a tag or the rest of a branch: nobody can guess it.
+// Token returns a random text for a tag or a branch. It cannot be guessed.
 func Token() string { return strings.ToLower(rand.Text()) }
 
-// Prepare gives a request its way: destination, transport, and a Via with a new branch. An ACK of a non-2xx and a CANCEL bring their own.
+// Prepare sets the destination and the transport of a request, and adds a Via with a new branch. A
+// request that has a Via keeps it: a CANCEL and the ACK of a final response that is not a 2xx.
 func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	transport := to.Transport
 	req.SetTransport(transport)
@@ -83,7 +87,7 @@ func (l *Transport) Prepare(req *sip.Request, to Route) error {
 	return nil
 }
 
-// Restore gives an INVITE that another process sent the way it went; nothing is sent.
+// Restore sets the destination of an INVITE that another process sent. It sends nothing.
 func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	if l.ports[transport] == 0 {
 		return &NotSent{fmt.Errorf("nobody listens at %s here", transport)}
@@ -96,18 +100,18 @@ func (l *Transport) Restore(invite *sip.Request, hop, transport string) error {
 	return nil
 }
 
-// ErrNotPermitted is in the *Unsent error of BeginPermitted if permit returned false.
+// ErrNotPermitted is wrapped by the *NotSent error of BeginPermitted if permit returned false.
 var ErrNotPermitted = errors.New("the request is not permitted")
 
 // Begin sends a request and returns its transaction. The caller must read the responses until Done,
-// or terminate the transaction. An *Unsent error states that nothing left. ctx bounds the
+// or terminate the transaction. A *NotSent error states that nothing was sent. ctx bounds the
 // connecting only.
 func (l *Transport) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	return l.BeginPermitted(ctx, req, nil)
 }
 
-// BeginPermitted is Begin with a last condition. It calls permit after the connection is open,
-// directly before the request is written. nil permits.
+// BeginPermitted is Begin with a condition. It calls permit after the connection is open, directly
+// before the request is written. If permit is nil, the request is permitted.
 func (l *Transport) BeginPermitted(
 	ctx context.Context, req *sip.Request, permit func(context.Context) bool,
 ) (*sip.ClientTx, error) {
@@ -115,7 +119,7 @@ func (l *Transport) BeginPermitted(
 	if err != nil {
 		return nil, err
 	}
-	if permit != nil && !permit(ctx) { // without the lock: it can take seconds, and Close waits for the lock
+	if permit != nil && !permit(ctx) { // without the lock: permit can take seconds, and Close waits for the lock
 		tx.Terminate()
 		return nil, &NotSent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
 	}
@@ -135,7 +139,7 @@ func (l *Transport) BeginPermitted(
 	return tx, nil
 }
 
-// connect opens the connection of a request and returns its transaction. Nothing is sent.
+// connect opens the connection of a request and returns its transaction. It sends nothing.
 func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	l.sending.RLock()
 	defer l.sending.RUnlock()
@@ -149,7 +153,7 @@ func (l *Transport) connect(ctx context.Context, req *sip.Request) (*sip.ClientT
 	return tx, nil
 }
 
-// Send sends what nobody answers: an ACK.
+// Send sends a request that has no response: an ACK.
 func (l *Transport) Send(req *sip.Request) error {
 	l.sending.RLock()
 	defer l.sending.RUnlock()
@@ -164,7 +168,7 @@ func (l *Transport) Send(req *sip.Request) error {
 	return nil
 }
 
-// Reply sends a response that belongs to no transaction of ours.
+// Reply sends a response that belongs to no transaction.
 func (l *Transport) Reply(res *sip.Response) error {
 	at := time.Now()
 	if err := l.transport.WriteMsg(res); err != nil {
@@ -174,10 +178,12 @@ func (l *Transport) Reply(res *sip.Response) error {
 	return nil
 }
 
-// Credentials of a trunk.
+// Credentials are the username and the password of a trunk.
 type Credentials struct{ Username, Password string }
 
-// Exchange sends a request, to the next place where nobody is (RFC 3263 4.3), answers challenges, and returns the final response. next tells the CSeq of another try; nil: one more than the last.
+// Exchange sends a request, answers challenges and returns the final response. If a request cannot
+// be sent to an address, it tries the next address (RFC 3263 section 4.3). next returns the CSeq of
+// a repeated request; nil: the last one plus one.
 func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, who Credentials, next func() uint32) (*sip.Response, error) {
 	var asked Challenge
 	var nobody error
@@ -202,12 +208,12 @@ func (l *Transport) Exchange(ctx context.Context, req *sip.Request, to Route, wh
 		if next != nil {
 			again.CSeq().SeqNo = next()
 		}
-		to.Hop, to.Excluded = req.Destination(), nil // whoever asked
+		to.Hop, to.Excluded = req.Destination(), nil // the address that sent the challenge
 		req = again
 	}
 }
 
-// Once sends a request that has its Via and its way, and returns the final response.
+// Once sends a prepared request and returns the final response.
 func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	tx, err := l.Begin(ctx, req)
 	if err != nil {
@@ -228,7 +234,7 @@ func (l *Transport) Once(ctx context.Context, req *sip.Request) (*sip.Response, 
 	}
 }
 
-// Again is a copy of a request to be sent once more, in a transaction of its own: the next CSeq, and no Via yet. The old one belongs to its transaction.
+// Again returns a copy of a request with the next CSeq and without Via, for a new transaction.
 func Again(req *sip.Request) *sip.Request {
 	again := req.Clone()
 	again.CSeq().SeqNo++
@@ -236,14 +242,16 @@ func Again(req *sip.Request) *sip.Request {
 	return again
 }
 
-// Challenge remembers the challenges of one request, so that wrong credentials are not sent for ever. The zero value is ready.
+// Challenge stores the challenges of one request, so that wrong credentials are not sent again and
+// again. The zero value is ready to use.
 type Challenge struct{ seen map[string]int }
 
-// maxChallenges is how many proxies and servers on the way may each want credentials.
+// maxChallenges is the number of proxies and servers that may challenge one request.
 const maxChallenges = 4
 
-// Answer puts credentials for a 401 or 407 into the request. false: it is none, it cannot be answered, or the same realm has refused these credentials before
-// (but for a nonce that had only grown old).
+// Answer adds credentials for a 401 or 407 to the request. It returns false if the response is no
+// challenge, if it cannot be answered, or if the realm has rejected these credentials. A stale
+// nonce is not a rejection.
 func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials) bool {
 	challenge, answer := "WWW-Authenticate", "Authorization"
 	switch res.StatusCode {
@@ -286,7 +294,7 @@ func (a *Challenge) Answer(req *sip.Request, res *sip.Response, who Credentials)
 	return false
 }
 
-// put replaces what was said to the same realm and keeps what was said to others.
+// put replaces the credentials for the realm and keeps those for other realms.
 func put(req *sip.Request, name, realm, value string) {
 	var kept []sip.Header
 	for _, header := range req.GetHeaders(name) {
@@ -301,7 +309,7 @@ func put(req *sip.Request, name, realm, value string) {
 	}
 }
 
-// Refused says that an error is a definite one of sending: nothing left.
+// Refused reports whether the error is a *NotSent error.
 func Refused(err error) bool {
 	var unsent *NotSent
 	return errors.As(err, &unsent)

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Rejected is an INVITE, or a connection, from an address that Admit refused. Its texts are as they came, cut to 256
-// bytes; they are empty for a connection.
+// Rejected is an INVITE or a connection from an address that Admit refused. Its texts are as they
+// were received, cut to 256 bytes. They are empty for a connection.
 type Rejected struct {
 	Source                      netip.AddrPort
 	Transport                   string
 	CallID, From, To, UserAgent string
 }
 
-// maxHeaderText bounds the texts of a Stranger.
+// maxHeaderText limits the texts of a Rejected, in bytes.
 const maxHeaderText = 256
 
-// reportDatagram reports a datagram that was dropped to Stranger, if it is an INVITE.
+// reportDatagram calls Config.Rejected for a dropped datagram that is an INVITE.
 func (l *Transport) reportDatagram(from net.Addr, data []byte) {
 	if l.cfg.Rejected == nil || !bytes.HasPrefix(data, []byte("INVITE ")) {
 		return
@@ -29,14 +29,14 @@ func (l *Transport) reportDatagram(from net.Addr, data []byte) {
 	})
 }
 
-// reportConnection reports a connection that was closed to Stranger.
+// reportConnection calls Config.Rejected for a connection that was closed.
 func (l *Transport) reportConnection(from net.Addr, transport string) {
 	if l.cfg.Rejected != nil {
 		l.cfg.Rejected(Rejected{Source: addressOf(from), Transport: transport})
 	}
 }
 
-// addressOf returns the zero value for an address that is none.
+// addressOf returns an address and its port. It returns the zero value if from has another form.
 func addressOf(from net.Addr) netip.AddrPort {
 	at, _ := netip.ParseAddrPort(from.String())
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -44,10 +44,11 @@ func addressOf(from net.Addr) netip.AddrPort {
 
 func cut(text string) string { return strings.Clone(text[:min(len(text), maxHeaderText)]) }
 
-// callID is the Call-ID of a message that was not parsed; empty if there is none.
+// callID returns the Call-ID of a message that was not parsed, or "".
 func callID(data []byte) string { return header(data, "Call-ID", "i") }
 
-// header is the first header of a name, or of its short form, in a message that was not parsed; empty if there is none.
+// header returns the first header with the name or its short form, in a message that was not
+// parsed. It returns "" if there is none.
 func header(data []byte, long, short string) string {
 	text := string(data)
 	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {

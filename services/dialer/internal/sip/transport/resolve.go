@@ -12,15 +12,18 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// lookupTimeout bounds what one question to the resolver may take.
+// lookupTimeout bounds one DNS query.
 const lookupTimeout = 3 * time.Second
 
-// maxAddresses bounds the places that one request tries.
+// maxAddresses limits the addresses that one request tries.
 const maxAddresses = 8
 
-// address is the first place that a route's hop leads to and that was not tried: as host:port of an address, so that what belongs to one request (CANCEL, the ACK of a refusal) goes to the same
-// place whatever its name says later (RFC 3261 9.1). A hop without a port is asked for by SRV first (RFC 3263 4.2). Over TLS it is the line's ServerName that a certificate must be for, not what
-// the DNS makes of it (RFC 5922 4).
+// address returns the first address of a route's hop that is not excluded, as host:port. A request
+// and its CANCEL must be sent to the same address, so later requests use the address and not the
+// name (RFC 3261 section 9.1).
+//
+// A hop without a port is looked up by SRV records first (RFC 3263 section 4.2). Over TLS the
+// certificate must have Config.ServerName, not the target of the SRV record (RFC 5922 section 4).
 func (l *Transport) address(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
@@ -56,7 +59,7 @@ func (l *Transport) address(to Route, transport string) (string, error) {
 	return "", &NotSent{fault}
 }
 
-// hosts are a host's addresses.
+// hosts returns the addresses of a host, in the address family of Config.Advertised.
 func (l *Transport) hosts(host string) (hosts []string, err error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil
@@ -68,7 +71,7 @@ func (l *Transport) hosts(host string) (hosts []string, err error) {
 		return nil, fmt.Errorf("find %s: %w", host, err)
 	}
 	for _, addr := range addrs {
-		if SameFamily(addr.IP.String(), l.cfg.Advertised) { // a peer must be able to reach us
+		if SameFamily(addr.IP.String(), l.cfg.Advertised) { // the peer must be able to reach this side
 			hosts = append(hosts, addr.IP.String())
 		}
 	}
@@ -78,13 +81,14 @@ func (l *Transport) hosts(host string) (hosts []string, err error) {
 	return hosts, nil
 }
 
-// Target is a place that SRV records name.
+// Target is the target of an SRV record.
 type Target struct {
 	Host string
 	Port uint16
 }
 
-// Targets are where SRV records say that a host is, in the order in which they are to be tried; none when there are none, or nobody can say.
+// Targets returns the targets of a host's SRV records, in the order in which they are tried. It
+// returns none if there are no records or the query fails.
 func Targets(ctx context.Context, names Names, host, transport string) (targets []Target) {
 	service, proto := "sip", strings.ToLower(transport)
 	if transport == TLS {
@@ -102,7 +106,7 @@ func Targets(ctx context.Context, names Names, host, transport string) (targets 
 	return targets
 }
 
-// Names are what a line asks for addresses; a *net.Resolver is one.
+// Names resolves host names. A *net.Resolver implements it.
 type Names interface {
 	LookupIPAddr(ctx context.Context, host string) ([]net.IPAddr, error)
 	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)

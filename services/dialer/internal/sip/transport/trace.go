@@ -12,7 +12,7 @@ import (
 
 func (l *Transport) tracing() bool { return l.cfg.Tracing != nil && l.cfg.Tracing() }
 
-// traceDatagram records a datagram as it is on the wire, repetitions included.
+// traceDatagram records a datagram as it was sent or received, including retransmissions.
 func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 	peer, err := netip.ParseAddrPort(at.String())
 	if err != nil {
@@ -23,7 +23,8 @@ func (l *Transport) traceDatagram(sent bool, at net.Addr, data []byte) {
 	})
 }
 
-// TraceSent records a message that was sent over TCP or TLS. Datagrams are recorded where they are written.
+// TraceSent records a message that was sent over TCP or TLS. Datagrams are recorded where they are
+// written.
 func (l *Transport) TraceSent(msg sip.Message, at time.Time) {
 	if msg.Transport() != UDP && l.tracing() {
 		l.traceMessage(true, msg, msg.Destination(), at)
@@ -48,10 +49,10 @@ func (l *Transport) traceMessage(sent bool, msg sip.Message, address string, at 
 	})
 }
 
-// local is the address at which peers reach us.
+// local returns the address at which peers reach this side.
 func (l *Transport) local(transport string) netip.AddrPort {
 	addr, err := netip.ParseAddr(l.cfg.Advertised)
-	if err != nil { // a name
+	if err != nil { // a host name
 		addr, _ = netip.AddrFromSlice(l.udp.IP)
 	}
 	return netip.AddrPortFrom(addr.Unmap(), uint16(l.ports[transport])) //nolint:gosec // a port

@@ -1,5 +1,6 @@
-// Package transport owns the way SIP messages go: sockets, transports and transactions (emiago/sipgo), who may be heard at all, and digest authentication. It
-// knows neither dialogs nor calls; what comes in is handed to two functions of its user.
+// Package transport sends and receives SIP messages: sockets, transports and transactions
+// (emiago/sipgo), the filter of source addresses, and digest authentication. It does not know
+// dialogs or calls. It passes requests and responses to two functions of its user.
 package transport
 
 import (
@@ -21,49 +22,53 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Transports.
 const (
 	UDP = "UDP"
 	TCP = "TCP"
 	TLS = "TLS"
 )
 
-// dialTimeout bounds setting up one TCP or TLS connection.
+// dialTimeout bounds the setup of one TCP or TLS connection.
 const dialTimeout = 3 * time.Second
 
-// Config of a line. An empty address is not listened at; port 0 is any free one.
+// Config configures a Transport. It does not listen at an empty address. Port 0 means any free
+// port.
 type Config struct {
 	UDP, TCP, TLS string
-	// Advertised is the host that peers reach us at; empty: the one of the first listener.
+	// Advertised is the host at which peers reach this side. If empty, it is the host of the first
+	// listener.
 	Advertised string
-	// Certificate is shown to peers that connect to us over TLS, Roots are whom we trust when we connect; nil: the system's. ServerName is whose certificate a peer
-	// must show then, whatever address it has; empty: its address's.
+	// Certificate is the server certificate for TLS. Roots are the trusted certificates for
+	// outgoing connections; nil: those of the system. ServerName is the name that the certificate
+	// of a peer must have; empty: the address of the peer.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
 	ServerName  string
-	// Admit says who may begin something with us. From strangers only what belongs to a call of ours is heard (Knows, by Call-ID); the rest is dropped before it is
-	// parsed. Both are asked for every message and must be quick.
+	// Admit reports whether an address may send requests. From other addresses, only messages of
+	// calls of this process are accepted (HasCall, by Call-ID). Other messages are dropped before
+	// they are parsed. Both functions are called for every message and must not block.
 	Admit   func(netip.Addr) bool
 	HasCall func(callID string) bool
-	// Stranger is called for each INVITE, and each connection, that was dropped because Admit refused its address, unless
-	// it is nil. It must be quick, and must expect hostile text.
+	// Rejected is called for each INVITE and each connection that was dropped because Admit refused
+	// its address, unless it is nil. It must not block. The texts can be hostile.
 	Rejected func(Rejected)
-	// Ports are those of another line that listens for this one, which only connects.
+	// Ports are the ports of another Transport that listens. This one then only connects.
 	Ports map[string]int
-	// Request takes what peers ask, outside and inside of dialogs, each in a goroutine of its own. Response sees every response, also those that a transaction
-	// waits for, in the order in which they came: transactions give theirs away in any. It must not block, nor change them.
+	// Request receives the requests of peers, each in its own goroutine. Response receives every
+	// response in the order of arrival, because transactions do not keep the order. It must not
+	// block or change the response.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
-	// Trace records messages while Tracing returns true; both nil: nothing is recorded. It may use the message's data
-	// only until it returns.
+	// Trace records messages while Tracing returns true. If both are nil, nothing is recorded.
+	// Trace must not use the data after it has returned.
 	Trace   func(siptrace.Message)
 	Tracing func() bool
 	Log     *slog.Logger
-	// Names finds addresses; nil: the system's resolver.
+	// Names resolves host names. If nil, the system's resolver is used.
 	Names Names
 }
 
-// Transport is open until Close.
+// Transport is open until Close. Its methods are safe for concurrent use.
 type Transport struct {
 	cfg          Config
 	transport    *sip.TransportLayer
@@ -74,22 +79,24 @@ type Transport struct {
 	closers      []func() error
 	serving      sync.WaitGroup
 
-	// going is held by whoever sends: what left after Close would open a socket of its own at our address.
+	// sending is locked for reading while a message is sent. After Close, a write would open a new
+	// socket at the same address.
 	sending sync.RWMutex
 	closed  bool
 
 	mu      sync.Mutex
-	pending map[string]int // Call-IDs of what we asked and wait for
+	pending map[string]int // Call-IDs of requests that wait for a response
 }
 
-// largeDatagrams lets a datagram be as large as UDP allows: who wants it otherwise has us use TCP (Trunk.LargeOverTCP). sipgo has the limit in a variable of
-// the package, and a logger, too, to which it tells how it counts connections.
+// largeDatagrams permits datagrams up to the limit of UDP, because LargeOverTCP decides which
+// requests use TCP. It also disables the default logger of sipgo. Both are package variables of
+// sipgo.
 var largeDatagrams = sync.OnceFunc(func() {
 	sip.UDPMTUSize = 65_000
 	sip.SetDefaultLogger(slog.New(slog.DiscardHandler))
 })
 
-// Open listens. What it cannot listen at is an error, and nothing stays open.
+// Open opens the listeners. If one cannot be opened, it returns an error and closes the others.
 func Open(cfg Config) (*Transport, error) {
 	largeDatagrams()
 	if cfg.Names == nil {
@@ -102,7 +109,8 @@ func Open(cfg Config) (*Transport, error) {
 		cfg.Log = slog.Default()
 	}
 	l := &Transport{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}, names: cfg.Names}
-	// sipgo logs what strangers send as errors, contents included: it is for debugging only.
+	// sipgo logs invalid messages of peers as errors, with their contents. They are logged at debug
+	// level.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
 		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filter),
@@ -110,7 +118,7 @@ func Open(cfg Config) (*Transport, error) {
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout},
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialTimeout}},
 		}))
-	l.transport.OnMessage(func(msg sip.Message) { // before the transactions, and in the goroutine that reads
+	l.transport.OnMessage(func(msg sip.Message) { // called before the transactions, in the reading goroutine
 		l.traceReceived(msg)
 		if res, is := msg.(*sip.Response); is && cfg.Response != nil {
 			cfg.Response(res)
@@ -137,7 +145,7 @@ func (l *Transport) listen() error {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
 		if udp, is := conn.(*net.UDPConn); is {
-			_ = udp.SetReadBuffer(receiveBufferBytes) // as much of it as the system allows
+			_ = udp.SetReadBuffer(receiveBufferBytes) // up to the limit of the system
 		}
 		addr, _ := conn.LocalAddr().(*net.UDPAddr)
 		l.udp = sip.Addr{IP: addr.IP, Port: addr.Port}
@@ -168,7 +176,7 @@ func (l *Transport) listen() error {
 		}
 		l.opened(stream.name, addr.IP, addr.Port, listener.Close, func() error { return stream.serve(listener) })
 	}
-	if l.udp.IP == nil { // nobody listens at UDP: no request leaves by it
+	if l.udp.IP == nil { // there is no UDP listener, so no request is sent over UDP
 		return nil
 	}
 	return l.waitUntilServed()
@@ -187,7 +195,8 @@ func isIPv6(host string) bool {
 	return ip != nil && ip.To4() == nil
 }
 
-// SameFamily reports whether two hosts are both IPv6 addresses, or neither is. A name counts as IPv4.
+// SameFamily reports whether two hosts are both IPv6 addresses, or neither is. A name counts as
+// IPv4.
 func SameFamily(a, b string) bool { return isIPv6(a) == isIPv6(b) }
 
 func (l *Transport) opened(transport string, ip net.IP, port int, closing func() error, serve func() error) {
@@ -203,7 +212,8 @@ func (l *Transport) opened(transport string, ip net.IP, port int, closing func()
 	})
 }
 
-// waitUntilServed waits until the UDP socket stands in the transport's pool: a request that left before would get a socket of its own.
+// waitUntilServed waits until sipgo has stored the UDP socket. A request that is sent before would
+// use a new socket.
 func (l *Transport) waitUntilServed() error {
 	for begun := time.Now(); time.Since(begun) < dialTimeout; time.Sleep(time.Millisecond) {
 		if conn, err := l.transport.GetConnection(UDP, l.udp.String()); err == nil {
@@ -214,7 +224,7 @@ func (l *Transport) waitUntilServed() error {
 	return fmt.Errorf("listen at udp %s: it is not served", l.udp.String())
 }
 
-// Close stops listening and ends all transactions; calls go on without us.
+// Close closes the listeners and ends all transactions. Calls continue at the peers.
 func (l *Transport) Close() {
 	l.sending.Lock()
 	l.closed = true
@@ -227,16 +237,16 @@ func (l *Transport) Close() {
 	l.serving.Wait()
 }
 
-// Host is where peers reach us.
+// Host returns the host at which peers reach this side.
 func (l *Transport) Host() string { return l.cfg.Advertised }
 
-// Ports are all of them.
+// Ports returns the ports of all transports.
 func (l *Transport) Ports() map[string]int { return maps.Clone(l.ports) }
 
-// Port is the one that peers reach us at by a transport; 0: we do not listen there.
+// Port returns the port of a transport, or 0 if there is no listener.
 func (l *Transport) Port(transport string) int { return l.ports[transport] }
 
-// Contact is the URI at which peers reach us by a transport.
+// Contact returns the URI at which peers reach this side over a transport.
 func (l *Transport) Contact(user, transport string) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: user, Host: l.cfg.Advertised, Port: l.ports[transport]}
 	if transport != UDP {
@@ -250,7 +260,8 @@ func (l *Transport) admits(addr net.Addr) bool {
 	return err == nil && l.cfg.Admit != nil && l.cfg.Admit(at.Addr().Unmap())
 }
 
-// filter drops what a stranger sends by UDP, unless it belongs to a call of ours. Streams were judged when they were accepted, or we opened them.
+// filter drops a datagram from an address that is not admitted, unless it belongs to a call of this
+// process. TCP and TLS connections were checked when they were accepted.
 func (l *Transport) filter(from sip.TransportReadProps, data []byte) ([]byte, error) {
 	if from.Transport != UDP || l.admits(from.RemoteAddr) {
 		return data, nil
@@ -268,7 +279,8 @@ func (l *Transport) expectsResponse(callID string) bool {
 	return l.pending[callID] > 0
 }
 
-// expectResponse has a Call-ID heard until the answer is called.
+// expectResponse accepts messages with the Call-ID from any address until the returned function is
+// called.
 func (l *Transport) expectResponse(callID string) (over func()) {
 	l.mu.Lock()
 	l.pending[callID]++
@@ -282,10 +294,11 @@ func (l *Transport) expectResponse(callID string) (over func()) {
 	})
 }
 
-// receiveBufferBytes is what the system is asked to hold of them while nobody reads, in bytes.
+// receiveBufferBytes is the requested size of the receive buffer of the UDP socket.
 const receiveBufferBytes = 4 << 20
 
-// errorPause is how long a listener rests after a fault that is not its end: no descriptors, no memory. sipgo would listen no more.
+// errorPause is the pause after a listener error that can pass, for example if there are no file
+// descriptors. Without it sipgo would stop listening.
 const errorPause = 50 * time.Millisecond
 
 // datagramConn continues to read after errors. It records datagrams.
@@ -315,7 +328,8 @@ func (s *datagramConn) ReadFrom(into []byte) (int, net.Addr, error) {
 	}
 }
 
-// filteredListener closes connections of strangers as they come, and listens on after faults.
+// filteredListener closes connections from addresses that are not admitted. It continues after
+// errors.
 type filteredListener struct {
 	net.Listener
 	admits  func(net.Addr) bool
@@ -339,7 +353,7 @@ func (g *filteredListener) Accept() (net.Conn, error) {
 	}
 }
 
-// debugOnly makes debug lines of everything.
+// debugOnly logs every record at debug level.
 type debugOnly struct{ slog.Handler }
 
 func (d debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {
