@@ -17,7 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestComposeFile_FitsTheSpecification lets the compose library, which docker compose is made of, resolve the file against the schema of the specification.
+// TestComposeFile_FitsTheSpecification parses the file with the library of docker compose and the
+// schema of the Compose specification.
 func TestComposeFile_FitsTheSpecification(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("RINGFENCE_COMPOSE")
@@ -45,7 +46,8 @@ func parsed(t *testing.T, path string, into any) {
 	}
 }
 
-// TestComposeFile_CommandsAndPortsAreThoseOfTheCode: the probe is a command of the binary at its place in the image, and each port that is published is one that the process opens.
+// TestComposeFile_CommandsAndPortsAreThoseOfTheCode checks that each health check runs a command of
+// the binary in the image, and that the process opens each published port.
 func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -78,7 +80,8 @@ func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// TestComposeFile_WhatWatchesFindsWhatItWatches follows every address in the configuration of the collector, Prometheus and Grafana.
+// TestComposeFile_WhatWatchesFindsWhatItWatches resolves every address in the configuration of the
+// collector, Prometheus and Grafana.
 func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
@@ -173,7 +176,8 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	}
 }
 
-// TestComposeFile_ConnectionsFitPostgres: one of each and their migrations, at the pools' own sizes (docs/runbooks/postgres-connections.md).
+// TestComposeFile_ConnectionsFitPostgres adds the connection pools of all services and their
+// migrations (docs/runbooks/postgres-connections.md).
 func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	t.Parallel()
 	command, most := composed(t).Services["postgres"].Command, 0
@@ -196,19 +200,20 @@ func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
 	if pool == 0 {
 		t.Error("the size of a pool was not found")
 	}
-	if sum+13 > most { // 13 are for superusers and people
+	if sum+13 > most { // 13 are reserved for superusers and people
 		t.Errorf("connections of the services = %d, want at most %d", sum, most-13)
 	}
 }
 
-// poolSize is the default of POSTGRES_MAX_CONNS.
+// poolSize returns the default of POSTGRES_MAX_CONNS.
 func poolSize(t *testing.T) string {
 	t.Helper()
 	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
 	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
 }
 
-// TestCharts_CountThePoolsDefault keeps the number in helm/ringfence/templates/budget.yaml true.
+// TestCharts_CountThePoolsDefault compares the default with the number in
+// helm/ringfence/templates/budget.yaml.
 func TestCharts_CountThePoolsDefault(t *testing.T) {
 	t.Parallel()
 	if text := strings.Join(lines(t, "helm/ringfence/templates/budget.yaml"), "\n"); !strings.Contains(text, "POSTGRES_MAX_CONNS | default "+poolSize(t)+")") {

@@ -17,17 +17,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is what these tests look at of a rendered Kubernetes object.
+// object contains the fields of a rendered Kubernetes object that the tests read.
 type object struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
 	Metadata   struct{ Name string }
 	Data       map[string]string
 	Spec       struct {
-		// Selector is a Service's own labels, or a workload's under matchLabels.
+		// Selector is the selector of a Service, or of a workload under matchLabels.
 		Selector    map[string]any
 		ServiceName string `yaml:"serviceName"`
-		// PublishesUnready is a Service's: its name leads to replicas that are not ready too.
+		// PublishesUnready is true for a Service whose name also resolves to replicas that are not
+		// ready.
 		PublishesUnready bool `yaml:"publishNotReadyAddresses"`
 		Ports            []servicePort
 		// Claims are the volumes of each replica.
@@ -86,7 +87,7 @@ type openPort struct {
 	ContainerPort int `yaml:"containerPort"`
 }
 
-// helm runs it. Only `make charts`, which CI runs, has one at hand.
+// helm runs Helm, which `make charts` installs.
 func helm(t *testing.T, args ...string) (out []byte, said string, err error) {
 	t.Helper()
 	program := os.Getenv("RINGFENCE_HELM")
@@ -98,14 +99,14 @@ func helm(t *testing.T, args ...string) (out []byte, said string, err error) {
 	cmd.Stderr = &faults
 	out, err = cmd.Output()
 	for line := range strings.Lines(faults.String()) {
-		if !strings.Contains(line, "found symbolic link") { // the charts beside it are linked, on purpose
+		if !strings.Contains(line, "found symbolic link") { // the charts share files by symbolic links
 			said += line
 		}
 	}
 	return out, said, err
 }
 
-// manifests is `helm template` of one chart.
+// manifests returns the output of `helm template` for one chart.
 func manifests(t *testing.T, chart string, args ...string) []byte {
 	t.Helper()
 	out, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", chart)}, args...)...)
@@ -115,14 +116,14 @@ func manifests(t *testing.T, chart string, args ...string) []byte {
 	return out
 }
 
-// registry holds the images in these tests.
+// registry is the image registry in these tests.
 const registry = "registry.example.net"
 
 // publicKey has the form of a public key.
 const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
-// least returns the arguments without which a chart does not render: the public keys and the registry, and for all six
-// the networks of the dialer's nodes.
+// least returns the arguments that a chart requires: the public keys and the registry, and for the
+// chart of all six services the networks of the dialer's nodes.
 func least(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
@@ -158,13 +159,13 @@ func keysOf(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// render reads what helm makes of a chart.
+// render returns the objects that Helm renders from a chart.
 func render(t *testing.T, chart string, args ...string) map[string]object {
 	t.Helper()
 	return objectsIn(t, chart, manifests(t, chart, append(least(t, chart), args...)...))
 }
 
-// objectsIn reads manifests, each by its kind and name.
+// objectsIn parses manifests into objects by kind and name.
 func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
 	t.Helper()
 	found := map[string]object{}
@@ -232,7 +233,7 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 				t.Errorf("time for a start = %d s, want at least %d", got, v.StartsWithin)
 			}
 			grace := pod.Containers[0].Liveness.Grace
-			if grace < 1 { // 0 is the time of a drain
+			if grace < 1 { // 0 means the drain time
 				t.Errorf("grace of a replica that hangs = %d s, want at least 1", grace)
 			}
 			if grace > 60 {
@@ -289,7 +290,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 	}
 }
 
-// What signs the consent ledger and what its newest rows are missed by must not be left to whoever installs it.
+// The signing key and the heads of the consent log must survive an uninstall.
 func TestCharts_KeepTheLedgersKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
@@ -314,7 +315,7 @@ func TestCharts_KeepTheLedgersKeyAndHeads(t *testing.T) {
 	wantEqual(t, "folder of CONSENT_HEAD_LOG", filepath.Dir(log), serving.Mounts[0].Path)
 }
 
-// appVersion is the version that a chart gives its image.
+// appVersion returns the image version of a chart.
 func appVersion(t *testing.T, chart string) string {
 	t.Helper()
 	for _, line := range lines(t, "helm/"+chart+"/Chart.yaml") {
@@ -326,7 +327,7 @@ func appVersion(t *testing.T, chart string) string {
 	return ""
 }
 
-// within says whether every label of a selector, at least one, is on the pods.
+// within reports whether the selector has at least one label and the pods have all of them.
 func within(selector, labels map[string]any) bool {
 	for name, value := range selector {
 		if labels[name] != value {
@@ -336,7 +337,7 @@ func within(selector, labels map[string]any) bool {
 	return len(selector) > 0
 }
 
-// leads says whether every port of a Service is one that the container opens.
+// leads reports whether the container opens every port of a Service.
 func leads(service object, c container) bool {
 	for _, p := range service.Spec.Ports {
 		if !slices.ContainsFunc(c.Ports, func(open openPort) bool { return open.Name == p.TargetPort && open.ContainerPort == p.Port }) {
@@ -346,7 +347,8 @@ func leads(service object, c container) bool {
 	return len(service.Spec.Ports) > 0
 }
 
-// TestCharts_TogetherEachFindsItsPeers renders the chart of all six and follows every address in it.
+// TestCharts_TogetherEachFindsItsPeers renders the chart of all six services and resolves every
+// address in it.
 func TestCharts_TogetherEachFindsItsPeers(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "ringfence")
@@ -356,7 +358,7 @@ func TestCharts_TogetherEachFindsItsPeers(t *testing.T) {
 		for variable, value := range config.Data {
 			for part := range strings.SplitSeq(value, ",") {
 				at := strings.Index(part, "http://")
-				if at < 0 || variable == "SIM_URL" { // the simulated carrier is not part of the charts
+				if at < 0 || variable == "SIM_URL" { // the charts do not contain the simulated carrier
 					continue
 				}
 				peer, err := url.Parse(part[at:])

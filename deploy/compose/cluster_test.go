@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// written is a values file of the test.
+// written writes a values file and returns its path.
 func written(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "values.yaml")
@@ -28,7 +28,8 @@ func written(t *testing.T, text string) (path string) {
 	return path
 }
 
-// TestCharts_NumbersReachTheBinaryAsWritten: YAML's come to helm as floats.
+// TestCharts_NumbersReachTheBinaryAsWritten checks that large numbers are not rendered as floats,
+// because Helm reads YAML numbers as floats.
 func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
@@ -37,7 +38,8 @@ func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
 	wantEqual(t, "KAFKA_TLS", data["KAFKA_TLS"], "true")
 }
 
-// TestCharts_MemoryIsCollectedBelowItsLimit: services let garbage grow to four times what lives (libs/service), which a limit must bound before the kernel does.
+// TestCharts_MemoryIsCollectedBelowItsLimit checks that GOMEMLIMIT is below the memory limit.
+// Services let garbage grow to four times the live heap (libs/service).
 func TestCharts_MemoryIsCollectedBelowItsLimit(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, values, want string }{
@@ -51,7 +53,8 @@ func TestCharts_MemoryIsCollectedBelowItsLimit(t *testing.T) {
 	}
 }
 
-// TestCharts_EveryFieldRenders decodes what the goldens do not show, and finds the migration where the service may run.
+// TestCharts_EveryFieldRenders renders the fields that the golden files do not contain, and checks
+// the node placement of the migration.
 func TestCharts_EveryFieldRenders(t *testing.T) {
 	t.Parallel()
 	const every = `
@@ -85,7 +88,8 @@ imagePullSecrets: [{name: registry}]
 	}
 }
 
-// TestCharts_ANodesOtherAddressesServeNothing: with host networking, what has no password is opened at one address, in a form that Go listens at.
+// TestCharts_ANodesOtherAddressesServeNothing checks that with host networking the ports without a
+// password are opened at one address only.
 func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{}
@@ -112,7 +116,8 @@ func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
 	}
 }
 
-// TestCharts_CustomersEndpointsAreReachedAtAnyPort: contract.md §5 says https at any port.
+// TestCharts_CustomersEndpointsAreReachedAtAnyPort checks that the dispatcher may connect to any
+// port, because a webhook URL can have any port.
 func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
 	t.Parallel()
 	for name, ports := range map[string][]int{"webhook-dispatcher": {443, 8443, 81, 65535}, "dialer": {443, 5060, 5061, 8443}} {
@@ -125,7 +130,8 @@ func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
 	}
 }
 
-// TestCharts_SmallCallsOverTheSimulatedCarrier: what environments/small.yaml calls is what environments/simcarrier.yaml serves, of the same version.
+// TestCharts_SmallCallsOverTheSimulatedCarrier checks that environments/small.yaml uses the address
+// and version of environments/simcarrier.yaml.
 func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
@@ -154,10 +160,12 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
 	}
 	tool(t, text, "RINGFENCE_MANIFESTS")
-	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...) // Recreate: two at once would be two carriers, each with half of the calls
+	// Recreate: two carriers at the same time would each have half of the calls
+	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
 }
 
-// TestCharts_TheWorldsWayLeadsToTheGatewayAlone: environments/ingress.yaml names the port of the Service that is meant for it, and the largest body that the gateway takes.
+// TestCharts_TheWorldsWayLeadsToTheGatewayAlone checks that environments/ingress.yaml uses the
+// public port of the gateway's Service and permits the largest body of the gateway.
 func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
@@ -175,12 +183,13 @@ func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
 	if most := fmt.Sprintf("%d KiB", httpserver.MaxBody>>10); !bytes.Contains(text, []byte(most)) {
 		t.Errorf("it does not say that bodies have %s", most)
 	}
-	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score looks for the Service that it leads to
+	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score needs the Service of the Ingress
 	tool(t, both, "RINGFENCE_MANIFESTS")
 	tool(t, both, "RINGFENCE_KUBESCORE", score()...)
 }
 
-// TestCharts_TheBinariesTakeTheirSettings starts each binary with what each golden sets: no value is one that it cannot read. It goes no further than the database's URL, which is none.
+// TestCharts_TheBinariesTakeTheirSettings starts each binary with the environment of each golden
+// file. It must parse every value. It stops at the URL of the database, which is empty.
 func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -209,7 +218,8 @@ func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryDashboard: each file of deploy/grafana/dashboards is in a ConfigMap, byte for byte.
+// TestCharts_CarryEveryDashboard checks that a ConfigMap contains each file of
+// deploy/grafana/dashboards unchanged.
 func TestCharts_CarryEveryDashboard(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)

@@ -1,5 +1,5 @@
-// Package compose_test checks what cannot be run where no container engine is: that the variables which docker-compose.yml
-// and the charts set are ones that the binaries read, and that none is missing that a binary must have.
+// Package compose_test checks the Compose file and the charts without a container engine: the
+// binaries read every variable that is set, and no required variable is missing.
 package compose_test
 
 import (
@@ -23,7 +23,8 @@ var (
 
 const root = "../.."
 
-// read is every variable that the Go code under dir reads, and that of the libs it imports; the value says whether it must be set.
+// read returns every variable that the Go code in dir and the libs that it imports read. The value
+// is true if the variable is required.
 func read(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	found, libs := map[string]bool{}, map[string]bool{}

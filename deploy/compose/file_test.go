@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pinned is a tag that names one release.
+// pinned matches a tag of one release.
 var pinned = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
 
-// composition is what these tests look at of docker-compose.yml, its anchors and merges resolved.
+// composition contains the parts of docker-compose.yml that the tests read, with resolved anchors.
 type composition struct {
 	Services map[string]member
 	Volumes  map[string]any
@@ -28,7 +28,7 @@ type member struct {
 	Image   string
 	Restart string
 	Pull    string `yaml:"pull_policy"`
-	// What a stolen process finds is as little as in a cluster.
+	// The restrictions of a container are those of a pod.
 	ReadOnly bool     `yaml:"read_only"`
 	CapDrop  []string `yaml:"cap_drop"`
 	Security []string `yaml:"security_opt"`
@@ -75,13 +75,13 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 			wantEqual(t, name+": read_only", s.ReadOnly, true)
 			wantSlice(t, name+": cap_drop", s.CapDrop, []string{"ALL"})
 			wantSlice(t, name+": security_opt", s.Security, []string{"no-new-privileges:true"})
-			wantEqual(t, name+": pull_policy", s.Pull, "build") // otherwise Compose asks a registry first
+			wantEqual(t, name+": pull_policy", s.Pull, "build") // otherwise Compose pulls from a registry first
 		}
 		wantEqual(t, name+": restart", s.Restart, "unless-stopped")
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
-		if s.Healthcheck.Test == nil && name != "collector" { // somebody else asks that one
+		if s.Healthcheck.Test == nil && name != "collector" { // another container checks the collector
 			t.Errorf("%s tells no health", name)
 		}
 		if ours {
@@ -112,7 +112,8 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_EveryPathIsThere: each path that a command, a probe or a configuration names lies on a mount, and behind that in this repository, or is known to be in the image.
+// TestComposeFile_EveryPathIsThere checks that each path in a command, a health check or a
+// configuration is on a mount of this repository or known to be in the image.
 func TestComposeFile_EveryPathIsThere(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
@@ -166,7 +167,8 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RunsTheKafkaThatTheTestsRanOn: test/apachekafka fetches it.
+// TestComposeFile_RunsTheKafkaThatTheTestsRanOn compares the Kafka version with that of
+// test/apachekafka.
 func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
 	t.Parallel()
 	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "test/apachekafka"))
@@ -176,7 +178,8 @@ func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_KeepsTheLedgersKeyAndHeads: neither goes with a container.
+// TestComposeFile_KeepsTheLedgersKeyAndHeads checks that the signing key and the heads of the
+// consent log survive the container.
 func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
@@ -193,7 +196,8 @@ func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RecordsWhereItKeeps: what the dialer writes while a call goes on lies on a volume, and calls signs links into the same bucket.
+// TestComposeFile_RecordsWhereItKeeps checks that the dialer writes recordings of live calls to a
+// volume, and that calls signs links for the same bucket.
 func TestComposeFile_RecordsWhereItKeeps(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
@@ -219,13 +223,13 @@ func isThere(t *testing.T, who, path string) {
 	}
 }
 
-// env is one service's file.
+// env returns the variables of one service's file.
 func env(t *testing.T, name string) map[string]string {
 	t.Helper()
 	return fileOf(t, "deploy/compose/"+name+".env")
 }
 
-// fileOf are the variables of an env_file.
+// fileOf returns the variables of an env_file.
 func fileOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	set := map[string]string{}
@@ -237,8 +241,8 @@ func fileOf(t *testing.T, path string) map[string]string {
 	return set
 }
 
-// TestComposeFile_AddressesKeysAndRolesAgree follows every address to a service of the file, every trusted key to the seed of its
-// owner, and every role of a URL to the script that makes it.
+// TestComposeFile_AddressesKeysAndRolesAgree resolves every address to a service of the file, every
+// trusted key to the seed of its owner, and every role of a URL to the script that creates it.
 func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	t.Parallel()
 	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
@@ -270,7 +274,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 						t.Errorf("%s: %s: %v", name, variable, err)
 						continue
 					}
-					if place.Hostname() == "localhost" { // as seen from outside: through a port that somebody opens
+					if place.Hostname() == "localhost" { // from outside: a published port
 						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
 							t.Errorf("%s: %s leads to a port that nobody opens", name, variable)
 						}

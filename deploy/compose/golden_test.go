@@ -18,14 +18,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// score returns the arguments of kube-score, without the ignored checks. A warning is a fault. Two
-// checks are always ignored: a CPU limit, because it would throttle a service while other CPU is
-// idle, and the pull policy Always, because tags are never reused and a start must not depend on
-// the registry.
+// score returns the arguments of kube-score without the ignored checks. Warnings count as errors.
+// Two checks are always ignored: a CPU limit would throttle a service while other CPU is idle, and
+// the pull policy Always would make a start depend on the registry, although tags are never reused.
 func score(ignored ...string) []string {
 	args := []string{
 		"score", "--output-format", "ci", "--exit-one-on-warning",
-		"--kubernetes-version", "v1.25", // the oldest that docs/deploy/helm.md names
+		"--kubernetes-version", "v1.25", // the oldest version in docs/deploy/helm.md
 		"--enable-optional-test", "container-seccomp-profile",
 		"--enable-optional-test", "container-ports-check", "--ignore-container-cpu-limit",
 	}
@@ -35,15 +34,16 @@ func score(ignored ...string) []string {
 	return append(args, "-")
 }
 
-// alone is what kube-score asks of a Deployment of more than one replica: environments/small.yaml and simcarrier.yaml are for a trial, in which one may be missed.
+// alone is the check that a Deployment has several replicas. environments/small.yaml and
+// simcarrier.yaml are for trials with one replica.
 const alone = "deployment-replicas"
 
 // scaled is the check that a Deployment with an HPA has no replicas. Without them the API server
 // sets 1 when autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
-// TestCharts_RenderAsBefore holds all six against the goldens of testdata/charts, each as values that somebody would use, has every object judged as an API server would
-// and lets kube-score look at them.
+// TestCharts_RenderAsBefore compares all charts with the golden files in testdata/charts, validates
+// every object as an API server does, and runs kube-score.
 func TestCharts_RenderAsBefore(t *testing.T) {
 	t.Parallel()
 	for _, environment := range []string{"", "small", "production"} {
@@ -53,7 +53,8 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 			if environment != "" {
 				name, args = environment, environmentArgs(t, environment)
 			}
-			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...) // they have tests of their own
+			// alerts and dashboards have other tests
+			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
 			ignored := map[string][]string{"small": {alone}, "production": {scaled}}[environment]
@@ -62,7 +63,8 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryRule: each file of deploy/prometheus/rules is a PrometheusRule, whole, and each alert's runbook is found where alerts.runbooks says.
+// TestCharts_CarryEveryRule checks that each file of deploy/prometheus/rules is a PrometheusRule,
+// unchanged, and that the runbook of each alert is at the address in alerts.runbooks.
 func TestCharts_CarryEveryRule(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
@@ -85,7 +87,7 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 				t.Errorf("%d objects for %d files", n, len(files))
 			}
 			documents := yaml.NewDecoder(bytes.NewReader(out))
-			for _, file := range files { // helm sorts them too
+			for _, file := range files { // helm also sorts them
 				var o struct {
 					Metadata struct{ Name string }
 					Spec     any
@@ -116,7 +118,7 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 
 var runbook = regexp.MustCompile(`runbook_url: docs/runbooks/([A-Za-z]+)\.md`)
 
-// tool runs the program that a variable names on what was rendered.
+// tool runs the program that a variable names with the rendered manifests as input.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 	t.Helper()
 	program := os.Getenv(variable)
@@ -154,7 +156,9 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestCharts_InternetIsNotOurs: who sends to the world reaches no private address, and an API server takes the exceptions: it wants each within the world, for which an IPv4 address in IPv6's clothes is none.
+// TestCharts_InternetIsNotOurs checks that pods with access to the internet cannot reach private
+// addresses. An API server requires each exception to be within its network; an IPv4-mapped IPv6
+// address is not.
 func TestCharts_InternetIsNotOurs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {
@@ -191,7 +195,8 @@ func TestCharts_InternetIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestCharts_DrainOutlastsTheLongestCall: the pod lives as long as the longest call that an agent may be given, were it dialled in the moment before the order to stop, and a minute.
+// TestCharts_DrainOutlastsTheLongestCall checks that the grace period of a pod is one minute more
+// than the longest call of an agent.
 func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 	t.Parallel()
 	v := valuesOf(t, "dialer")

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// recipe is how deploy/Dockerfile builds a program.
+// recipe returns the build flags and environment of deploy/Dockerfile.
 func recipe(t *testing.T) (flags string, env []string) {
 	t.Helper()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
@@ -36,7 +36,7 @@ func recipe(t *testing.T) (flags string, env []string) {
 	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
 
-// programs are what goes into the images, by name.
+// programs returns the packages of the programs in images, by name.
 func programs() map[string]string {
 	mains := map[string]string{"simcarrier": "./cmd/simcarrier"}
 	for _, name := range services {
@@ -45,8 +45,9 @@ func programs() map[string]string {
 	return mains
 }
 
-// TestImage_HoldsAProgramAndNothingToRunBesideIt: the last stage starts from nothing, as nobody, and takes only what the first one made and the authorities of certificates; the first builds
-// each of the programs, with a Go that the workspace may be built with.
+// TestImage_HoldsAProgramAndNothingToRunBesideIt checks deploy/Dockerfile. The last stage starts
+// from scratch, runs as an unprivileged user, and copies only the program and the CA certificates.
+// The Go version fits go.work.
 func TestImage_HoldsAProgramAndNothingToRunBesideIt(t *testing.T) {
 	t.Parallel()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
@@ -97,12 +98,13 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, file := range []string{"go.mod", "go.sum", "go.work", "go.work.sum"} { // an image is built in the workspace: that is what decides its versions
+		// images are built in the workspace, which determines the versions of dependencies
+		for _, file := range []string{"go.mod", "go.sum", "go.work", "go.work.sum"} {
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(strings.Join(lines(t, file), "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		from = folder // somebody may be writing in the first
+		from = folder // another process can be writing in the first one
 		own := append(slices.Clone(env), "GOCACHE="+t.TempDir())
 		built = t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+folder+" && go build "+flags+" -o "+built+"/ "+strings.Join(slices.Sorted(maps.Values(programs())), " "))
@@ -131,7 +133,7 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	}
 }
 
-// standsAlone: it needs no other file, and knows its version.
+// standsAlone checks that a program is static and knows its version.
 func standsAlone(t *testing.T, name, path string) {
 	t.Helper()
 	if runtime.GOOS == "linux" {

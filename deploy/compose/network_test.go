@@ -16,14 +16,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// questions are who asks whom: what the gateway forwards, and questions 2 to 5 of architecture.md. Nobody else speaks to anybody.
+// questions lists which service calls which other service. There are no other connections between
+// services.
 var questions = map[string][]string{
 	"gateway": {"calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"},
 	"calls":   {"contacts-compliance", "billing-wallet", "dialer"},
 	"dialer":  {"contacts-compliance"},
 }
 
-// addresses are the variables that hold a service's address; other variables that end so lead out of the house.
+// addresses matches the variables with the address of a service. Other variables with these endings
+// are addresses outside the cluster.
 var (
 	addresses = map[string]string{
 		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
@@ -31,7 +33,7 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestQuestions_AreTheBinaries holds the list above against the variables that the services read.
+// TestQuestions_AreTheBinaries compares the list with the variables that the services read.
 func TestQuestions_AreTheBinaries(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -48,7 +50,7 @@ func TestQuestions_AreTheBinaries(t *testing.T) {
 	}
 }
 
-// networkPolicy is one whole: a field that is not here is one that these tests do not understand.
+// networkPolicy is a NetworkPolicy. Unknown fields are errors.
 type networkPolicy struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -84,7 +86,7 @@ type selector struct {
 	MatchLabels map[string]any `yaml:"matchLabels"`
 }
 
-// policiesIn reads the NetworkPolicies among manifests, by their names.
+// policiesIn returns the NetworkPolicies in manifests by name.
 func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
 	t.Helper()
 	found := map[string]networkPolicy{}
@@ -112,11 +114,11 @@ func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
 	}
 }
 
-// house is what was rendered of all six.
+// house contains the rendered manifests of all six services.
 type house struct {
 	policies map[string]networkPolicy
 	objects  map[string]object
-	nodes    string // the network of the dialer's nodes, "" when it has one of its own
+	nodes    string // the network of the dialer's nodes, or "" without host networking
 }
 
 func rendered(t *testing.T, environment string, args ...string) (h house) {
@@ -134,7 +136,7 @@ func rendered(t *testing.T, environment string, args ...string) (h house) {
 	return h
 }
 
-// pods are the labels of each workload's pods.
+// pods returns the labels of each workload's pods.
 func (h house) pods() map[string]map[string]any {
 	found := map[string]map[string]any{}
 	for _, o := range h.objects {
@@ -145,10 +147,10 @@ func (h house) pods() map[string]map[string]any {
 	return found
 }
 
-// anywhere is the peer of a rule that names none, internet the world without what is ours.
+// anywhere is the peer of a rule without peers. internet is every address that is not private.
 const anywhere, internet = "anywhere", "the internet"
 
-// said is each port and peer that rules allow, as a sentence of two words.
+// said returns each port and peer that the rules allow, as "port peer".
 func (h house) said(t *testing.T, rules []policyRule) (all []string) {
 	t.Helper()
 	for _, rule := range rules {
@@ -177,12 +179,12 @@ func (h house) said(t *testing.T, rules []policyRule) (all []string) {
 	return slices.Compact(all)
 }
 
-// called is a peer's name: the pods that there are, a namespace, or a network.
+// called returns the name of a peer: a workload, a namespace, or a network.
 func (h house) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
 	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
-		// Pods' own, and where the dialer is its node.
+		// Addresses of pods, and of a node of the dialer.
 		for _, ours := range []string{"10.1.2.3", "fd00::1", strings.TrimSuffix(h.nodes, "0/24") + "7"} {
 			at, err := netip.ParseAddr(ours)
 			if err == nil && at.Is4() == (peer.IPBlock.CIDR == "0.0.0.0/0") && !slices.ContainsFunc(peer.IPBlock.Except, func(part string) bool { return netip.MustParsePrefix(part).Contains(at) }) {
@@ -209,7 +211,8 @@ func (h house) called(t *testing.T, peer policyPeer) string {
 	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
 }
 
-// seen is how a service is seen by others: where the dialer has host networking, as its nodes as well.
+// seen returns the names under which others see a service. With host networking the dialer is also
+// seen as its nodes.
 func (h house) seen(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}
@@ -217,15 +220,16 @@ func (h house) seen(name string) []string {
 	return []string{name}
 }
 
-// TestCharts_AllowExactlyTheQuestions reads the policies that come out: each pod has one, and it allows the questions at both their ends, what every service needs, and what is said to be
-// open to the world, nothing more.
+// TestCharts_AllowExactlyTheQuestions checks that each pod has one policy. Both ends allow the
+// calls between services, what every service needs, and the documented access from outside, and
+// nothing else.
 func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		environment, clients string
-		servers              []string            // beyond the house, of every service
-		database             []string            // of the migrations too
-		outside              map[string][]string // of one service
+		servers              []string            // outside the cluster, for every service
+		database             []string            // also for migrations
+		outside              map[string][]string // for one service
 	}{
 		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
 		{"small", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
@@ -250,7 +254,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 					h.leads(t, name, peer)
 				}
 			}
-			for _, peer := range questions["gateway"] { // its /readyz asks theirs
+			for _, peer := range questions["gateway"] { // the gateway's /readyz requests those of all services
 				in[peer] = append(in[peer], "TCP private, gateway")
 				for _, at := range h.seen(peer) {
 					out["gateway"] = append(out["gateway"], "TCP 9090, "+at)
@@ -269,7 +273,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 	}
 }
 
-// each looks for the one policy of each workload's pods, which must bind them both ways.
+// each calls check with the policy of each workload, which must restrict both directions.
 func (h house) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
@@ -287,7 +291,8 @@ func (h house) each(t *testing.T) {
 	}
 }
 
-// leads says whether a service has its peer's address, at the port that the policies open.
+// leads checks that a service has the address of another service at the port that the policies
+// open.
 func (h house) leads(t *testing.T, name, peer string) {
 	t.Helper()
 	for variable, of := range addresses {
@@ -304,7 +309,8 @@ func (h house) leads(t *testing.T, name, peer string) {
 	}
 }
 
-// TestCharts_TheInternetIsNotTheNodes: each network of the dialer's nodes is excepted from the world of its kind, where an API server takes it.
+// TestCharts_TheInternetIsNotTheNodes checks that each network of the dialer's nodes is an
+// exception of the internet of its address family.
 func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
 	t.Parallel()
 	h := rendered(t, "default", "--set", "global.nodes={198.51.100.0/24,2001:db8:1::/48}")
@@ -319,7 +325,8 @@ func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
 		}
 		wantContains(t, name+": exceptions of 0.0.0.0/0", excepted["0.0.0.0/0"], "198.51.100.0/24 ")
 		wantContains(t, name+": exceptions of ::/0", excepted["::/0"], "2001:db8:1::/48 ")
-		wantNotContains(t, name+": exceptions of 0.0.0.0/0", excepted["0.0.0.0/0"], ":") // an API server refuses IPv6 there
+		// an API server refuses IPv6 there
+		wantNotContains(t, name+": exceptions of 0.0.0.0/0", excepted["0.0.0.0/0"], ":")
 	}
 }
 
@@ -350,7 +357,7 @@ func TestCharts_NobodyIsNotEverybody(t *testing.T) {
 	}
 	same(t, "open are", slices.Collect(maps.Keys(open)), slices.Collect(maps.Keys(want)))
 	for what, names := range open {
-		slices.Sort(names) // a service and its migration are one here
+		slices.Sort(names) // a service and its migration count as one
 		same(t, what+" is open for", slices.Compact(names), want[what])
 	}
 	page := strings.Join(strings.Fields(strings.Join(lines(t, "docs/deploy/helm.md"), " ")), " ")

@@ -82,7 +82,8 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	wantContains(t, "_refuse.tpl", text, `.Values.env.DRAIN_LIMIT | default "`+limit[1]+`"`)
 }
 
-// The charts do not render without values, and the examples need the operator's keys (docs/deploy/helm.md, Install).
+// The charts require values, and the examples require the operator's keys (docs/deploy/helm.md,
+// section Install).
 func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -36,7 +36,7 @@ func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
 	}
 }
 
-// helm template has no cluster, and so no replicas that run.
+// helm template has no cluster and therefore knows no running replicas.
 func TestCharts_AutoscalingWithoutAClusterStartsWithMin(t *testing.T) {
 	t.Parallel()
 	rendered := manifests(t, "dialer",
@@ -69,8 +69,8 @@ func replicasOf(t *testing.T, rendered []byte, name string) int {
 	}
 }
 
-// kubeconfig returns a file that leads helm to an API server with the Deployments live, each with
-// its number of replicas. The server knows only what helm's lookup asks: the versions, the
+// kubeconfig returns a file that connects helm to an API server with the Deployments live and their
+// numbers of replicas. The server serves only what helm's lookup requests: the versions, the
 // resources of apps/v1 and one Deployment.
 func kubeconfig(t *testing.T, live map[string]int) (path string) {
 	t.Helper()

@@ -19,22 +19,24 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// laws are what a running role may not do to its own tables: what is written there stays.
+// laws contains the privileges that an application role must not have, by schema and table.
 var laws = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
-	"dialer":              {"fences": "UPDATE TRUNCATE"}, // a trigger refuses to delete one that is younger than 60 days
-	"billing_wallet":      {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
-	"webhook_dispatcher":  {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
+	// a trigger refuses to delete fences younger than 60 days
+	"dialer":             {"fences": "UPDATE TRUNCATE"},
+	"billing_wallet":     {"transactions": "UPDATE DELETE TRUNCATE", "ledger_entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
+	"webhook_dispatcher": {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
 }
 
-// of the tables that every schema has.
+// commonLaws are those of the tables that every schema has.
 var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
 	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
-// TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, for somebody who is no superuser, and in one that the local stack would make, and tries from each running role
-// what it must not be able to do.
+// TestRoles_AServiceReachesItsOwnAlone runs the migrations in a database that postgres.sql created
+// for an administrator who is not a superuser, and in one that the local stack creates. Each
+// application role then tries what it must not be able to do.
 func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -55,7 +57,8 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	administrator := connected(t, in(t, server.URL, "", "administrator", "example")) // who rents a server is no superuser
+	// managed databases give no superuser
+	administrator := connected(t, in(t, server.URL, "", "administrator", "example"))
 	for _, step := range script(t, administrator) {
 		if _, err := administrator.Exec(t.Context(), step); err != nil {
 			t.Fatalf("postgres.sql: %v: %s", err, step)
@@ -82,7 +85,8 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	try(t, bin, second, "the local stack")
 }
 
-// script is postgres.sql as psql runs it: \gexec executes what the statement before it answers.
+// script returns the statements of postgres.sql. As in psql, \gexec executes the results of the
+// statement before it.
 func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	t.Helper()
 	var text []string
@@ -111,7 +115,7 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	return append(steps, made...)
 }
 
-// in is the server's URL for another database, and for another role when one is named.
+// in returns the server's URL for another database, and another role if one is given.
 func in(t *testing.T, super, database, role, password string) string {
 	t.Helper()
 	address, err := url.Parse(super)
@@ -137,7 +141,8 @@ func connected(t *testing.T, address string) *pgx.Conn {
 	return conn
 }
 
-// try migrates a database by the real programs, with the environment of compose, and tries every running role.
+// try migrates a database with the real programs and the environment of Compose, and then tests
+// every application role.
 func try(t *testing.T, bin, super, by string) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -180,7 +185,7 @@ func try(t *testing.T, bin, super, by string) {
 	}
 }
 
-// intruder is a running role that tries what it must not be able to do.
+// intruder is an application role that tries what it must not be able to do.
 type intruder struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -195,7 +200,8 @@ func (i *intruder) refused(statement string) {
 		i.t.Errorf("%s: %s: %v, want an error of Postgres", i.who, statement, err)
 		return
 	}
-	if !slices.Contains([]string{"42501", "55000"}, fault.Code) { // no permission, or a view that cannot be written
+	// no permission, or a view that cannot be written
+	if !slices.Contains([]string{"42501", "55000"}, fault.Code) {
 		i.t.Errorf("%s: %s: code = %s, want 42501 or 55000", i.who, statement, fault.Code)
 	}
 }
@@ -211,7 +217,8 @@ func (i *intruder) holds(what, question string, args ...any) {
 	}
 }
 
-// stays within its schema: reads and writes nothing of another, makes nothing anywhere, and is no more than it seems.
+// stays checks that the role reads and writes nothing in other schemas, creates nothing, and has no
+// other privileges.
 func (i *intruder) stays(own string, tables map[string][]string) {
 	for schema, names := range tables {
 		if schema == own {
@@ -235,7 +242,7 @@ func (i *intruder) stays(own string, tables map[string][]string) {
 		FROM pg_roles r WHERE rolname = current_user`)
 }
 
-// keeps what its own tables have for good.
+// keeps checks the privileges on its own tables.
 func (i *intruder) keeps(schema string, forbidden map[string]string) {
 	for table, deeds := range forbidden {
 		for deed := range strings.FieldsSeq(deeds) {

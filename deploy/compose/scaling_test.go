@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// lag is what consumers scale on (libs/kafka): records of a partition that the group has not settled.
+// lag is the metric on which consumers scale (libs/kafka): the records of a partition that the
+// group has not settled.
 const lag = "ringfence_kafka_consumer_lag_records"
 
 // TestCharts_ScaleOnTheirOwnRecords checks that each consumer scales on the lag of its group in the topics with the
@@ -58,7 +59,8 @@ func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 	}
 }
 
-// TestCharts_TheAdapterKnowsWhatIsScaledOn: the rules that helm/environments offers cover each metric of each HPA, in its own namespace, and make one query of it.
+// TestCharts_TheAdapterKnowsWhatIsScaledOn checks that the rules in helm/environments contain one
+// query for each metric of each HPA, in its namespace.
 func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -74,7 +76,8 @@ func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
 	}
 }
 
-// adapted is the query that prometheus-adapter makes of a metric with the rules of helm/environments; "" when not exactly one of them is for it.
+// adapted returns the query that prometheus-adapter makes of a metric with the rules of
+// helm/environments, or "" unless exactly one rule matches.
 func adapted(t *testing.T, metric, matchers string) (query string) {
 	t.Helper()
 	var adapter struct {
@@ -117,7 +120,9 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 	return query
 }
 
-// TestCharts_TheAdapterCountsEachRecordOnce lets Prometheus answer the adapter's queries: all replicas of a consumer tell all partitions of its group, and an age is the oldest of any.
+// TestCharts_TheAdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas
+// of a consumer export all partitions of the group, so the query must count each once. An age is
+// the oldest of all.
 func TestCharts_TheAdapterCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")

@@ -231,7 +231,7 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 	}
 }
 
-// secretsIn is every Secret of a file, by name.
+// secretsIn returns the Secrets in a file by name.
 func secretsIn(t *testing.T, path string) map[string]map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -68,7 +68,8 @@ func TestCharts_ComeUp(t *testing.T) {
 	c.end()
 }
 
-// cluster is a database, a broker, a carrier and six services on this machine, at the addresses that stand in for those of the charts.
+// cluster is a database, a broker, a simulated carrier and six services on this machine, at other
+// addresses than in the charts.
 type cluster struct {
 	t        *testing.T
 	bin, dir string
@@ -77,7 +78,7 @@ type cluster struct {
 	running  []*exec.Cmd
 }
 
-// listening is an address that nobody has.
+// listening returns a free address.
 func listening(t *testing.T) string {
 	t.Helper()
 	free, err := testkit.Port()
@@ -92,7 +93,7 @@ func port(address string) string {
 	return port
 }
 
-// secrets makes them, and the roles with their passwords.
+// secrets creates the Secrets and the roles with their passwords.
 func (c *cluster) secrets(super string) {
 	c.t.Helper()
 	into, conn := filepath.Join(c.dir, "made"), connected(c.t, super)
@@ -124,7 +125,8 @@ func (c *cluster) secrets(super string) {
 	}
 }
 
-// settings are a service's, with the addresses of this machine; what is secret comes from its Secret, the owning role's URL left out.
+// settings returns the environment of a service with the addresses of this machine. Secret values
+// come from its Secret, without the URL of the owner role.
 func (c *cluster) settings(name string, data map[string]string) (env []string) {
 	var places []string
 	for from, to := range c.at {
@@ -169,7 +171,7 @@ func (c *cluster) start(name, program string, env []string, args ...string) {
 	})
 }
 
-// scales wants each service to tell every series that its HPA asks for, by its name and labels.
+// scales checks that each service exports every metric that its HPA uses.
 func (c *cluster) scales() {
 	c.t.Helper()
 	for _, name := range services {
@@ -184,7 +186,7 @@ func (c *cluster) scales() {
 	}
 }
 
-// tells says whether a gauge with these labels, and maybe more, is among the metrics.
+// tells reports whether the metrics contain a gauge with at least these labels.
 func tells(metrics, name string, labels map[string]string) bool {
 	for line := range strings.Lines(metrics) {
 		rest, is := strings.CutPrefix(line, name)
@@ -201,7 +203,7 @@ func tells(metrics, name string, labels map[string]string) bool {
 	return false
 }
 
-// end tells the services to stop, all at once, and wants each to end without a fault.
+// end stops all services at the same time. Each must end without an error.
 func (c *cluster) end() {
 	c.t.Helper()
 	six := c.running[len(c.running)-len(services):]

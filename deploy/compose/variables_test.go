@@ -16,12 +16,12 @@ import (
 
 var (
 	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
-	// secret matches the variables that hold one. TRUSTED_KEYS are public.
+	// secret matches the variables with secret values. TRUSTED_KEYS are public.
 	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
 	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
 )
 
-// values is what these tests look at of a service's values.yaml.
+// values contains the fields of a service's values.yaml that the tests read.
 type values struct {
 	Env         map[string]any
 	HostAddress []string `yaml:"hostAddress"`
@@ -48,7 +48,7 @@ type values struct {
 	Resources    struct{ Limits struct{ Memory string } }
 }
 
-// portRange is a port of a NetworkPolicy, or all up to EndPort.
+// portRange is a port of a NetworkPolicy, or all ports up to EndPort.
 type portRange struct {
 	Port     int
 	EndPort  int `yaml:"endPort"`
@@ -63,7 +63,8 @@ func valuesOf(t *testing.T, chart string) (v values) {
 	return v
 }
 
-// ofLibrary are the variables that the library chart sets by itself; TestCharts_LibrarySetsNoOtherVariables keeps it true.
+// ofLibrary lists the variables that the library chart sets. TestCharts_LibrarySetsNoOtherVariables
+// checks the list.
 var ofLibrary = []string{"ADMIN_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "NODE_ADDRESS", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
 
 func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
@@ -90,7 +91,8 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	}
 }
 
-// TestCharts_SetWhatTheBinariesRead: every value of a chart reaches its binary, every secret comes from the Secret, and nothing is missing that must be set.
+// TestCharts_SetWhatTheBinariesRead checks that every value of a chart reaches its binary, that
+// every secret comes from the Secret, and that every required variable is set.
 func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -115,7 +117,8 @@ func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
 	}
 }
 
-// schema is a service's values.schema.json: the library's, with the variables of its binary under env.
+// schema returns values.schema.json of a service: the library's schema with the variables of the
+// binary under env.
 func schema(t *testing.T, name string) []byte {
 	t.Helper()
 	var whole map[string]any
@@ -140,7 +143,7 @@ func schema(t *testing.T, name string) []byte {
 	return append(text, '\n')
 }
 
-// described is every variable that a service reads, with its help.
+// described returns every variable that a service reads, with its help text.
 func described(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -161,7 +164,8 @@ func described(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestCharts_SchemasNameEveryVariable: helm refuses what the binary would not read.
+// TestCharts_SchemasNameEveryVariable checks that Helm refuses variables that the binary does not
+// read.
 func TestCharts_SchemasNameEveryVariable(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
@@ -169,7 +173,7 @@ func TestCharts_SchemasNameEveryVariable(t *testing.T) {
 	}
 }
 
-// golden holds got against a committed file, or with RINGFENCE_UPDATE writes it.
+// golden compares got with a committed file, or writes the file if RINGFENCE_UPDATE is set.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv("RINGFENCE_HELM") == "" {

@@ -29,7 +29,7 @@ type panel struct {
 	Links       []struct{ URL string }
 }
 
-// number reports whether the panel shows the present value instead of a graph.
+// number reports whether the panel shows the current value instead of a graph.
 func (p panel) number() bool { return p.Type == "stat" }
 
 // boards decodes every dashboard strictly into Grafana's own types, and returns the part that the

@@ -69,7 +69,7 @@ func pagesOf(t *testing.T) map[string]string {
 	return pages
 }
 
-// block is a fenced piece of a page.
+// block returns the lines of the code blocks of one language.
 func blocks(text, kind string) (lines []string) {
 	for _, found := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(found[1]), "\n")...)
@@ -77,7 +77,8 @@ func blocks(text, kind string) (lines []string) {
 	return lines
 }
 
-// TestRunbooks_EveryCommandExists holds each command of the alerts' pages against the routes; those of ringfence are held against its parser in cmd/ringfence.
+// TestRunbooks_EveryCommandExists checks the routes in the commands of the runbooks. cmd/ringfence
+// checks the ringfence commands.
 func TestRunbooks_EveryCommandExists(t *testing.T) {
 	t.Parallel()
 	src := source(t)
@@ -99,7 +100,8 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 	}
 }
 
-// TestRunbooks_SpeakAsTheCodeDoes looks in the code for each log line, setting, field, route, path and test that a page names, and for each panel on the dashboards.
+// TestRunbooks_SpeakAsTheCodeDoes checks that the code contains each log line, setting, field,
+// route, path and test that a runbook names, and that the dashboards contain each panel.
 func TestRunbooks_SpeakAsTheCodeDoes(t *testing.T) {
 	t.Parallel()
 	src := source(t)

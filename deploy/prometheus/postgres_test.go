@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// ofPostgres are the settings, functions, tables, files and programs of Postgres 15, and those of PgBouncer 1.18, that the pages about the database may name.
+// ofPostgres lists the settings, functions, tables, files and programs of Postgres 15 and PgBouncer
+// 1.18 that the pages about the database may name.
 var ofPostgres = []string{
 	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
 	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
@@ -42,7 +43,7 @@ func TestRunbooks_PostgresPagesNameOurTables(t *testing.T) {
 	}
 }
 
-// made says whether a migration of a schema makes a table, or a function.
+// made reports whether a migration of a schema creates a table or a function.
 func made(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/internal/store/migrations/*.sql")
@@ -64,7 +65,8 @@ func made(t *testing.T, schema, name string) bool {
 	return false
 }
 
-// TestRunbooks_ConnectionsAddUp: postgres-connections.md counts with the pool that the code opens, and names what compose and the charts set.
+// TestRunbooks_ConnectionsAddUp compares the numbers in postgres-connections.md with the pool size
+// of the code and the settings of Compose and the charts.
 func TestRunbooks_ConnectionsAddUp(t *testing.T) {
 	t.Parallel()
 	of := func(file, pattern string) int {

@@ -92,7 +92,8 @@ func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	}
 }
 
-// debian is a program of Debian's packages prometheus and prometheus-alertmanager (make peers).
+// debian returns the path of a program of the Debian packages prometheus and
+// prometheus-alertmanager.
 func debian(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// code is what pages and rules are held against.
+// code is the source with which pages and rules are compared.
 type code struct {
 	files map[string]string
 	all   string          // the Go files
 	sql   string          // the migrations
-	words map[string]bool // every string of them
+	words map[string]bool // every string literal
 	shown map[string]bool // every title of the dashboards
-	runs  map[string]bool // every target of the Makefile, as `make x`, every test, and what its name begins with
+	runs  map[string]bool // every make target as `make x`, every test, and the prefixes of their names
 }
 
 func source(t *testing.T) code {
@@ -81,7 +81,8 @@ func source(t *testing.T) code {
 	return c
 }
 
-// routes says whether some file has a route of this path, whole or in two pieces (a router's prefix, and a handler's rest).
+// routes reports whether a file contains a route with this path, whole or split into a prefix and a
+// rest.
 func (c code) routes(path string) bool {
 	if strings.HasPrefix(path, "/debug/pprof/") {
 		return c.words["/debug/pprof/"]
@@ -108,7 +109,8 @@ var (
 	called = regexp.MustCompile(`[a-z_]+\s*\(`)
 )
 
-// unknown are the metrics of a query that nothing in the code is called like. Those of Go, of the process and of kgo come with their libraries.
+// unknown returns the metrics of a query that the code does not register. Metrics of Go, of the
+// process and of kgo are known.
 func (c code) unknown(query string) (missing []string) {
 	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
 	for _, name := range names.FindAllString(query, -1) {
@@ -156,7 +158,8 @@ var (
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// strange are the log lines, fields, settings, panels, routes, paths, tests and targets of make of a page that are not ours.
+// strange returns the log lines, fields, settings, panels, routes, paths, tests and make targets of
+// a page that do not exist.
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {

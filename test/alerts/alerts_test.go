@@ -11,10 +11,10 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// whole says that every fault is made (make observe), not the first alone.
+// whole reports whether every fault is injected (make observe), or only the first one.
 func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") != "" }
 
-// chosen says whether a fault is made: RINGFENCE_OBSERVE is whole, or a pattern of those that are.
+// chosen reports whether the fault is injected: RINGFENCE_OBSERVE is "whole" or a pattern of names.
 func (f fault) chosen() bool {
 	switch pattern := os.Getenv("RINGFENCE_OBSERVE"); pattern {
 	case "":
@@ -26,12 +26,13 @@ func (f fault) chosen() bool {
 	}
 }
 
-// TestObserving_PanelsHaveDataAndFaultsFireAlerts brings the stack up under load, asks every panel's query until it has had data, follows an exemplar to its trace,
-// and makes faults whose alerts must fire, and go.
+// TestObserving_PanelsHaveDataAndFaultsFireAlerts starts the stack under load, runs the query of
+// every panel until it has data, follows an exemplar to its trace, and injects faults whose alerts
+// must fire and resolve.
 func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w := begin(t)
 	homes := []string{w.home}
-	if whole() { // audio is heard over SIP alone
+	if whole() { // only calls over SIP have audio
 		w.beside = w.second(t)
 		homes = append(homes, w.beside.home)
 	}
@@ -64,7 +65,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 }
 
-// followed takes an exemplar of each histogram that leads somewhere, and finds its trace.
+// followed takes an exemplar of each histogram with traces and looks up its trace.
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"ringfence_http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "ringfence_webhooks_terminal_event_to_delivery_seconds_bucket"} {

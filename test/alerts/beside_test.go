@@ -19,19 +19,20 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// another is the service of the stack beside of which another version is made to run.
+// another is the service of which two versions run in the second stack.
 const another = "gateway"
 
-// local finds the other programs where it lies itself.
+// local finds the other programs in its own folder.
 const local = "ringfence-local"
 
-// beside is a second stack, whose calls go over SIP to a phone. Nobody calls there but faults, so what breaks in it stays in it.
+// beside is a second stack whose calls go over SIP to a phone. Only faults place calls there, so
+// they do not affect the first stack.
 type beside struct {
 	*world
 	phone     *phone
-	bin, real string // where its programs are found, and where they lie
+	bin, real string // the folder of links to its programs, and the folder of the programs
 	pair      string // its certificate and key
-	agent     string // who speaks there
+	agent     string // the agent of its calls
 	trunk     struct{ ID string }
 }
 
@@ -44,7 +45,7 @@ func (b *beside) setTrunk(t *testing.T, status string) {
 	}
 }
 
-// second starts it.
+// second starts the second stack.
 func (w *world) second(t *testing.T) *beside {
 	t.Helper()
 	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
@@ -76,14 +77,15 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// compared keeps the books from being due: the stack compares them once an hour, and the three hours after which that is told are three minutes here.
+// compared runs the reconciliation so that its alert does not fire. The stack reconciles once an
+// hour, and the three hours of the alert are three minutes here.
 func (b *beside) compared(t *testing.T) {
 	t.Helper()
 	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
 		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
 }
 
-// filled fills the stack's folder with the true programs.
+// filled links the original programs into the stack's folder.
 func (b *beside) filled(t *testing.T) {
 	t.Helper()
 	programs, err := os.ReadDir(b.real)
@@ -104,7 +106,7 @@ func (b *beside) filled(t *testing.T) {
 	}
 }
 
-// links takes a program from a folder, for whenever it starts next.
+// links replaces a program by one from another folder. The next start uses it.
 func (b *beside) links(t *testing.T, program, from string) {
 	t.Helper()
 	path := filepath.Join(b.bin, program)
@@ -114,7 +116,8 @@ func (b *beside) links(t *testing.T, program, from string) {
 	}
 }
 
-// upgraded is half an upgrade, with a certificate that is good for an hour: minutes less than what stands for three days here. Then all is as it was.
+// upgraded upgrades one of two versions and uses a certificate that is valid for an hour, which is
+// less than the shortened three days. Afterwards everything is restored.
 func (b *beside) upgraded(t *testing.T, during func()) {
 	t.Helper()
 	folder := t.TempDir()
@@ -127,7 +130,7 @@ func (b *beside) upgraded(t *testing.T, during func()) {
 	b.restarted(t, b.real, long)
 }
 
-// restarted starts one service anew from a folder, and the dialer with a new certificate.
+// restarted restarts one service from a folder, and the dialer with a new certificate.
 func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
 	b.links(t, another, folder)
@@ -139,10 +142,10 @@ func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	}
 }
 
-// long is more than what stands for three weeks.
+// long is more than the shortened three weeks.
 const long = 24 * time.Hour
 
-// certificate is one with its key, good for so long.
+// certificate returns a certificate with its key that is valid for the time.
 func certificate(t *testing.T, good time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -161,7 +164,7 @@ func certificate(t *testing.T, good time.Duration) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// restless kills a service whenever it is up again and has been scraped.
+// restless kills a service whenever it has started and Prometheus has scraped it.
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
 	doors, err := b.PrivateAddresses(service)
@@ -182,7 +185,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 			if seen++; !up(ctx) {
 				seen = 0
 			}
-			if seen > 5 { // longer than a scrape is apart from the next
+			if seen > 5 { // longer than the scrape interval
 				b.KillOne(service, 0)
 				seen = 0
 			}
@@ -190,7 +193,7 @@ func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	}
 }
 
-// calls places calls to the phone, one after another.
+// calls places calls to the phone, one after the other.
 func (b *beside) calls(pause time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -200,7 +203,7 @@ func (b *beside) calls(pause time.Duration) func(context.Context) {
 	}
 }
 
-// every is a pause between two deeds of a fault.
+// every pauses between two actions of a fault.
 func every(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -210,7 +213,7 @@ func every(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// meanwhile goes on with a deed until until returns.
+// meanwhile repeats an action until until returns.
 func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -29,7 +29,8 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	}
 }
 
-// ahead says, for a service that is stopped, that it has read more of a topic than the broker has, as it has when the broker was restored.
+// ahead sets the position of a stopped service beyond the end of a topic, as after a restore of the
+// broker.
 func (w *world) ahead(t *testing.T, service, topic string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
@@ -46,7 +47,8 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	})
 }
 
-// tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.
+// tells returns the value of a metric of a service, or 0 if it does not exist. Labels are in the
+// order of their names.
 func (w *world) tells(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
@@ -68,7 +70,7 @@ func (w *world) tells(t *testing.T, service, metric string) (value float64) {
 	return value
 }
 
-// sql is a superuser's connection to Postgres itself, past the line that is cut.
+// sql returns a superuser's connection to Postgres without the proxy.
 func (w *world) sql(t *testing.T) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.url)
@@ -78,7 +80,7 @@ func (w *world) sql(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// exec answers how many rows it changed.
+// exec returns the number of changed rows.
 func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
 	conn := w.sql(t)
@@ -90,7 +92,7 @@ func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
 	return done.RowsAffected()
 }
 
-// locked keeps everybody from writing a table for so long; it can be read.
+// locked blocks writes to a table for the given time.
 func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	t.Helper()
 	conn := w.sql(t)
@@ -102,7 +104,8 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
-// files leaves a process no more open files than it has, and gives it back what it might have.
+// files lowers the limit of open files of a process to the number that it has, and restores it
+// afterwards.
 func (w *world) files(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// deeper are faults that the stack under load can bear, and that need more than a process which hangs.
+// deeper returns faults that the loaded stack survives and that need more than a stopped process.
 func deeper() []fault {
 	return []fault{
 		{"the requests' table is locked again and again", false, []string{"PostgresPoolExhausted"}, func(t *testing.T, w *world, until func()) {
 			conn := w.sql(t)
 			defer func() { _ = conn.Close(t.Context()) }()
-			meanwhile(t, until, func(ctx context.Context) { // never for long: a scrape needs a connection, too, and has a second
+			// in short steps, because a scrape needs a connection within a second
+			meanwhile(t, until, func(ctx context.Context) {
 				for ; ctx.Err() == nil; every(ctx, 300*time.Millisecond) {
 					if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE calls.call_requests IN EXCLUSIVE MODE`); err != nil {
 						t.Error(err)
@@ -62,7 +63,7 @@ func deeper() []fault {
 			late := func() float64 {
 				return w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
-			before := late() // of endpoints that refused
+			before := late() // from endpoints that refused
 			w.lazy.Store(true)
 			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool {
 				return late()-before > 20
@@ -85,11 +86,11 @@ func deeper() []fault {
 	}
 }
 
-// elsewhere are faults of the stack beside, and of what lies between.
+// elsewhere returns faults of the second stack and of the connections.
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade stopped half way, a certificate runs out", false, []string{"ServiceVersionsMixed (ticket)", "CertificateExpiresSoon", "CertificateExpiresSoon (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.quiet.Store(true) // an hour of it is a minute here, and may miss no scrape
+			w.quiet.Store(true) // a shortened hour is a minute; no scrape may be missing in it
 			w.beside.upgraded(t, until)
 			w.quiet.Store(false)
 		}},
@@ -164,7 +165,7 @@ func elsewhere() []fault {
 	}
 }
 
-// leaderless takes the lease of a service's relay, and keeps it during the call.
+// leaderless takes the lease of a service's relay during the call.
 func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	t.Helper()
 	conn := w.sql(t)
@@ -182,7 +183,7 @@ func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	during()
 }
 
-// talker is an agent who speaks for a minute.
+// talker creates an agent that speaks for a minute.
 func (b *beside) talker(t *testing.T) string {
 	t.Helper()
 	if b.agent == "" {

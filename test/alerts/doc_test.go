@@ -1,3 +1,4 @@
-// Package alerts holds dashboards and alerts against the whole stack and a real Prometheus: every panel's query has data under load, and what faults of this
-// stack can cause fires and goes, with the rules' hours made minutes. It is tests alone.
+// Package alerts tests dashboards and alerts with the whole stack and a real Prometheus. The query
+// of every panel has data under load, and the alert of each fault fires and resolves. The hours in
+// the rules are shortened to minutes.
 package alerts

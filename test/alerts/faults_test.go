@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// fault is something that goes wrong, for as long as until must be waited for, and the alerts that must tell of it and go when it is mended.
+// fault is a fault with the alerts that must fire while it lasts and resolve afterwards. It lasts
+// until the function that it is given returns.
 type fault struct {
 	name   string
 	always bool
@@ -21,7 +22,7 @@ type fault struct {
 	makes  func(t *testing.T, w *world, until func())
 }
 
-// overSIP is what is told of calls over SIP alone.
+// overSIP reports whether a query needs calls over SIP.
 func overSIP(q query) bool {
 	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "ringfence_certificate_expires"} {
 		if strings.Contains(q.expr, name) {
@@ -35,7 +36,7 @@ func stopped(process string) func(*testing.T, *world, func()) {
 	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
 }
 
-// switched is a fault that a flag makes.
+// switched returns a fault that sets a flag.
 func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	return func(_ *testing.T, w *world, until func()) {
 		of(w).Store(true)
@@ -44,14 +45,15 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 	}
 }
 
-// faults in the order in which they are made.
+// faults returns all faults in the order of their injection.
 func faults() []fault { return slices.Concat(hanging(), deeper(), elsewhere()) }
 
-// hanging are processes that hang, and single rows and records that should not be.
+// hanging returns faults by stopped processes, and by single invalid rows and records.
 func hanging() []fault {
 	return []fault{
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "ComplianceCheckUnavailable", "DialQueueStuck", "OptOutsUnreported"}, func(t *testing.T, w *world, until func()) {
-			for n := range 8 { // these come due while nobody answers for them; without them nothing may be in the queue
+			// these become due while the service is stopped; otherwise the queue could be empty
+			for n := range 8 {
 				w.later(t, time.Duration(n+1)*2*time.Second)
 			}
 			w.stop(t, "contacts-compliance", func() {
@@ -78,7 +80,7 @@ func hanging() []fault {
 			}
 		}},
 		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.stop(t, "dialer", func() { // of the minute that stands for an hour, a seventh and more must be late
+			w.stop(t, "dialer", func() { // more than a seventh of the shortened hour must be late
 				began := time.Now()
 				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
 			})
@@ -88,7 +90,7 @@ func hanging() []fault {
 		{"agents break off", false, []string{"CallsDropped"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
 		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
 			began := time.Now()
-			for range 60 { // nobody can order calls meanwhile
+			for range 60 { // no POST is accepted in this time
 				w.later(t, 15*time.Second-time.Since(began))
 			}
 			w.stop(t, "billing-wallet", func() {
@@ -129,10 +131,12 @@ func hanging() []fault {
 	}
 }
 
-// spared are the alerts that a fault without any must not fire: what an endpoint keeps waiting itself breaks no promise.
+// spared lists the alerts that a fault without alerts must not fire: deliveries that a slow
+// endpoint delays itself do not count.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
-// made waits until no alert of its is active for what went before, makes it, waits until every one fires, mends it, and waits until they are gone.
+// made waits until no alert of the fault is active, injects the fault, waits until every alert
+// fires, repairs it, and waits until they have resolved.
 func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
@@ -162,7 +166,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 
-// silent waits until none of these alerts is in a state.
+// silent waits until none of the alerts has the state.
 func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	t.Helper()
 	var left map[string]time.Duration
@@ -176,7 +180,7 @@ func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	}
 }
 
-// watch looks twice a second which alerts fire, until it is told to rest; seen are all that did, by name.
+// watch records the firing alerts twice a second until rest is called. seen returns their names.
 func (p *prometheus) watch(t *testing.T) (seen func() []string, rest func()) {
 	t.Helper()
 	var mu sync.Mutex

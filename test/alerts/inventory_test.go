@@ -16,10 +16,12 @@ const (
 	rewriting = "RINGFENCE_METRICS"
 )
 
-// afterFirstEvent are counters that have no series before their first event: the values of their labels are not known.
+// afterFirstEvent lists counters without a series before their first event, because the values of
+// their labels are not known.
 var afterFirstEvent = []string{"ringfence_outbox_publish_errors_total", "ringfence_dialer_sip_refusals_total"}
 
-// listed holds what the stack tells against the list of metrics, in make observe, which starts all that tells any; RINGFENCE_METRICS=write writes the list anew.
+// listed compares the metrics of the stack with the page of metrics. It runs in make observe, which
+// starts every service with every feature. RINGFENCE_METRICS=write writes the page.
 func (p *prometheus) listed(t *testing.T) {
 	t.Helper()
 	if !whole() {
@@ -66,8 +68,8 @@ func (p *prometheus) listed(t *testing.T) {
 
 var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 
-// standing holds the services to what alerts on growth need: their counters stand at zero before anything has happened, so that the first is seen. How calls end
-// is an open set.
+// standing checks that the counters of alerts on growth are 0 before the first event, so that the
+// first event is an increase. The labels of ended calls are an open set and are left out.
 func (p *prometheus) standing(t *testing.T) {
 	t.Helper()
 	var missing []query
@@ -90,7 +92,7 @@ func (p *prometheus) standing(t *testing.T) {
 	}
 }
 
-// theirs are metrics that come with a library.
+// theirs reports whether a metric comes from a library.
 func theirs(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "promhttp_", "kafka_buffered_", "kafka_connect", "kafka_disconnect", "kafka_fetch_", "kafka_produce_", "kafka_read_", "kafka_write_", "kafka_request_"} {
 		if strings.HasPrefix(name, prefix) {

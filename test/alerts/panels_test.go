@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// query is one of a panel's.
+// query is a query of a panel.
 type query struct{ board, panel, expr string }
 
-// services are what $job stands for.
+// services are the values of $job.
 var services = []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
 
-// queries are those of every panel of every committed dashboard, with what a person would choose put in.
+// queries returns the queries of every panel of every dashboard, with values for the variables.
 func queries(t *testing.T) (all []query) {
 	t.Helper()
 	type panel struct {
@@ -59,7 +59,7 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// empty are the queries that never had data so far; those that have it now leave.
+// empty returns the queries that still have no data.
 func (p *prometheus) empty(t *testing.T, still []query) (empty []query) {
 	t.Helper()
 	for _, q := range still {

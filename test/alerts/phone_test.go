@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// phone is the far end of a SIP trunk, at a UDP port of loopback: it picks up, and takes whatever else it is asked.
+// phone is the far end of a SIP trunk at a UDP port of loopback. It answers calls and accepts every
+// other request.
 type phone struct {
 	port, audio int
-	deaf        atomic.Bool  // it hears nothing
-	full        atomic.Bool  // it takes no call
-	talks       atomic.Int64 // calls that were picked up
+	deaf        atomic.Bool  // it receives nothing
+	full        atomic.Bool  // it refuses calls
+	talks       atomic.Int64 // answered calls
 }
 
 func newPhone(t *testing.T) *phone {
@@ -26,7 +27,7 @@ func newPhone(t *testing.T) *phone {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	signals, audio := open(), open() // nobody listens to what is said
+	signals, audio := open(), open() // received audio is discarded
 	p := &phone{port: signals.LocalAddr().(*net.UDPAddr).Port, audio: audio.LocalAddr().(*net.UDPAddr).Port}
 	go func() {
 		buffer := make([]byte, 1<<16)
@@ -43,7 +44,7 @@ func newPhone(t *testing.T) *phone {
 	return p
 }
 
-// answers are what it says to a message (RFC 3261 section 8.2).
+// answers returns the responses to a message (RFC 3261 section 8.2).
 func (p *phone) answers(message string) (all []string) {
 	method, _, _ := strings.Cut(message, " ")
 	switch {
@@ -74,7 +75,7 @@ func (p *phone) response(request, status, body string) string {
 			fmt.Fprintf(&out, "%s\r\n", line)
 		case "Via", "From", "Call-ID", "CSeq", "Record-Route":
 			fmt.Fprintf(&out, "%s\r\n", line)
-		case "Contact": // whom it registers
+		case "Contact": // the registered contact
 			if strings.HasPrefix(request, "REGISTER") {
 				fmt.Fprintf(&out, "%s;expires=60\r\n", line)
 			}

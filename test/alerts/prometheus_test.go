@@ -18,10 +18,11 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// prometheus is Debian's, scraping a stack each second.
+// prometheus is a running Prometheus that scrapes a stack every second.
 type prometheus struct{ client *kit.Client }
 
-// observe starts one over the private ports of stacks' homes; it is skipped where there is none, but in CI.
+// observe starts Prometheus for the private ports of the stacks. If Prometheus is not installed, it
+// skips the test, or fails it in CI.
 func observe(t *testing.T, homes ...string) *prometheus {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
@@ -65,7 +66,7 @@ func observe(t *testing.T, homes ...string) *prometheus {
 	return p
 }
 
-// jobs are scrape configs of every private port, a job a service.
+// jobs returns a scrape configuration for every private port, with one job per service.
 func jobs(t *testing.T, homes []string) string {
 	t.Helper()
 	targets := map[string][]string{}
@@ -83,7 +84,7 @@ func jobs(t *testing.T, homes []string) string {
 	return out.String()
 }
 
-// ports are those that a stack has chosen.
+// ports returns the ports that a stack has chosen.
 func ports(t *testing.T, home string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(home, "state.json"))
@@ -104,19 +105,19 @@ func keep(t *testing.T, path, text string) {
 	}
 }
 
-// sample is one value of an answer.
+// sample is one value of a query result.
 type sample struct {
 	Metric map[string]string
 	Value  [2]any
 }
 
-// number says whether it is one.
+// number reports whether the value is a number.
 func (s sample) number() bool {
 	text, _ := s.Value[1].(string)
 	return text != "" && text != "NaN"
 }
 
-// ask is one query, now.
+// ask runs one query at the current time.
 func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	var answer struct {
 		Data struct{ Result []sample }
@@ -125,7 +126,7 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	return answer.Data.Result, err
 }
 
-// named is a rule: a page by its alert's name, a ticket by that and the word.
+// named returns the name of a rule: the alert's name for a page, and with "(ticket)" for a ticket.
 func named(name, severity string) string {
 	if severity == "ticket" {
 		name += " (ticket)"
@@ -133,13 +134,14 @@ func named(name, severity string) string {
 	return name
 }
 
-// What a rule is that is not quiet: one that is active fires, or will if what it tells of lasts.
+// States of an alert that is not inactive: a pending alert fires if its condition lasts.
 const (
 	firing = "firing"
 	active = "pending|firing"
 )
 
-// rules are those in a state now, and for how long what they tell of has been so; nil: nobody knows.
+// rules returns the rules in a state, with the time since the condition became true. It returns nil
+// if the query failed.
 func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Duration {
 	samples, err := p.ask(ctx, `time() - ALERTS_FOR_STATE and ignoring(alertstate) ALERTS{alertstate=~"`+state+`"}`)
 	if err != nil {
@@ -155,7 +157,7 @@ func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Du
 	return rules
 }
 
-// traces are the exemplars' trace ids of a metric in the last minute.
+// traces returns the trace ids in the exemplars of a metric in the last minute.
 func (p *prometheus) traces(ctx context.Context, metric string) []string {
 	var answer struct {
 		Data []struct {

@@ -19,25 +19,26 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// world is a stack under load, with a receiver for its webhooks and one for its traces.
+// world is a stack under load, with receivers for its webhooks and traces.
 type world struct {
 	*kit.Stack
 	home    string
 	traces  *kit.Traces
 	hooks   *kit.Receiver
 	tenant  *kit.Workspace
-	proxy   *kit.Proxy  // the way to Postgres
-	url     string      // of Postgres itself, as superuser
-	breaks  atomic.Bool // the moody endpoint refuses everything
-	lazy    atomic.Bool // the moody endpoint takes a second and a half
-	failing atomic.Bool // the load's calls break off
-	quiet   atomic.Bool // the load places none
-	other   string      // the subscription of the moody endpoint
+	proxy   *kit.Proxy  // of the connections to Postgres
+	url     string      // of Postgres without the proxy, as superuser
+	breaks  atomic.Bool // the unreliable endpoint refuses everything
+	lazy    atomic.Bool // the unreliable endpoint takes 1.5 s
+	failing atomic.Bool // the calls of the load fail
+	quiet   atomic.Bool // the load places no calls
+	other   string      // the subscription of the unreliable endpoint
 	beside  *beside     // in make observe
 	numbers atomic.Int64
 }
 
-// begin brings a stack up, on a Postgres behind a line that can be cut, and a customer with a good endpoint, a moody one, and one that is not there.
+// begin starts a stack with a proxy in front of Postgres, and a customer with a reliable endpoint,
+// an unreliable one, and one that does not exist.
 func begin(t *testing.T) *world {
 	t.Helper()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -92,7 +93,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 			_ = os.RemoveAll(home)
 		}
 	})
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		t.Fatal(err)
 	}
 	for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
@@ -117,7 +118,8 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *kit.Stack) 
 	return home, s
 }
 
-// moody is an endpoint that refuses every third delivery at first, and while breaks is set all.
+// moody is an endpoint that refuses the first attempt of every third delivery, and all while breaks
+// is set.
 func (w *world) moody(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -156,7 +158,8 @@ func (w *world) subscribe(t *testing.T, url string) (id string) {
 	return made.ID
 }
 
-// load places calls until ctx ends: most are talked through, some are busy, and while failing is set all break off. Whoever is called twice is not the load's matter.
+// load places calls until ctx ends. Most are completed, some are busy. While failing is set all
+// fail.
 func (w *world) load(ctx context.Context, pause time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -185,7 +188,7 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// read is what else customers do: they look at their subscriptions, and think better of a call for tomorrow.
+// read sends the other requests of customers: it lists subscriptions and cancels scheduled calls.
 func (w *world) read(ctx context.Context, n int64) {
 	_, _, _ = w.tenant.API.Do(ctx, http.MethodGet, "/v1/webhook-subscriptions", nil)
 	later, err := w.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%05d80", n%100000), "scheduled_for": time.Now().Add(24 * time.Hour).UTC()})
@@ -194,7 +197,8 @@ func (w *world) read(ctx context.Context, n int64) {
 	}
 }
 
-// later places a call that comes due after so long. What an earlier fault left behind may refuse it at first.
+// later places a call that becomes due after the time. It retries, because an earlier fault can
+// still have an effect.
 func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
@@ -209,7 +213,7 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed kit.Request) {
 	return placed
 }
 
-// stop stops every process of a name for so long; they know nothing of it.
+// stop stops every process with the name (SIGSTOP) for the time.
 func (w *world) stop(t *testing.T, name string, during func()) {
 	t.Helper()
 	pids := w.Processes()[name]

@@ -13,13 +13,14 @@ import (
 	"syscall"
 )
 
-// modest is a Java machine that leaves room for everything else on a small machine.
+// modest are Java options with little memory.
 const modest = "-Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
-// clusterID is that of a cluster whose every topic may be deleted: libs/testkit/kafkatest does so to those alone whose id begins like this.
+// clusterID is the id of a cluster whose topics may be deleted. libs/testkit/kafkatest deletes
+// topics only in clusters with this prefix.
 const clusterID = "ringfence-throwaway-Aw"
 
-// broker is one node that is its own controller.
+// broker is one node that is also a controller.
 type broker struct {
 	files
 	jvm        string
@@ -28,11 +29,13 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
-	// alone: its folder is formatted for it; else it is a copy of an empty one of node 1.
+	// alone means that its folder is formatted for it. Otherwise it is a copy of an empty folder of
+	// node 1.
 	alone bool
 }
 
-// settings are those of one small node. The sizes are bounded; a session is short, because a node that was killed is not let in again before it ends.
+// settings are the properties of a small node. The session timeout is short, because a killed node
+// can join again only after it.
 const settings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[3]d
@@ -64,7 +67,7 @@ log.cleaner.dedupe.buffer.size=8388608
 file.delete.delay.ms=1000
 `
 
-// become turns this process into the broker.
+// become replaces this process with the broker.
 func (b *broker) become(ctx context.Context) error {
 	java, args, err := b.prepare(ctx)
 	if err != nil {
@@ -73,7 +76,7 @@ func (b *broker) become(ctx context.Context) error {
 	return fmt.Errorf("become the broker: %w", syscall.Exec(java, args, os.Environ()))
 }
 
-// prepare formats the folder once, writes the settings and says what is to be run.
+// prepare formats the folder once, writes the properties and returns the command.
 func (b *broker) prepare(ctx context.Context) (java string, args []string, err error) {
 	if java, err = exec.LookPath("java"); err != nil {
 		return "", nil, err
@@ -100,7 +103,7 @@ func (b *broker) prepare(ctx context.Context) (java string, args []string, err e
 	return java, append(args, "-Dlog4j2.configurationFile=file:"+b.path("log4j2.properties"), "-cp", b.path("lib/*"), "kafka.Kafka", properties), nil
 }
 
-// write renders server.properties.
+// write writes server.properties.
 func (b *broker) write(data string) (path string, err error) {
 	controller, err := freePort()
 	if err != nil {
@@ -115,7 +118,7 @@ func (b *broker) write(data string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// empty makes the folder of a log without records, whole or not at all.
+// empty creates the folder of an empty log atomically.
 func (b *broker) empty(ctx context.Context, data string) error {
 	fresh, err := os.MkdirTemp(b.dir, "formatting-")
 	if err != nil {
@@ -137,7 +140,7 @@ func (b *broker) empty(ctx context.Context, data string) error {
 	return nil
 }
 
-// format asks Kafka's own tool; that takes a second or two.
+// format runs Kafka's format tool, which takes one to two seconds.
 func (b *broker) format(ctx context.Context, data string) error {
 	properties, err := b.write(data)
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// fetched is the folder of `make kafka-fetch`. Outside of `make test-kafka` the test is skipped.
+// fetched returns the folder of `make kafka-fetch`. Outside of `make test-kafka` the test is
+// skipped.
 func fetched(t *testing.T) files {
 	t.Helper()
 	if os.Getenv("KAFKA_BROKERS") == "" {
@@ -40,7 +41,7 @@ func fetched(t *testing.T) files {
 	return kept
 }
 
-// authority signs certificates, each with its key in one PEM file.
+// authority signs certificates and writes each with its key into one PEM file.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -56,7 +57,8 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name+".pem") }
 
-// sign writes name.pem (the certificate) and name-both.pem (key and certificate, as Kafka's PEM key stores have it).
+// sign writes name.pem (the certificate) and name-both.pem (key and certificate, the format of
+// Kafka's PEM key stores).
 func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -95,7 +97,8 @@ func (a *authority) sign(t *testing.T, name string, isCA bool) (*x509.Certificat
 
 const longPassword = "right and long enough"
 
-// secured runs a broker with a second listener, of TLS that asks for a certificate and of passwords, and says how to reach that.
+// secured starts a broker with a second listener, which requires TLS, a client certificate and a
+// password. It returns the client configuration.
 func secured(t *testing.T) (kafka.Config, *authority) {
 	t.Helper()
 	kept, trusted := fetched(t), newAuthority(t)
@@ -159,7 +162,7 @@ func TestApacheKafka_LetsInWhomItKnowsAndTellsTheOthersWhy(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(t *testing.T, cfg *kafka.Config)
-		want   string // "" lets us in
+		want   string // "" for success
 	}{
 		{"SCRAM-SHA-512", func(*testing.T, *kafka.Config) {}, ""},
 		{"SCRAM-SHA-256", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "SCRAM-SHA-256" }, ""},
@@ -203,7 +206,8 @@ func TestApacheKafka_LetsInWhomItKnowsAndTellsTheOthersWhy(t *testing.T) {
 	t.Run("a certificate put right while we wait", func(t *testing.T) { waitsForTheCertificate(t, cfg, trusted) })
 }
 
-// waitsForTheCertificate: the certificate of a client is read anew for each connection, so one that is put in place later is enough.
+// waitsForTheCertificate checks that a certificate that is installed later is used, because the
+// client reads it for each connection.
 func waitsForTheCertificate(t *testing.T, cfg kafka.Config, trusted *authority) {
 	stranger := newAuthority(t)
 	stranger.sign(t, "stranger", false)

@@ -17,7 +17,8 @@ import (
 
 var errUnanswered = errors.New("not answered in time")
 
-// cluster runs three brokers, of which the first is the controller, and says how to reach them.
+// cluster starts three brokers, the first of which is the controller, and returns the client
+// configuration.
 func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	t.Helper()
 	kept, controller := fetched(t), port(t)
@@ -32,7 +33,7 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 		} else {
 			more = append(more, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at))
 		}
-		// Formatted for each: the copy of an empty log's metadata is node 1's.
+		// Each node is formatted, because a copy of an empty log has the metadata of node 1.
 		b := broker{files: kept, jvm: modest, dir: t.TempDir(), port: at, properties: more, alone: true}
 		brokers = append(brokers, launch(t, &b))
 		cfg.Brokers = append(cfg.Brokers, brokers[node-1].address)
@@ -45,8 +46,9 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	return brokers, cfg
 }
 
-// TestCluster_OneBrokerOfThreeMayDie: by default a topic has three replicas and two must have a record. With one broker dead everything goes on, with two
-// nothing counts as kept, and nothing that did is lost.
+// TestCluster_OneBrokerOfThreeMayDie checks the default of three replicas and two in-sync replicas.
+// Without one broker everything continues. Without two, no record is acknowledged, and no
+// acknowledged record is lost.
 func TestCluster_OneBrokerOfThreeMayDie(t *testing.T) {
 	t.Parallel()
 	brokers, cfg := cluster(t)
@@ -103,7 +105,7 @@ func TestCluster_OneBrokerOfThreeMayDie(t *testing.T) {
 	}
 }
 
-// thin is the gauge of under-replicated partitions; -1 while there is none.
+// thin returns the number of under-replicated partitions, or -1 before the first measurement.
 func thin(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -13,7 +13,7 @@ import (
 	"strconv"
 )
 
-// version is the broker's, as in pom.xml.
+// version is the version of the broker, as in pom.xml.
 const version = "4.1.1"
 
 //go:embed pom.xml
@@ -22,14 +22,15 @@ var pom []byte
 //go:embed log4j2.properties
 var logging []byte
 
-// files is the folder of what was fetched: lib with the jars, formatted with an empty log's metadata, logging.
+// files is the folder of the downloads: lib with the jars, formatted with the metadata of an empty
+// log, and logging.
 type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
 var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
 
-// there says what is missing.
+// there returns an error that names what is missing.
 func (f files) there() error {
 	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
 		return errNotFetched
@@ -37,7 +38,7 @@ func (f files) there() error {
 	return javaThere()
 }
 
-// fetch does nothing when this very list of artifacts is there already.
+// fetch downloads the artifacts. It does nothing if the same list has been downloaded.
 func (f files) fetch(ctx context.Context) error {
 	if err := f.there(); err == nil || !errors.Is(err, errNotFetched) {
 		return err
@@ -81,7 +82,7 @@ var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
 const oldestJava = 17
 
-// javaThere says which Java is missing.
+// javaThere returns an error if there is no suitable Java.
 func javaThere() error {
 	said, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command apachekafka fetches a pinned Apache Kafka as Maven artifacts and runs one broker of it on this machine, without Docker:
-// KRaft, combined with its controller, on loopback, in bounded memory. It is for tests, benchmarks and `make kafka`; production brings its own.
+// Command apachekafka downloads a pinned Apache Kafka as Maven artifacts and runs one broker on
+// this machine without Docker: KRaft with a combined controller, on loopback, with little memory.
+// It is for tests, benchmarks and `make kafka`.
 package main
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands are the command line.
+// commands are the subcommands.
 type commands struct {
 	Jars  string   `env:"RINGFENCE_KAFKA_JARS" help:"Where the fetched files lie (RINGFENCE_KAFKA_JARS); empty: apachekafka, beside this program."`
 	JVM   string   `env:"RINGFENCE_KAFKA_JVM" default:"${jvm}" help:"Options of the Java machine (RINGFENCE_KAFKA_JVM)."`

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// grant gives a user rights to what is named.
+// grant grants rights on a resource to a user.
 func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, rights ...kadm.ACLOperation) {
 	t.Helper()
 	given, err := admin.CreateACLs(t.Context(), on.Allow("User:"+user).AllowHosts("*").Operations(rights...).ResourcePatternType(kadm.ACLPatternLiteral))
@@ -25,7 +25,7 @@ func grant(t *testing.T, admin *kadm.Client, user string, on *kadm.ACLBuilder, r
 	}
 }
 
-// guarded runs a broker that lets its users do what they were granted, and says where it is for them and for whoever may do everything.
+// guarded starts a broker with ACLs. It returns its address for users, and for an administrator.
 func guarded(t *testing.T, users ...string) (forUsers, forAdmin string) {
 	t.Helper()
 	inner, outer, controller := port(t), port(t), port(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// comeUp bounds the wait for a broker: a Java machine needs seconds, many on a busy machine.
+// comeUp limits the wait for a broker. Java needs seconds, more on a busy machine.
 const comeUp = 2 * time.Minute
 
-// throwaway is a broker whose folder goes with it.
+// throwaway is a broker whose folder is deleted with it.
 type throwaway struct {
 	address string
 	dir     string
@@ -26,7 +26,7 @@ type throwaway struct {
 	done    chan struct{}
 }
 
-// start returns once the broker answers; port 0 is a free one.
+// start returns when the broker responds. Port 0 means a free port.
 func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway, err error) {
 	if port == 0 {
 		if port, err = freePort(); err != nil {
@@ -42,7 +42,8 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 			t.stop()
 		}
 	}()
-	// It is never killed to come again, and a busy machine may keep its own heartbeats for seconds.
+	// The broker is not restarted after a kill, so its session timeout can be long. On a busy
+	// machine its heartbeats can be seconds late.
 	b := broker{files: kept, jvm: jvm, dir: t.dir, port: port, properties: []string{"broker.session.timeout.ms=60000"}}
 	java, args, err := b.prepare(ctx)
 	if err != nil {
@@ -50,7 +51,8 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 	}
 	cmd := exec.Command(java)
 	cmd.Args, cmd.Stdout, cmd.Stderr = args, os.Stderr, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours: whoever uses the broker ends first
+	// Ctrl-C must not reach the broker, because its users stop first
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return t, fmt.Errorf("start java: %w", err)
 	}
@@ -61,7 +63,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 
 var errEnded = errors.New("the broker ended; what it said stands above")
 
-// ready waits until the broker tells of itself.
+// ready waits until the broker responds.
 func (t *throwaway) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, comeUp)
 	defer cancel()
@@ -84,7 +86,7 @@ func (t *throwaway) ready(ctx context.Context) error {
 	}
 }
 
-// await ends with ctx, or with an error when the broker ends first.
+// await returns when ctx ends. It returns an error if the broker ends first.
 func (t *throwaway) await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -94,7 +96,8 @@ func (t *throwaway) await(ctx context.Context) error {
 	}
 }
 
-// with runs a command beside the broker; its exit is ours. The first signal is handed to it.
+// with runs a command beside the broker and returns its error. It forwards the first signal to the
+// command.
 func (t *throwaway) with(ctx context.Context, command []string) error {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
@@ -110,10 +113,10 @@ func (t *throwaway) with(ctx context.Context, command []string) error {
 	return cmd.Run()
 }
 
-// stop ends the broker and removes its folder.
+// stop stops the broker and deletes its folder.
 func (t *throwaway) stop() {
 	if t.cmd != nil {
-		_ = t.cmd.Process.Kill() // nothing of it is kept
+		_ = t.cmd.Process.Kill() // its data is not needed
 		<-t.done
 	}
 	_ = os.RemoveAll(t.dir)

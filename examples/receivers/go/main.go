@@ -1,5 +1,6 @@
-// Command go is a whole webhook receiver to copy: it verifies, tells repeats, answers at once and works afterwards.
-// It needs the standard library only. webhook/verify.go is the part that must be exactly so; the rest is one way to do it.
+// Command go is an example of a webhook receiver: it verifies the signature, ignores repeated
+// deliveries, responds immediately and processes events afterwards. It uses the standard library
+// only. Copy webhook/verify.go unchanged; adapt the rest.
 package main
 
 import (
@@ -20,9 +21,9 @@ import (
 )
 
 const (
-	maxBody  = 1 << 20 // bytes; the largest event is a call with its transcript, cut at 256 KiB
-	maxQueue = 1000    // events that wait for work
-	maxSeen  = 10_000  // delivery ids remembered
+	maxBody  = 1 << 20 // bytes; the largest event is a call with its transcript, which is cut at 256 KiB
+	maxQueue = 1000    // events that wait for processing
+	maxSeen  = 10_000  // remembered delivery ids
 )
 
 type event struct {
@@ -39,7 +40,7 @@ type receiver struct {
 
 	mu     sync.Mutex
 	seen   map[string]bool
-	oldest []string // ids in the order they came
+	oldest []string // ids in the order of their arrival
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -48,7 +49,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
-		return // the sender went away; it will try again
+		return // the sender disconnected and will try again
 	}
 	if err := webhook.Verify(r.secret, req.Header.Get("X-Service-Signature"), body, time.Now()); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -66,9 +67,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// accept queues an event once per delivery id and returns false when there is no room: nothing is remembered then, so the
-// retry counts. Both live in memory here: store event and id in one transaction of your database and no crash loses what you
-// answered 2xx to.
+// accept queues an event once per delivery id. It returns false if the queue is full; the id is not
+// stored then, so that the retry counts. This example keeps both in memory. In production, store
+// the event and the id in one transaction of your database, so that a crash loses no event that you
+// have answered with 2xx.
 func (r *receiver) accept(deliveryID string, got event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +91,8 @@ func (r *receiver) accept(deliveryID string, got event) bool {
 	return true
 }
 
-// work is where your own code goes: it may take its time, the answer is long out.
+// work processes events. Replace it with your code. It can take its time, because the response has
+// been sent.
 func (r *receiver) work() {
 	for got := range r.queue {
 		call := ""
@@ -114,7 +117,7 @@ func run() error {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	go r.work()
 	cert, key := os.Getenv("TLS_CERT_FILE"), os.Getenv("TLS_KEY_FILE")
-	if cert == "" { // a proxy in front ends TLS
+	if cert == "" { // a proxy terminates TLS
 		fmt.Printf("listening on http://%s/webhooks\n", listener.Addr())
 		return server.Serve(listener)
 	}

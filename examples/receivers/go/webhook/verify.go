@@ -1,4 +1,5 @@
-// Package webhook verifies what Ringfence sends (specification 6.3). It is one file of the standard library, to be copied.
+// Package webhook verifies the signature of a webhook of Ringfence (docs/webhooks.md). Copy this
+// file; it uses the standard library only.
 package webhook
 
 import (
