@@ -136,8 +136,8 @@ func realCall(t *testing.T, asterisk string) string {
 	return strings.ReplaceAll(commands, host, asterisk)
 }
 
-// stop stops the stack in the middle of a call, as Ctrl-C does. The call must be hung up in Asterisk in the time that
-// whatever stops the dialer has to wait: 15 s longer than DRAIN_LIMIT.
+// stop stops the stack in the middle of a call, as Ctrl-C does. Asterisk's call must end within 15
+// s more than DRAIN_LIMIT, which is how long a supervisor must wait for the dialer.
 func (r *recipe) stop(t *testing.T) {
 	t.Helper()
 	if got, want := r.channels(t), "1 active channel\n"; !strings.HasPrefix(got, want) {
@@ -162,8 +162,8 @@ func (r *recipe) stop(t *testing.T) {
 	}
 }
 
-// hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends two SIGINT, as a second Ctrl-C does.
-// The call must be hung up although DRAIN_LIMIT has not passed.
+// hurry starts the stack again with a long DRAIN_LIMIT, places a call and sends SIGINT twice. The
+// call must end although DRAIN_LIMIT has not passed.
 func (r *recipe) hurry(t *testing.T) {
 	t.Helper()
 	const limit = time.Hour
@@ -306,7 +306,7 @@ func start(t *testing.T, command, ringfence string) *sharedstack.World {
 		t.Fatal(err)
 	}
 	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
-	// Call durations are real, and the end of a call is not awaited.
+	// Calls take real time, and the test does not wait for their end.
 	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT="+drainLimit.String())
 	if err := world.Start(env...); err != nil {
 		t.Fatal(err)

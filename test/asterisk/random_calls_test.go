@@ -35,7 +35,7 @@ const (
 	// maxLive is the number of calls that go on at the same time.
 	maxLive = 20
 
-	// letter is how long the model takes for one.
+	// letter is the duration of a letter in the model's voice.
 	letter = 60 * time.Millisecond
 
 	account      = "ringfence"
@@ -45,11 +45,12 @@ const (
 	cutMark = " –"
 )
 
-// spokenWords are what the phone says, in this order: its audio is Voice of the words, as the agent's is.
+// spokenWords are the words of the phone, in order. Their audio is noise that differs for each
+// text.
 var spokenWords = []string{"first question", "second question", "third question"}
 
-// answers are what the model says to the words and the keys. Each begins with another word: a cut turn shows which
-// answer it is.
+// answers are the model's answers to the words and keys. Each begins with another word, so that a
+// cut turn shows which answer it is.
 var answers = map[string]string{
 	"first question":                 "Yes, that is what we all do here.",
 	"second question":                "No, we do not do that, at least not now.",
@@ -58,14 +59,14 @@ var answers = map[string]string{
 	"[The person pressed the key 7]": "Seven is the line to the desk in the hall.",
 }
 
-// phone is one called phone: what it does, and what became of its call.
+// phone is one called phone: its actions and the result of its call.
 type phone struct {
 	number   string
 	greeting string
 	agent    string
 	// steps are the lines of its extension of the dialplan.
 	steps []string
-	// said are the words that it says, if it is not hung up on before.
+	// said are the words that it says unless the call ends before.
 	said     []string
 	request  string
 	finished kit.Request
@@ -102,9 +103,9 @@ type trial struct {
 	kills    []kill
 	// longest is how long a phone stayed connected after its dialer was killed.
 	longest time.Duration
-	// gap is the longest part inside of a turn that a recording lacks.
+	// gap is the longest missing part inside a turn of a recording.
 	gap time.Duration
-	// voices are the audio of the texts that were needed so far.
+	// voices contains the audio of texts.
 	voices map[string][]byte
 }
 
@@ -181,7 +182,7 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 func (s *trial) startModel(t *testing.T) {
 	t.Helper()
 	var script []map[string]any
-	for _, heard := range spokenWords { // the nth words that it hears are those of the nth line
+	for _, heard := range spokenWords { // the nth words in a call are those of the nth line
 		script = append(script, map[string]any{"heard": heard, "text": answers[heard]})
 	}
 	for _, heard := range slices.Sorted(maps.Keys(answers)) {
@@ -343,7 +344,7 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 		}
 	}
 	end := silence(time.Duration(100+random.IntN(5000)) * time.Millisecond)
-	if random.IntN(4) == 0 { // the agent says goodbye
+	if random.IntN(4) == 0 { // the agent says goodbye on the key 9
 		p.steps = append(p.steps, "SendDTMF(9)")
 		end = silence(time.Minute)
 	}

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// turn is one of a transcript.
+// turn is a turn of a transcript.
 type turn struct{ Role, Text string }
 
 // checkTranscript compares the transcript of a call with the recordings of Asterisk. It returns false if there is
@@ -102,8 +102,9 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 	}
 }
 
-// tolerance is the difference between a recording and a transcript that is permitted: the packets that arrive while
-// the phone hangs up, and a word if the turn was cut, because a transcript is cut between words.
+// tolerance returns the permitted difference between a recording and a transcript: the packets that
+// arrive while the phone hangs up, and a word if the turn was cut, because transcripts are cut
+// between words.
 func tolerance(text, kept string) time.Duration {
 	const packets = 200 * time.Millisecond
 	if text == kept {
@@ -133,8 +134,8 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// maxGap is the longest part inside of a turn that a recording may lack. Asterisk drops frames of a recording when the
-// machine is busy. It is shorter than each word of the agent but "I".
+// maxGap is the longest part of a turn that a recording may lack, because Asterisk drops frames of
+// a recording on a busy machine. It is shorter than each word of the agent except "I".
 const maxGap = 100 * time.Millisecond
 
 // found is what a recording contains of a text's audio.

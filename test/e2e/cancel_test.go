@@ -21,14 +21,14 @@ const (
 	raceCredit = "10000"
 )
 
-// manner is how a request is placed and its cancel asked.
+// manner is how a request is placed and canceled.
 type manner int
 
 const (
-	atOnce    manner = iota // due at once, one cancel
-	scheduled               // due in a second, canceled around that
-	twice                   // two cancels side by side, through two connections
-	impatient               // the first cancel is broken off before it is answered and asked again
+	atOnce    manner = iota // due immediately, one cancel
+	scheduled               // due in a second, canceled at about that time
+	twice                   // two concurrent cancels through two connections
+	impatient               // the first cancel is aborted before its response and repeated
 	manners
 )
 
@@ -36,11 +36,12 @@ func (m manner) String() string {
 	return [...]string{"due at once", "scheduled", "canceled twice", "broken off and retried"}[m]
 }
 
-// raced is one request whose cancels met its dial.
+// raced is one request whose cancels compete with its dial.
 type raced struct {
 	id, to string
 	manner manner
-	// answers are the statuses of the cancels that were answered; unanswered says that one more was asked: a 503 says nothing of what became of it.
+	// answers are the statuses of the cancels. unanswered is true if another cancel got 503 or no
+	// response, so that its effect is unknown.
 	answers    []int
 	unanswered bool
 }
@@ -89,7 +90,7 @@ func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	judgeCancels(t, s, w, run.done)
 }
 
-// racing places and cancels in lanes side by side.
+// racing places and cancels requests in concurrent lanes.
 type racing struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -100,11 +101,11 @@ type racing struct {
 	aims     [manners]aim
 }
 
-// aim looks for the instant of the dial, counted from when the request was due. The lanes share what they learn.
+// aim finds the time of the dial after the due time. All lanes share it.
 type aim struct {
 	at, step time.Duration
-	late     bool // the last cancel came too late
-	// timely and tardy count the cancels that came in time, and too late.
+	late     bool // the last cancel was too late
+	// timely counts the cancels before the dial, tardy those after it.
 	timely, tardy int
 }
 
@@ -114,13 +115,14 @@ const (
 	mostAim  = 2 * time.Second
 )
 
-// shot is an instant around the one that is aimed at.
+// shot returns a random time close to the estimate.
 func (a *aim) shot(rng *rand.Rand) time.Duration {
 	spread := 5*time.Millisecond + a.at.Abs()/2
 	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
 }
 
-// learn moves to where the outcome turns: in growing steps while it does not, in shrinking ones when it does.
+// learn moves the estimate: in growing steps while the result stays the same, in shrinking steps
+// when it changes.
 func (a *aim) learn(late bool) {
 	a.step = min(max(a.step*3/2, 2*time.Millisecond), 50*time.Millisecond)
 	if late != a.late {
@@ -136,7 +138,8 @@ func (a *aim) learn(late bool) {
 	}
 }
 
-// oneSided reports whether the cancels of one manner came almost always before, or almost always after, the dial.
+// oneSided reports whether the cancels of a manner were almost always before or almost always after
+// the dial.
 func (run *racing) oneSided() bool {
 	run.mu.Lock()
 	defer run.mu.Unlock()
@@ -148,11 +151,13 @@ func (run *racing) oneSided() bool {
 	return false
 }
 
-// lane races one request after the other, and goes on, within bounds, until every manner has met the dial from both sides.
+// lane runs one request after the other until every manner has had cancels before and after the
+// dial, or a limit is reached.
 func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	posting, canceling := kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*kit.Client{}
 	for i := range canceling {
-		canceling[i] = kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey) // its own connection, to either replica
+		// its own connection, to one of the replicas
+		canceling[i] = kit.NewClient(run.s.Demo.BaseURL, run.w.WriteKey)
 	}
 	for n := 0; n < rounds || n < min(6*rounds, 1000) && run.oneSided(); n++ {
 		r := raced{to: number(first + n), manner: manner((n + first/1000) % int(manners))}
@@ -178,7 +183,7 @@ func (run *racing) lane(rng *rand.Rand, first, rounds int) {
 	}
 }
 
-// post places the request and says when it is due by this machine's clock.
+// post places the request and returns when it is due by the clock of this machine.
 func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error) {
 	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
 	if r.manner == scheduled {
@@ -206,7 +211,7 @@ func (run *racing) post(client *kit.Client, r *raced) (due time.Time, err error)
 	return due, err
 }
 
-// cancel asks in the request's manner and notes every answer.
+// cancel cancels in the manner of the request and records every response.
 func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) error {
 	switch r.manner {
 	case twice:
@@ -234,7 +239,7 @@ func (run *racing) cancel(clients [2]*kit.Client, r *raced, rng *rand.Rand) erro
 	return err
 }
 
-// ask cancels, again after each 503, as long as ctx allows. silent says that there was one.
+// ask cancels and repeats after a 503 until ctx ends. silent is true if there was a 503.
 func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (status int, silent bool, err error) {
 	err = kit.Until(ctx, kit.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
@@ -244,7 +249,7 @@ func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (stat
 		switch status {
 		case http.StatusOK, http.StatusConflict:
 			return true, nil
-		case http.StatusServiceUnavailable: // the dialer did not answer in time: no promise was made
+		case http.StatusServiceUnavailable: // the dialer did not respond in time: the effect is unknown
 			silent = true
 			return false, nil
 		}
@@ -253,7 +258,8 @@ func (run *racing) ask(ctx context.Context, client *kit.Client, id string) (stat
 	return status, silent, err
 }
 
-// judgeCancels holds every answer against how the request ended and against the carrier's own log, and demands that every manner met the dial from both sides.
+// judgeCancels compares every response with the end of the request and with the carrier's log.
+// Every manner must have had cancels before and after the dial.
 func judgeCancels(t *testing.T, s *kit.Stack, w *kit.Workspace, all []raced) {
 	t.Helper()
 	log, err := s.CarrierLog(t.Context())
@@ -302,7 +308,7 @@ func shares(canceled, dialled [manners]int) (text string) {
 	return text[:max(0, len(text)-2)]
 }
 
-// judgeCancel says what is wrong with the answers; "" when they were the truth.
+// judgeCancel returns what is wrong with the responses, or "".
 func judgeCancel(r raced, ended string, dials int) (fault string) {
 	yes := r.count(http.StatusOK)
 	switch {
@@ -322,7 +328,7 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	return ""
 }
 
-// TestJudgeCancel_TellsLies shows that the judgement can fail.
+// TestJudgeCancel_TellsLies checks that judgeCancel finds wrong responses.
 func TestJudgeCancel_TellsLies(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -27,7 +27,7 @@ func TestCrashPoints_EveryStepSettles(t *testing.T) {
 
 func crashAt(t *testing.T, w *world, point string, i int) {
 	t.Helper()
-	for _, name := range rolled() { // the test before killed one
+	for _, name := range rolled() { // the previous subtest killed a process
 		until(t, name+" is ready", func() bool { return ready(t, w.Stack, name) })
 	}
 	tenant := tenant(t, w.Stack, w.Hooks, "1000")
@@ -68,8 +68,8 @@ func pointsIn(dir string) (points []string, err error) {
 	return points, err
 }
 
-// inbound gives the workspace a number. The dialer may not know the agent yet: a replica that was just killed held its part of
-// agents.v1.
+// inbound gives the workspace a number. It retries, because a dialer that was just killed can lack
+// the agent.
 func inbound(t *testing.T, w *kit.Workspace, to string) {
 	t.Helper()
 	until(t, "the dialer knows the agent", func() bool {
@@ -85,8 +85,8 @@ func inbound(t *testing.T, w *kit.Workspace, to string) {
 	})
 }
 
-// scenario walks one workspace by every crash point: calls with keys, cancels early and racing, an
-// abandoned POST, an opt-out heard in a call.
+// scenario runs one workspace through every crash point: calls with idempotency keys, early and
+// concurrent cancels, an abandoned POST, and an opt-out in a call.
 type scenario struct {
 	t        *testing.T
 	s        *kit.Stack
@@ -125,7 +125,8 @@ func (sc *scenario) run(point string) {
 	}
 }
 
-// testWebhooks has a test delivery queued for each subscription: unlike the deliveries of an idle stack's events it is claimed.
+// testWebhooks requests a test delivery for each subscription, so that there are deliveries to
+// claim.
 func (sc *scenario) testWebhooks() {
 	sc.t.Helper()
 	err := kit.Until(sc.t.Context(), kit.HangTimeout, "the subscriptions are tested", func() (bool, error) {
@@ -135,11 +136,11 @@ func (sc *scenario) testWebhooks() {
 			} `json:"data"`
 		}
 		if err := sc.w.API.Into(sc.t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &page); err != nil {
-			return false, nil //nolint:nilerr // it may have died
+			return false, nil //nolint:nilerr // the process may have died
 		}
 		for _, sub := range page.Data {
 			if status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/webhook-subscriptions/"+sub.ID+"/test", nil); err != nil || status != 202 {
-				return false, nil //nolint:nilerr // the same
+				return false, nil //nolint:nilerr // as above
 			}
 		}
 		return len(page.Data) > 0, nil
@@ -168,8 +169,8 @@ func (sc *scenario) set(point string) {
 	}
 }
 
-// placeAndCancel cancels a request in the instant after it was accepted and demands that the answer was
-// the truth: 200 means canceled for good, 409 that it went on.
+// placeAndCancel cancels a request immediately after it was accepted, and checks the response:
+// after 200 it is not dialed, after 409 it is.
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()
 	posting.place(sc.t.Context(), to)

@@ -1,3 +1,3 @@
-// Package e2e holds the tests that drive the whole of Ringfence from outside: the six real
-// binaries, a real Postgres, the Kafka protocol, a carrier in a process of its own, HTTPS receivers.
+// Package e2e tests the whole of Ringfence from outside: the six services, Postgres, the Kafka
+// protocol, the simulated carrier as a separate process, and HTTPS receivers.
 package e2e

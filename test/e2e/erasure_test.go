@@ -16,22 +16,23 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// erased is a person of one workspace who is to be forgotten, and all that leads to them.
+// erased is a person of one workspace whose data is erased, and the data that leads to the person.
 type erased struct {
 	w  *kit.Workspace
 	to string
-	// secrets were only ever said of this person; spoken are what people say on the telephone, which others say too.
+	// secrets are texts that only belong to this person. spoken are texts of the simulated
+	// conversations, which other persons say as well.
 	secrets, spoken []string
-	// ids are the calls and requests.
+	// ids are the ids of the person's calls and requests.
 	ids []string
 }
 
-// secretsOf are a person's own name and what is said about them.
+// secretsOf returns a person's name and texts about the person.
 func secretsOf(name string) []string {
 	return []string{name + " Quillfeather", name + "-order-7731", name + "-meta-4420"}
 }
 
-// know makes the workspace know a person as a customer does: a contact with a name, and metadata.
+// know creates a contact with a name and metadata.
 func know(t *testing.T, w *kit.Workspace, to, name string) *erased {
 	t.Helper()
 	spoken := []string{
@@ -45,7 +46,7 @@ func know(t *testing.T, w *kit.Workspace, to, name string) *erased {
 	return p
 }
 
-// place orders a call that says something of the person.
+// place places a call with data about the person.
 func (p *erased) place(t *testing.T, more map[string]any) string {
 	t.Helper()
 	body := map[string]any{"to": p.to, "variables": map[string]any{"order": p.secrets[1]}}
@@ -60,7 +61,7 @@ func (p *erased) place(t *testing.T, more map[string]any) string {
 	return req.ID
 }
 
-// reach waits until the call of a request has the status, and notes it.
+// reach waits until the call of a request has the status, and records its id.
 func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	t.Helper()
 	until(t, "a call to "+p.to+" is "+status, func() bool {
@@ -75,7 +76,7 @@ func (p *erased) reach(t *testing.T, request, status string) (call kit.Call) {
 	return call
 }
 
-// erase asks until it is answered, and returns the entry's id.
+// erase requests the erasure until it is accepted, and returns the id of the entry.
 func (p *erased) erase(t *testing.T) (id string) {
 	t.Helper()
 	var answer struct {
@@ -89,7 +90,7 @@ func (p *erased) erase(t *testing.T) (id string) {
 	return answer.Erasure.ID
 }
 
-// entry is what the register says of an erasure.
+// entry is an entry in the register of erasures.
 type entry struct {
 	DoneAt   *time.Time `json:"done_at"`
 	Services []struct {
@@ -109,10 +110,10 @@ func carriedOut(t *testing.T, w *kit.Workspace, id string) (e entry) {
 	return e
 }
 
-// row is one row of one table, as text.
+// row is one row of a table as text.
 type row struct{ table, text string }
 
-// everyRow reads every table of every schema as the superuser, bytes as the text they are.
+// everyRow reads every table of every schema as the superuser. Bytes are read as text.
 func everyRow(t *testing.T, db *kit.Postgres) (rows []row) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.URL)
@@ -159,7 +160,8 @@ func contains(text string, any []string) string {
 	return any[at]
 }
 
-// left is what the tables still say of the person: their own secrets anywhere, and what was spoken in any row that names them or one of their calls.
+// left returns what the tables still contain of the person: their own texts in any row, and spoken
+// texts in rows with the person's number or the id of one of their calls.
 func (p *erased) left(rows []row) (left []string) {
 	for _, r := range rows {
 		if said := contains(r.text, p.secrets); said != "" {
@@ -253,7 +255,7 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	}
 }
 
-// calledUs waits for the end of the call that came from the person, and notes it.
+// calledUs waits for the end of the person's inbound call and records its id.
 func (p *erased) calledUs(t *testing.T) {
 	t.Helper()
 	until(t, "the call from "+p.to+" is over", func() bool {
@@ -273,7 +275,7 @@ func (p *erased) calledUs(t *testing.T) {
 	})
 }
 
-// kept checks what the law asks for: opt-out, consent records, and that there were calls.
+// kept checks that the opt-out, the consent records and the existence of the calls are kept.
 func (p *erased) kept(t *testing.T, rows []row) {
 	t.Helper()
 	found := map[string]int{}
@@ -296,7 +298,8 @@ func (p *erased) kept(t *testing.T, rows []row) {
 	}
 }
 
-// TestErasure_IsCarriedOutWhoeverIsKilled erases a crowd in the middle of their calls while everything that has a part in it is killed, the broker too.
+// TestErasure_IsCarriedOutWhoeverIsKilled erases many persons in the middle of their calls while
+// every involved process is killed, including the broker.
 func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
 	hooks, rng := receiver(t), sharedstack.Seeded(t, 1)
 	db := database(t)

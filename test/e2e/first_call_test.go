@@ -8,9 +8,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
-// each event per subscription, and one trace through all six services. It also runs the
-// first call of docs/deploy/compose.md.
+// TestFirstCall_OneOfEverything places one call and checks that there is exactly one dial, one
+// charge, one delivery of each event per subscription, and one trace through all six services. It
+// also runs the first call of docs/deploy/compose.md.
 func TestFirstCall_OneOfEverything(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -57,7 +57,8 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 	placesTheDocumentedCall(t, s)
 }
 
-// receiverPath subscribes the workspace a second time, to another path of the same receiver.
+// receiverPath creates a second subscription of the workspace, for another path of the same
+// receiver.
 func receiverPath(t *testing.T, w *kit.Workspace, r *kit.Receiver) string {
 	t.Helper()
 	var made struct {

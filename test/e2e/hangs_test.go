@@ -10,8 +10,9 @@ import (
 
 const firstHung = 6_000_000
 
-// TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
-// hangs, and it does no harm when it goes on. With -large it stops every service, otherwise the dialers.
+// TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other
+// (SIGSTOP). Calls must end and their webhooks arrive meanwhile, and the process must do no harm
+// when it continues. With -large it stops every service, otherwise the dialers.
 func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -25,7 +26,9 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 	settles := func(what string) {
 		t.Helper()
 		next++
-		posting.place(t.Context(), number(next)) // replicas here share a port: whoever knocks at one that hangs waits, and tries again
+		// the replicas share a port: a connection to a stopped one times out, and the client tries
+		// again
+		posting.place(t.Context(), number(next))
 		until(t, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
 	}
 	settles("nothing hangs")
@@ -49,7 +52,7 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// told is how many calls' ends have arrived.
+// told returns the number of received terminal events.
 func told(hooks *kit.Receiver, w *kit.Workspace) int {
 	ended := map[string]bool{}
 	for _, d := range hooks.Deliveries(w.ID) {

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// mortals are the processes of a stack; each is killed killsEach times.
+// mortals are the processes of a stack. Each is killed killsEach times.
 var mortals = []string{
 	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
 	"simcarrier", "broker", "postgres",
@@ -23,8 +23,8 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random times under a steady load, kills
-// all processes together in between, and checks the laws of architecture.md at the end.
+// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random times under a steady load,
+// kills all processes at the same time in between, and checks the guarantees at the end.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)
@@ -33,7 +33,8 @@ func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
 	})
 }
 
-// underLoad places calls at a steady rate while something is done to the stack, and holds the laws against what is left once it is ready again.
+// underLoad places calls at a steady rate while do runs. When the stack is ready again, it checks
+// the guarantees.
 func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver, do func()) {
 	t.Helper()
 	posting := &load{w: w, first: 1_000_000}
@@ -59,7 +60,8 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 	}
 }
 
-// killAll works through the seeded list of victims, each of them so many times, and all at once so many times in between.
+// killAll kills each process `each` times in random order, and all at the same time `ofAll` times
+// in between.
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string
@@ -86,7 +88,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	}
 }
 
-// pause lets the load work on the system for a while; the instant of the next kill is the test's subject.
+// pause waits, so that the next kill happens at a random point of the work.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -13,24 +13,24 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// load posts calls at a steady rate, each with a number and an idempotency key of its own, and asks
-// again with the same key until it is answered 202 or 200, as a careful client does.
+// load posts calls at a steady rate, each with its own number and idempotency key. It repeats a
+// POST with the same key until it is answered with 202 or 200.
 type load struct {
 	w     *kit.Workspace
 	first int
 
 	mu       sync.Mutex
 	accepted map[string]string // request id → number
-	answers  map[int]int       // status → count; 0 is no answer
+	answers  map[int]int       // status → count; 0 means no response
 	faults   []string
 	wg       sync.WaitGroup
-	open     atomic.Int64 // POSTs that are not accepted yet
+	open     atomic.Int64 // POST requests that are not accepted yet
 }
 
-// mostOpen is how many seconds' POSTs may be open before no more are begun: a machine that cannot keep the rate gets what it can, and comes to itself.
+// mostOpen limits the open POST requests, in seconds of the rate. On a slow machine the rate drops.
 const mostOpen = 10
 
-// run posts until ctx ends, then waits for the open ones.
+// run posts until ctx ends, then waits for the open requests.
 func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 	t.Helper()
 	l.accepted, l.answers = map[string]string{}, map[int]int{}
@@ -78,7 +78,7 @@ func (l *load) place(ctx context.Context, to string) {
 			l.accepted[req.ID] = to
 			return true, nil
 		case 0, 503:
-			again = time.Now().Add(300 * time.Millisecond) // a client that hammers measures only itself
+			again = time.Now().Add(300 * time.Millisecond) // an immediate retry would only add load
 			return false, nil
 		default:
 			return false, fmt.Errorf("POST for %s: %d %s, want 202, 200 or 503", to, status, answer)
@@ -91,14 +91,14 @@ func (l *load) place(ctx context.Context, to string) {
 	}
 }
 
-// count returns how many answers had the status. 0 is no answer.
+// count returns the number of responses with the status. 0 means no response.
 func (l *load) count(status int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[status]
 }
 
-// id is the request that was accepted for a number, "" when none was.
+// id returns the request that was accepted for a number, or "".
 func (l *load) id(to string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *load) id(to string) string {
 	return ""
 }
 
-// check reports what no client should see.
+// check reports responses that no client should get.
 func (l *load) check(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -121,7 +121,7 @@ func (l *load) check(t *testing.T) {
 	}
 }
 
-// progress prints, every 5 s, how many trials are done. go test shows it with -v.
+// progress prints the number of finished trials every 5 s. go test shows it with -v.
 type progress struct {
 	what  string
 	all   int
@@ -131,12 +131,12 @@ type progress struct {
 	began time.Time
 }
 
-// newProgress is of so many trials.
+// newProgress returns a progress of so many trials.
 func newProgress(what string, all int) *progress {
 	return &progress{what: what, all: all, told: time.Now(), began: time.Now()}
 }
 
-// add counts trials that are done.
+// add counts finished trials.
 func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

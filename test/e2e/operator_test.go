@@ -13,20 +13,20 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// operator is somebody at a terminal, with one workspace open.
+// operator runs commands with one workspace.
 type operator struct {
 	t         *testing.T
 	s         *kit.Stack
 	workspace string
 }
 
-// does runs a command that must succeed and say all of want.
+// does runs a command that must succeed and print all of want.
 func (o operator) does(want string, args ...string) string {
 	o.t.Helper()
 	return o.types("", want, args...)
 }
 
-// types is does with something on standard input.
+// types does the same with standard input.
 func (o operator) types(stdin, want string, args ...string) string {
 	o.t.Helper()
 	said, err := o.s.RunCLI(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
@@ -41,7 +41,7 @@ func (o operator) types(stdin, want string, args ...string) string {
 	return said
 }
 
-// makes runs a command that makes something, and answers its id.
+// makes runs a command that creates an object, and returns its id.
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }
@@ -53,7 +53,7 @@ func (o operator) makes(args ...string) string {
 	return made.ID
 }
 
-// refused runs a command that must fail and say why.
+// refused runs a command that must fail with a message.
 func (o operator) refused(want string, args ...string) {
 	o.t.Helper()
 	said, err := o.s.RunCLI(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
@@ -64,7 +64,8 @@ func (o operator) refused(want string, args ...string) {
 	sharedstack.Equal(o.t, "said", said, "")
 }
 
-// TestOperator_DoesEverythingFromTheTerminal runs the operator's command line as it is built, against the whole of a running stack.
+// TestOperator_DoesEverythingFromTheTerminal runs the commands of an operator against a running
+// stack.
 func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -128,7 +129,7 @@ func (o operator) setUpCalls() {
 
 func (o operator) moveMoney() {
 	o.t.Helper()
-	for range 2 { // the reference counts once
+	for range 2 { // the reference is used once
 		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
 	said, err := o.s.RunCLI(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1")
@@ -220,7 +221,8 @@ func (o operator) replayWebhooks(w *kit.Workspace, hooks *kit.Receiver) {
 	o.refused("404", "webhooks", "show", hook[0].ID)
 }
 
-// whyNot asks after a request that was accepted and not called: its number opted out in between.
+// whyNot checks `calls why` for a request that was accepted and not dialed, because its number
+// opted out.
 func (o operator) whyNot(w *kit.Workspace) {
 	o.t.Helper()
 	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(time.Hour)})
@@ -237,7 +239,7 @@ func (o operator) whyNot(w *kit.Workspace) {
 	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
 }
 
-// comes lets the time of a request come that waits in the dialer's queue.
+// comes makes a request in the dialer's queue due.
 func (o operator) comes(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)

@@ -22,25 +22,26 @@ import (
 
 const (
 	optOutRaces = 100_000
-	// Trials go on side by side in several workspaces: neither a chain's head nor a wallet makes them wait for each other.
+	// Trials run in several workspaces, so that they do not wait for the same consent chain or
+	// wallet.
 	optOutHouses = 8
-	optOutLanes  = 24              // of each
-	answerIsGood = 2 * time.Second // law 2
+	optOutLanes  = 24              // of each workspace
+	answerIsGood = 2 * time.Second // how long the result of a check is valid
 )
 
-// refusal is one person's opt-out or withdrawal of consent that met the dial of a call to them.
+// refusal is an opt-out or a withdrawal of consent at the time of a dial to the same number.
 type refusal struct {
 	house     int
 	id, to    string
 	withdrawn bool
-	// answered is when this machine had the answer: by then the record was committed.
+	// answered is when the response arrived. The record was committed before.
 	answered time.Time
 }
 
-// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a thousand people, or a hundred thousand
-// with -large, opt out or withdraw their consent at the time of their dial, on two replicas of each
-// service. No person is dialed whose dial-time check ran after the record was committed. The stack runs
-// without simulated delays and with fewer log lines.
+// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a thousand persons, or a hundred
+// thousand with -large, opt out or withdraw their consent at the time of their dial, with two
+// replicas of each service. No person is dialed whose dial-time check ran after the record was
+// committed. The stack runs without simulated delays and with fewer log lines.
 func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
@@ -73,8 +74,8 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	}
 }
 
-// The race can be lost: with somebody in the gate's place who lets everybody through, the judge finds people who are dialled behind their
-// record.
+// The trial can fail: with a check that permits everything, it finds persons who are dialed after
+// their record.
 func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +105,7 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	}
 }
 
-// turning looks for the instant at which the dial is, counted from the POST's answer.
+// turning finds the time of the dial after the response to the POST.
 type turning struct {
 	mu sync.Mutex
 	at time.Duration
@@ -138,7 +139,8 @@ type refusing struct {
 	done     []refusal
 }
 
-// race places calls in so many lanes of each house and refuses each around its dial.
+// race places calls in so many lanes of each workspace and refuses each at about the time of its
+// dial.
 func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.t.Helper()
 	began := time.Now()
@@ -158,7 +160,7 @@ func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
 	run.took = time.Since(began)
 }
 
-// asked is how many trials there are for one that is looked at right behind its refusal, to find the instant of the dial.
+// One of asked trials is read immediately after its refusal, to find the time of the dial.
 const asked = 4
 
 func (run *refusing) trial(n, lane int, own *rand.Rand) error {
@@ -220,17 +222,19 @@ func refuse(t *testing.T, w *kit.Workspace, r *refusal, wait time.Duration) erro
 	})
 }
 
-// judged is what is known of one request when all is over.
+// judged is what is known about one request at the end.
 type judged struct {
 	status, code string
 	dialedAt     *time.Time
-	// opens are the instants at which the gate was asked and let the dial through; originates how often the carrier was.
+	// opens are the times of the checks that permitted the dial. originates is the number of
+	// requests to the carrier.
 	opens      []time.Time
 	originates int
 }
 
-// judgeRefusals waits until every request has ended and holds each refusal against the decisions, the requests and the carrier's own log. behind counts
-// who was dialled after the refusal was answered, be it right or wrong.
+// judgeRefusals waits until every request has ended, and compares each refusal with the decisions,
+// the requests and the carrier's log. behind counts the persons who were dialed after the response
+// to their refusal, whether rightly or wrongly.
 func judgeRefusals(t *testing.T, s *kit.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
 	of := make([]map[string]*judged, len(run.houses))
@@ -276,7 +280,7 @@ func (r refusal) judge(j *judged) string {
 	if r.withdrawn {
 		want = "consent_withdrawn"
 	}
-	before := 0 // times the gate let it through before the refusal was answered
+	before := 0 // permits before the response to the refusal
 	for _, at := range j.opens {
 		if at.After(r.answered) {
 			return "the gate let a dial through that asked after the record was committed"
@@ -298,7 +302,7 @@ func (r refusal) judge(j *judged) string {
 	return ""
 }
 
-// known waits until every request of a workspace has ended and gathers them with their gate's answers.
+// known waits until every request of a workspace has ended, and returns them with their decisions.
 func known(t *testing.T, w *kit.Workspace) map[string]*judged {
 	t.Helper()
 	type request struct {

@@ -15,9 +15,9 @@ import (
 // outage is longer than every lease of the stack in TestDatabaseAway.
 const outage = 5 * time.Second
 
-// TestDatabaseAway_CostsErrorsAndNoData cuts the connections to Postgres under load until every lease has expired.
-// Clients receive 503, no accepted request is lost, and service resumes without help. The stack has its own settings:
-// it reaches Postgres through a proxy.
+// TestDatabaseAway_CostsErrorsAndNoData cuts the connections to Postgres under load until every
+// lease has expired. Clients get 503, no accepted request is lost, and the service resumes by
+// itself. The stack reaches Postgres through a proxy.
 func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
@@ -77,8 +77,9 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 
 const firstWithoutKafka = 9_000_000
 
-// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP): /readyz of the dialers becomes 503 without any dial. A
-// request that is accepted meanwhile is dialed after the broker has continued, and /readyz is 200 again.
+// TestKafkaAway_DialersAreNotReady stops the broker (SIGSTOP). /readyz of the dialers becomes 503
+// without a dial. A request that is accepted meanwhile is dialed after the broker has continued,
+// and /readyz is 200 again.
 func TestKafkaAway_DialersAreNotReady(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks

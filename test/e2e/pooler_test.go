@@ -8,8 +8,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestPooler_CallsGoThroughPgBouncerAndKills puts PgBouncer in transaction mode in front of the database of the whole stack, with fewer sessions for a service than its pool has, and
-// kills each service under load.
+// TestPooler_CallsGoThroughPgBouncerAndKills puts PgBouncer in transaction mode in front of the
+// stack's database, with fewer server connections for a service than its pool has, and kills each
+// service under load.
 func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
 	rng, hooks, bin := sharedstack.Seeded(t, 1), receiver(t), binaries(t)
 	server := database(t)
@@ -19,7 +20,7 @@ func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
 	w := tenant(t, s, hooks, killCredit)
 	underLoad(t, s, w, hooks, func() {
 		for _, name := range mortals {
-			if name != "postgres" && name != "broker" && name != "simcarrier" { // those that have a pool
+			if name != "postgres" && name != "broker" && name != "simcarrier" { // the processes with a pool
 				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
 				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
 			}

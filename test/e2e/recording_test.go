@@ -15,13 +15,13 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// kept is what customers see of a call beyond the rest.
+// kept contains the fields of a call that the test reads.
 type kept struct {
 	Status       string `json:"status"`
 	RecordingURL string `json:"recording_url"`
 }
 
-// recordedCall places a call and waits until there is a recording of it.
+// recordedCall places a call and waits until its recording exists.
 func recordedCall(t *testing.T, w *kit.Workspace, to string, during func(callID string)) (id string, call kept) {
 	t.Helper()
 	req, err := w.Place(t.Context(), map[string]any{"to": to})
@@ -54,7 +54,7 @@ func ended(t *testing.T, w *kit.Workspace, to string) (callID string) {
 	return finishedCall(t, w, req.ID).CallID
 }
 
-// fetch follows a link, as anybody can who has it.
+// fetch downloads a link without an API key.
 func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", link, nil)
@@ -77,7 +77,7 @@ func fetch(t *testing.T, link, ranges string) (status int, body []byte) {
 
 const headerBytes = 58
 
-// sides are the person's and the agent's samples of a recording, which is checked to be one.
+// sides checks the format of a recording and returns the samples of the person and of the agent.
 func sides(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {
@@ -100,7 +100,7 @@ func sides(t *testing.T, file []byte) (person, agent []byte) {
 	return person, agent
 }
 
-// sounding is how much of a side is not silence.
+// sounding returns how much of a side is not silence.
 func sounding(samples []byte) time.Duration {
 	return time.Duration(len(samples)-bytes.Count(samples, []byte{0xff})) * time.Second / 8000
 }
@@ -112,7 +112,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 		t.Fatalf("GET %s = %d %s", k.RecordingURL, status, file)
 	}
 	person, agent := sides(t, file)
-	// The far end sends back what it hears: both sides have the tone, the person's a moment later.
+	// The far end sends back what it receives, so both sides contain the tone, the person's side a
+	// moment later.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {
 		if length := sounding(samples); length < least {
 			t.Errorf("sounding: length = %v, want at least %v; side = %s", length, least, side)
@@ -127,7 +128,8 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// TestRecording_FromTheNoticeToItsErasure records calls over a real SIP trunk into an S3 that checks signatures, kills a dialer in the middle of one, and erases the person.
+// TestRecording_FromTheNoticeToItsErasure records calls over a SIP trunk into an S3 that verifies
+// signatures, kills a dialer in the middle of one, and erases the person.
 func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
@@ -153,7 +155,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	until(t, "the call shows it", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
-	// 1.5 s of tone; the half second before it was the notice.
+	// 1.5 s of tone. The notice was in the half second before.
 	call.mustSound(t, 1200*time.Millisecond, 1520*time.Millisecond)
 	var link struct {
 		URL       string `json:"url"`
@@ -172,7 +174,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	others := len(s3.Objects())
 
-	// The dialer is killed in the middle of a call: what was written by then is kept.
+	// The dialer is killed in the middle of a call. The recording so far is kept.
 	admin("PATCH", agent, map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 20000, "end_after_millis": 0, "speaks": true}}, 200)
 	var cut kept
 	var cutID string
@@ -185,7 +187,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	})
 	cut.mustSound(t, 800*time.Millisecond, 20*time.Second)
 
-	// And the person is erased.
+	// Erase the person.
 	p := &erased{w: w, to: number(202)}
 	done := carriedOut(t, w, p.erase(t))
 	if got := len(s3.Objects()); got != others {
@@ -197,7 +199,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Turned off, it hides what is left.
+	// When the feature is turned off, recordings are hidden.
 	admin("PATCH", "workspaces/"+w.ID, map[string]any{"features": map[string]any{"recordings": false}}, 200)
 	until(t, "it is hidden", func() bool {
 		hidden := kept{}

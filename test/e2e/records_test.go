@@ -18,12 +18,12 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// unreadable is how many records that nobody can decode each topic gets.
+// unreadable is the number of invalid records that are published to each topic.
 const unreadable = 5
 
-// TestRecords_AgainShuffledAndUnreadable sends every record of every topic again in random order, with
-// records that cannot be decoded, and checks that nothing visible changes. The stack has a broker of its
-// own: the test counts all records of all topics.
+// TestRecords_AgainShuffledAndUnreadable publishes every record of every topic again in random
+// order, with invalid records in between, and checks that nothing visible changes. The stack has
+// its own broker, because the test counts the records of all topics.
 func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 	rng, hooks, bus := sharedstack.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)
@@ -45,7 +45,7 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	records := everything(t, client)
-	for _, name := range topicNames() { // what a consumer must survive, beside what it has seen
+	for _, name := range topicNames() { // invalid records in addition to known ones
 		for n := range unreadable {
 			records = append(records, &kgo.Record{Topic: name, Key: fmt.Appendf(nil, "garbage-%d", n), Value: []byte{0xff, 0xff, 0xff}})
 		}
@@ -97,7 +97,7 @@ func topicNames() (names []string) {
 	return names
 }
 
-// everything reads all topics from the start to where they end now.
+// everything reads all topics from the start to their present ends.
 func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 	t.Helper()
 	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), topicNames()...)
@@ -130,7 +130,7 @@ func awaitNoLag(t *testing.T, admin *kadm.Client) {
 	})
 }
 
-// snapshot is everything a customer can see, and how much the carrier was asked.
+// snapshot returns everything that a customer can read, and the requests to the carrier.
 func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	t.Helper()
 	var all []any
@@ -152,7 +152,7 @@ func snapshot(t *testing.T, s *kit.Stack, w *kit.Workspace) []byte {
 	return data
 }
 
-// parked counts the records of every DLQ.
+// parked counts the records of every dead-letter topic.
 func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
 	t.Helper()
 	counts := map[string]int64{}

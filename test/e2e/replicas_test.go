@@ -18,15 +18,17 @@ import (
 
 const (
 	firstShared = 8_000_000
-	// fairShare is what the lesser of two replicas must have done of what is dealt by partitions or claims; of requests, which are dealt by connections, it must
-	// have answered some. ofSo is the number of deeds below which a share says nothing.
+	// fairShare is the minimum share of each of two replicas in work that is divided by partitions
+	// or claims. Of requests, which are divided by connections, each must have answered some. Below
+	// ofSo operations a share means nothing.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
-	// sharers ask at once, each for so many calls; held are the calls that are under way as a replica is killed.
+	// sharers is the number of concurrent clients, and sharedEach their calls. held is the number
+	// of calls in progress when a replica is killed.
 	sharers, sharedEach, held = 16, 12, 24
 )
 
-// deeds are what the replicas of each service share, by the metric that counts it.
+// deeds returns the metrics that count the work of each service.
 func deeds() map[string][]string {
 	return map[string][]string{
 		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
@@ -34,8 +36,9 @@ func deeds() map[string][]string {
 	}
 }
 
-// TestReplicas_ShareTheWorkAndTakeItOver: two of every service each do a fair part of it, and when one is killed amid calls and does not come back, all of
-// them end and are delivered once. With -large each replica of each service is killed, otherwise one dispatcher.
+// TestReplicas_ShareTheWorkAndTakeItOver checks that two replicas of every service share the work.
+// When one is killed during calls and does not start again, all calls end and are delivered once.
+// With -large each replica of each service is killed, otherwise one dispatcher.
 func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin
@@ -81,7 +84,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(held, 1)
 			until(t, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
-			put(t, place, filepath.Join(place, "nowhere"), name) // it does not come back
+			put(t, place, filepath.Join(place, "nowhere"), name) // it cannot start again
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +146,7 @@ func fair(t *testing.T, name, metric string, before, after []float64) {
 	}
 }
 
-// joined says whether each replica of a service has partitions of its own, if the service reads any.
+// joined reports whether each replica of a service has partitions, if the service consumes topics.
 func joined(t *testing.T, s *kit.Stack, name string) bool {
 	t.Helper()
 	addresses, err := s.PrivateAddresses(name)
@@ -162,7 +165,8 @@ func joined(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// counted are the series of a metric and the sum of their values, as a replica tells them.
+// counted returns the number of series of a metric and the sum of their values, as a replica
+// exports them.
 func counted(address, metric string) (series int, sum float64, err error) {
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 )
 
 // world is the stack that the tests of this package share: two replicas of each service, built with
-// crash points. Its leases last a few seconds, so that work is taken over soon after a kill.
+// crash points. Its leases last a few seconds, so that another process takes over the work of a
+// killed one soon.
 type world struct {
 	*sharedstack.World
-	// armed is the folder of the services that were built with crash points. The stack starts its
-	// programs from Bin, which contains links to them.
+	// armed is the folder of the services with crash points. The stack starts its programs from
+	// Bin, which has links to them.
 	armed string
 	// arm is the file that names the crash point at which the next process dies.
 	arm    string

@@ -8,17 +8,19 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// The way a number is dealt with at the far end of TestSIP_EveryRowOfTheCauseTable, by the fourth digit from its end; the last three are the status.
+// The fourth digit from the end of a number selects the behavior of the far end. The last three
+// digits are the status.
 const (
 	plainly = iota
 	ringingFirst
 	withRetryAfter
-	withReason // Q.850 1
+	withReason // Q.850 cause 1
 	whenCanceled
 	byNobody
 )
 
-// causeRow is a row of contract.md §2: what the trunk says, and what becomes of call and request.
+// causeRow is a response of the trunk and the result of the call and the request
+// (docs/reference/api/calls.md).
 type causeRow struct {
 	how, code                                    int
 	status, cause, disposition, request, errCode string
@@ -26,7 +28,7 @@ type causeRow struct {
 
 func (r causeRow) to() string { return fmt.Sprintf("+1415555%d%03d", r.how, r.code) }
 
-// script is what the far end does.
+// script returns the script of the far end.
 func (r causeRow) script() string {
 	status := fmt.Sprintf("%d No", r.code)
 	switch r.how {
@@ -67,7 +69,8 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
 		}
 	}
-	for _, code := range []int{415, 488, 606} { // 401 and 407 are the operator's fault: the request stays queued
+	// 401 and 407 are the operator's fault: the request stays queued
+	for _, code := range []int{415, 488, 606} {
 		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
 	}
 	for cause, codes := range map[string][]int{
@@ -77,7 +80,7 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "invalid_number", invalid))
 		}
 	}
-	for _, code := range []int{300, 301, 302, 305, 380} { // the trunk redirects, the number can exist
+	for _, code := range []int{300, 301, 302, 305, 380} { // the trunk redirects, so the number can exist
 		rows = append(rows, failed(plainly, code, "no_route_destination", "unreachable", invalid))
 	}
 	for _, code := range []int{400, 402, 405, 406, 413, 414, 420, 421, 423, 481, 482, 483, 485, 491, 493, 500, 505, 513, 580} {
@@ -86,7 +89,8 @@ func causeTable() []causeRow {
 	return rows
 }
 
-// TestSIP_EveryRowOfTheCauseTable has a trunk end a call with each final response there is, and looks at what the customer is told.
+// TestSIP_EveryRowOfTheCauseTable lets a trunk end a call with each final response, and checks the
+// result for the customer.
 func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string

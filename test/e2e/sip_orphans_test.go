@@ -9,8 +9,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one call is up and one rings: whoever comes after it hangs up and cancels, and dials nobody. A trunk that
-// refuses is followed by the next.
+// TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one phone is
+// connected and one rings. The next process hangs up and cancels, and dials no one again. If a
+// trunk refuses, the next one is tried.
 func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// sippFarm is a far end that is stopped with the test.
+// sippFarm starts sipp, which ends with the test.
 func sippFarm(t *testing.T, script string) *kit.Sipp {
 	t.Helper()
 	if _, err := exec.LookPath(kit.Program); err != nil {
@@ -33,7 +33,7 @@ func sippFarm(t *testing.T, script string) *kit.Sipp {
 	return f
 }
 
-// overSIP is a stack whose calls go over the farms, the first first.
+// overSIP starts a stack whose calls use the far ends as trunks, in order of priority.
 func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.Workspace, *kit.Receiver) {
 	t.Helper()
 	hooks := receiver(t)
@@ -48,7 +48,7 @@ func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.W
 	return s, w, hooks
 }
 
-// TestSIP_ACallFromPOSTToWebhook places calls over a real SIP trunk to a real SIP peer that sends the audio back.
+// TestSIP_ACallFromPOSTToWebhook places calls over a SIP trunk to sipp, which sends the audio back.
 func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 	rings := kit.Respond("180 Ringing") + `<pause milliseconds="200"/>`
 	rows := []struct {

@@ -27,7 +27,7 @@ func start(t *testing.T, bin string, env ...string) *kit.Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must be able to read it
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ func superuser(t *testing.T, s *kit.Stack) *pgx.Conn {
 	return conn
 }
 
-// database is a server of the test's own, for the stack's POSTGRES_URL.
+// database starts a separate server for the stack's POSTGRES_URL.
 func database(t *testing.T) *kit.Postgres {
 	t.Helper()
 	db, err := kit.StartPostgres(binaries(t))
@@ -101,7 +101,7 @@ func receiver(t *testing.T) *kit.Receiver {
 	return r
 }
 
-// tenant makes a workspace with credit whose events reach r.
+// tenant creates a workspace with credit and a subscription of r.
 func tenant(t *testing.T, s *kit.Stack, r *kit.Receiver, credit string) *kit.Workspace {
 	t.Helper()
 	w, err := s.NewWorkspace(t.Context(), t.Name(), credit)
@@ -126,5 +126,5 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// number is a distinct callee; its last two digits decide what happens (contract.md §8).
+// number returns a distinct number. Its last two digits select what happens (docs/test-numbers.md).
 func number(n int) string { return fmt.Sprintf("+1415%07d", n) }

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// strict is a customer with an ordinary HTTP client who tries nothing twice: every answer that is not what he asked for is a failed request.
+// strict is a client that repeats no request. Every unexpected response counts as a failed request.
 type strict struct {
 	w     *kit.Workspace
 	first int
@@ -22,13 +22,13 @@ type strict struct {
 	mu       sync.Mutex
 	accepted map[string]string // request id → number
 	ids      []string
-	took     map[string][]time.Duration // by what was asked
+	took     map[string][]time.Duration // by kind of request
 	failed   []string
 	wg       sync.WaitGroup
 }
 
-// run asks for calls, and as often for what became of an earlier one, for lists, the wallet and the operator's side, until ctx ends; then it waits for the open
-// ones.
+// run sends POST requests, and as many reads of earlier requests, lists, the wallet and the
+// operator API, until ctx ends. Then it waits for the open requests.
 func (c *strict) run(ctx context.Context, perSecond int) {
 	c.accepted, c.took = map[string]string{}, map[string][]time.Duration{}
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
@@ -80,7 +80,7 @@ func (c *strict) look(ctx context.Context, n int) {
 	}
 }
 
-// ask answers nil when the request failed.
+// ask returns nil if the request failed.
 func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, body any, want int) []byte {
 	began := time.Now()
 	status, answer, err := api.Do(ctx, method, path, body)
@@ -99,7 +99,7 @@ func (c *strict) ask(ctx context.Context, api *kit.Client, method, path string, 
 	return answer
 }
 
-// count is how many requests have been answered.
+// count returns the number of answered requests.
 func (c *strict) count() (all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *strict) count() (all int) {
 	return all
 }
 
-// check tells how long requests took, and reports those that failed.
+// check logs how long requests took and reports failed ones.
 func (c *strict) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()

@@ -19,13 +19,13 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// rolled are the services in the order in which an upgrade reaches them: who is asked before who asks.
+// rolled returns the services in the order of an upgrade: a service follows those that it calls.
 func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// drainDelay is the value of the charts. It is longer than the time for which clients keep a connection unused
-// (trust.IdleFor between the services).
+// drainDelay is the value of the charts. It is longer than the time for which clients keep an idle
+// connection (serviceauth.IdleFor between the services).
 const (
 	drainDelay   = "DRAIN_DELAY=5s"
 	strictPerSec = 12
@@ -76,7 +76,8 @@ func TestUpgrade_RollsUnderLoadAndFailsNobody(t *testing.T) {
 	judge(t, s, w, hooks, customer.accepted)
 }
 
-// roll puts a service's binary from one folder in the place of that from another and replaces its replicas, one by one.
+// roll replaces the binary of a service by that of another folder, and then its replicas one after
+// the other.
 func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	put(t, place, to, name)
 	pids := s.Processes()[name]
@@ -101,7 +102,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 		t.Logf("%s: replica %d of %d replaced in %s", name, i+1, len(pids), time.Since(began).Round(100*time.Millisecond))
 		want := map[string]int{from: len(pids) - i - 1, to: i + 1}
 		if _, told := runs[""]; told && runtime.GOOS != "linux" {
-			continue // only Linux says which file a process runs
+			continue // only Linux shows which file a process runs
 		}
 		if runs[from] != want[from] {
 			t.Errorf("%s: runs[from] = %v, want %v", name, runs[from], want[from])
@@ -111,7 +112,7 @@ func roll(t *testing.T, s *kit.Stack, place, from, to, name string) {
 	}
 }
 
-// ready says whether every replica of a service is.
+// ready reports whether every replica of a service is ready.
 func ready(t *testing.T, s *kit.Stack, name string) bool {
 	addresses, err := s.PrivateAddresses(name)
 	if err != nil {
@@ -131,7 +132,7 @@ func ready(t *testing.T, s *kit.Stack, name string) bool {
 	return true
 }
 
-// folder is the one whose binary a process runs, "" when it is none of them.
+// folder returns the folder whose binary a process runs, or "" if it is none of them.
 func folder(pid int, name string, folders ...string) string {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -185,7 +186,7 @@ func link(place, from, name string) error {
 	return os.Rename(next, filepath.Join(place, name))
 }
 
-// put is link; an error fails the test.
+// put calls link and fails the test on an error.
 func put(t *testing.T, place, from, name string) {
 	t.Helper()
 	if err := link(place, from, name); err != nil {
@@ -193,7 +194,7 @@ func put(t *testing.T, place, from, name string) {
 	}
 }
 
-// copies are the services' binaries again, as other files.
+// copies copies the binaries of the services into a new folder.
 func copies(t *testing.T, bin string) string {
 	t.Helper()
 	if os.Getenv("RINGFENCE_OLD_BIN") != "" {
@@ -222,7 +223,7 @@ func duplicate(from, to string) error {
 	return cmp.Or(err, out.Close())
 }
 
-// outside is a folder that an unprivileged process can reach, unlike those of t.TempDir.
+// outside returns a folder that an unprivileged process can read, unlike those of t.TempDir.
 func outside(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringfence-roll-")

@@ -18,12 +18,13 @@ import (
 
 const (
 	walletClients = 64
-	// A call of ten minutes at 0.05 holds this, in micro-credits (contract.md §4).
+	// walletHold is the hold of a call of ten minutes at 0.05 a minute, in micro-credits.
 	walletHold = 500_000
 )
 
-// TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
-// replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
+// TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients place three times as many
+// calls as the credit covers, with two replicas of everything. Exactly as many are accepted as the
+// credit covers, and the books agree after each step.
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
@@ -50,7 +51,7 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	books(t, w, half, covered-half)
 	before := len(crowd.accepted)
 	crowd.refused = nil
-	crowd.ask(t, refused) // the same keys: a refusal has not used them up
+	crowd.ask(t, refused) // the same keys, because a refusal does not use up a key
 	if took := len(crowd.accepted) - before; took != half {
 		t.Errorf("took = %v, want %v", took, half)
 	} else if len(crowd.refused) != len(refused)-half {
@@ -72,7 +73,8 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	}
 }
 
-// reconcile compares all books by command, which must fail when it has more to tell than its last line, and tell it.
+// reconcile compares all books by command. If there are differences, the command must fail and
+// print them.
 func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	t.Helper()
 	said, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
@@ -86,7 +88,7 @@ func reconcile(t *testing.T, s *kit.Stack, want ...string) {
 	}
 }
 
-// forge adds credit to the workspace that no payment covers, as the superuser, until the test ends.
+// forge adds credit without a top-up to the workspace as the superuser, until the test ends.
 func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Helper()
 	conn := superuser(t, s)
@@ -103,8 +105,8 @@ func forge(t *testing.T, s *kit.Stack, w *kit.Workspace) {
 	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
-// spend oversubscribes the wallet thrice with calls that are dialled at once: what they cost is gone, what they do not use can be
-// held again meanwhile.
+// spend places three times as many calls as the credit covers, due immediately: their charges are
+// gone, and the unused part of the holds becomes available again.
 func spend(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver) {
 	t.Helper()
 	covered := sharedstack.Trials(20, 2_000)
@@ -134,19 +136,20 @@ func keys(name string, n int) []string {
 	return all
 }
 
-// crowd are many clients of one workspace, each with one question at a time.
+// crowd is many clients of one workspace, each with one request at a time.
 type crowd struct {
 	w *kit.Workspace
-	// later schedules the calls an hour ahead, so that what is held stays held.
+	// later schedules the calls in an hour, so that their holds stay.
 	later bool
 
 	mu       sync.Mutex
 	numbers  int
 	accepted map[string]string // request id → number
-	refused  []string          // keys
+	refused  []string          // idempotency keys
 }
 
-// ask places a call for each key, and demands 202 or 402 insufficient_credits; 200 is that of a POST that was not answered before.
+// ask places a call for each key, and requires 202 or 402 insufficient_credits. 200 is the response
+// to a retry.
 func (c *crowd) ask(t *testing.T, keys []string) {
 	t.Helper()
 	c.each(keys, func(key string) {
@@ -174,7 +177,7 @@ func (c *crowd) ask(t *testing.T, keys []string) {
 	})
 }
 
-// number is one that nobody was called at yet, and where somebody answers.
+// number returns a new number at which a person answers.
 func (c *crowd) number() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +185,7 @@ func (c *crowd) number() string {
 	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
 }
 
-// cancel ends n of the accepted requests; 409 is that of a cancel that was not answered before.
+// cancel cancels n of the accepted requests. 409 is the response to a retry.
 func (c *crowd) cancel(t *testing.T, n int) {
 	t.Helper()
 	ids := slices.Collect(maps.Keys(c.accepted))[:n]
@@ -202,8 +205,8 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer sends a POST and repeats it while the response is 503, as the API asks of clients. Repeats with
-// the same key are part of what the test covers. unheard reports that there was a 503.
+// answer sends a POST and repeats it while the response is 503, as the API requires. Retries with
+// the same key are part of the test. unheard is true if there was a 503.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := kit.Until(t.Context(), kit.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
@@ -219,7 +222,7 @@ func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer 
 	return status, answer, unheard
 }
 
-// each shares the work among the clients.
+// each divides the work among the clients.
 func (c *crowd) each(work []string, do func(string)) {
 	next := make(chan string)
 	var clients sync.WaitGroup
@@ -237,7 +240,8 @@ func (c *crowd) each(work []string, do func(string)) {
 	clients.Wait()
 }
 
-// books waits until so many holds' worth is spendable and held, and demands at every look that the ledger agrees with itself.
+// books waits until the available and the held credit are so many holds. The ledger must agree at
+// every read.
 func books(t *testing.T, w *kit.Workspace, spendable, held int) {
 	t.Helper()
 	var seen struct{ Spendable, Held, Balance money.Micro }

@@ -118,7 +118,8 @@ func TestContacts_Change(t *testing.T) {
 		}
 	}
 	w.write.want(t, 200, "PATCH", path, set{"metadata": wide(97)})
-	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"metadata": set{"one": 1}}) // the 101st after merging
+	// 101 keys after merging
+	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"metadata": set{"one": 1}})
 	w.write.want(t, 200, "PATCH", path, set{"metadata": set{"one": 1, "b": nil}})
 }
 
@@ -195,7 +196,8 @@ func TestOptOuts_OverTheirLife(t *testing.T) {
 			t.Errorf("%s: %s, want %s", row.name, row.got.body, row.want)
 		}
 	}
-	// An opt-out never touches consent, nor consent an opt-out; each change leaves a record.
+	// An opt-out does not change consent, and consent does not change an opt-out. Each change is
+	// recorded.
 	w.consent(t, to, "withdrawn")
 	if got := w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to}); status(got) != to+" dnd withdrawn" {
 		t.Errorf("opt-out after a withdrawal = %s", got.body)
@@ -253,7 +255,8 @@ func TestWallet_OverItsLife(t *testing.T) {
 		t.Errorf("with a hold: last = %v, want %v", last, topped)
 	}
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
-	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1))) // 0.25 are left to spend
+	// 0.25 are available
+	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1)))
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer
 	until(t, "the hold is released", func() bool {

@@ -11,8 +11,9 @@ func (d *Document) see(what string) {
 	d.seen[what]++
 }
 
-// Unseen lists what is documented and was not seen in any answer or delivery so far: each operation with each status and error code
-// ("createCall 422 recipient_dnd"), each code of the answers that belong to no operation ("default bad_request"), each webhook.
+// Unseen lists what is documented and was not in any response or delivery: each operation with each
+// status and error code ("createCall 422 recipient_dnd"), each code of responses without an
+// operation ("default bad_request"), and each webhook.
 func (d *Document) Unseen() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,7 +54,7 @@ func (d *Document) documented() []string {
 	return slices.Compact(all)
 }
 
-// Operations are the ids of all operations.
+// Operations returns the ids of all operations.
 func (d *Document) Operations() []string {
 	var all []string
 	for _, item := range d.spec.Paths.Map() {

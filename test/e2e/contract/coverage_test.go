@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// faults are what was wrong outside of any test's own requests.
+// faults are errors outside of the requests of a test.
 type faults struct {
 	mu  sync.Mutex
 	all []error
@@ -22,8 +22,9 @@ func (f *faults) add(err error) {
 	f.all = append(f.all, err)
 }
 
-// cannotBeProvoked are the documented answers that a healthy stack does not give: our own faults, peers that are away (proven in
-// the services' tests and in outage_test.go) and a body that takes longer than a test may (libs/httpserver).
+// cannotBeProvoked reports whether a healthy stack does not send a documented response: internal
+// errors, unavailable services (see the services' tests and outage_test.go) and a body that takes
+// too long (see libs/httpserver).
 func cannotBeProvoked(what string) bool {
 	for _, ending := range []string{" 500 internal_error", " 503 unavailable", " 408 request_timeout"} {
 		if strings.HasSuffix(what, ending) {
@@ -33,8 +34,8 @@ func cannotBeProvoked(what string) bool {
 	return false
 }
 
-// judge says what the tests as a whole have shown: every delivery was as documented and, when all of them ran, everything documented was
-// seen: each operation with each status and error code, each webhook.
+// judge checks all tests together: every delivery was valid, and if all tests ran, every documented
+// response and webhook was seen.
 func (w *world) judge(all bool) (code int) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()

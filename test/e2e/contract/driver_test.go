@@ -19,22 +19,23 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// wire is what every request to the customer's address goes through: each answer is held against the interface description.
+// wire validates each response of the public API.
 func wire(t *testing.T, next *http.Transport) http.RoundTripper {
 	t.Helper()
 	return stack(t).document.Wire(next)
 }
 
-// client speaks to one address with one credential; none when key is empty.
+// client sends requests to one address with one credential, or with none if key is empty.
 type client struct {
 	base, key string
 	http      *http.Client
 }
 
-// unused is how long a connection is kept without use: less than the gateway keeps it (2 min), so that no request of a test that waited for its turn crosses its close.
+// unused is how long an idle connection is kept. It is less than the gateway's 2 min, so that no
+// request uses a connection that the gateway is closing.
 const unused = time.Minute
 
-// transport has connections of its own; from is the local address to come from, "" for the usual one.
+// transport has its own connections. from is the local address, or "" for the default.
 func transport(from string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
@@ -43,13 +44,13 @@ func transport(from string) *http.Transport {
 	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
 }
 
-// customer speaks with a key to the customer's address.
+// customer returns a client of the public API.
 func customer(t *testing.T, key string) *client {
 	t.Helper()
 	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
 }
 
-// crowd is n clients of one key with a connection each, so that both replicas are spoken to.
+// crowd returns n clients with one key and a connection each, so that both replicas get requests.
 func crowd(t *testing.T, key string, n int) []*client {
 	t.Helper()
 	all := make([]*client, n)
@@ -59,14 +60,14 @@ func crowd(t *testing.T, key string, n int) []*client {
 	return all
 }
 
-// operator speaks to the operator's address.
+// operator returns a client of the operator API.
 func operator(t *testing.T) *client {
 	t.Helper()
 	demo := stack(t).Demo
 	return &client{base: demo.AdminURL, key: demo.AdminToken, http: &http.Client{Transport: transport(""), Timeout: 30 * time.Second}}
 }
 
-// answer is a response, read whole; a status of 0 means that there was none.
+// answer is a response with its whole body. Status 0 means that there was no response.
 type answer struct {
 	status int
 	header http.Header
@@ -130,7 +131,7 @@ func addressOf(t *testing.T) string {
 	return fmt.Sprintf("198.%d.%d.%d", 18+sum>>16&1, sum>>8&255, sum&255)
 }
 
-// want sends one request and demands its status.
+// want sends one request and requires the status.
 func (c *client) want(t *testing.T, status int, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -140,7 +141,7 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 	return got
 }
 
-// refused sends one request and demands an error body with the code.
+// refused sends one request and requires an error with the code.
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
@@ -152,7 +153,7 @@ func (c *client) refused(t *testing.T, status int, code, method, path string, bo
 	return got
 }
 
-// code is the machine's word of an error body.
+// code returns the code of an error body.
 func (a answer) code() string {
 	var shown struct {
 		Error struct{ Code, Message string }
@@ -163,7 +164,7 @@ func (a answer) code() string {
 	return shown.Error.Code
 }
 
-// members is the body as an object.
+// members returns the body as an object.
 func (a answer) members() map[string]any {
 	var members map[string]any
 	decoder := json.NewDecoder(strings.NewReader(a.body))
@@ -172,7 +173,7 @@ func (a answer) members() map[string]any {
 	return members
 }
 
-// text is one member of the body, "" when it is not there or null; a number as it was written.
+// text returns a member of the body as text, or "" if it is missing or null.
 func (a answer) text(name string) string {
 	switch value := a.members()[name].(type) {
 	case nil:
@@ -184,7 +185,7 @@ func (a answer) text(name string) string {
 	}
 }
 
-// ids are those of a page's items.
+// ids returns the ids of the items of a page.
 func (a answer) ids() []string {
 	var page kit.Page[struct {
 		ID string `json:"id"`
@@ -197,7 +198,7 @@ func (a answer) ids() []string {
 	return ids
 }
 
-// at sends the same question from every client at the same instant.
+// at sends the same request from every client at the same time.
 func at[T any](clients []*client, ask func(i int, c *client) T) []T {
 	answers, gate := make([]T, len(clients)), make(chan struct{})
 	var all sync.WaitGroup
@@ -212,7 +213,7 @@ func at[T any](clients []*client, ask func(i int, c *client) T) []T {
 	return answers
 }
 
-// tally counts answers by status and, for an error, its code: "202", "402 insufficient_credits".
+// tally counts responses by status and error code, for example "202" or "402 insufficient_credits".
 func tally(answers []answer) map[string]int {
 	counts := map[string]int{}
 	for _, a := range answers {
@@ -221,7 +222,7 @@ func tally(answers []answer) map[string]int {
 	return counts
 }
 
-// set is settings of a workspace beyond those of workspace(); nil takes one away.
+// set contains settings of a workspace that replace those of workspace(). nil removes one.
 type set map[string]any
 
 // tenant is a workspace with an agent and keys.
@@ -233,7 +234,8 @@ type tenant struct {
 	admin       string
 }
 
-// workspace makes one that may call around the clock and has no credit. Unless set otherwise it meets no rate limit.
+// workspace creates a workspace that may call at any hour and has no credit. Its rate limit is high
+// unless it is set.
 func workspace(t *testing.T, with ...set) *tenant {
 	t.Helper()
 	body := set{
@@ -256,7 +258,7 @@ func workspace(t *testing.T, with ...set) *tenant {
 	return w
 }
 
-// key makes a key and a client for it.
+// key creates an API key and a client that uses it.
 func (w *tenant) key(t *testing.T, access string) (c *client, id string) {
 	t.Helper()
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": access, "access": access})
@@ -269,7 +271,7 @@ func (w *tenant) topUp(t *testing.T, amount string) {
 	w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": "top_up", "amount": amount, "reference": uuid.NewString()})
 }
 
-// order is the body of a POST /v1/calls to a number, with more members in turn.
+// order returns the body of POST /v1/calls for a number. members are names and values alternately.
 func (w *tenant) order(to string, members ...any) set {
 	body := set{"agent_id": w.agent, "to": to}
 	for i := 0; i < len(members); i += 2 {
@@ -298,7 +300,7 @@ func until(t *testing.T, what string, cond func() bool) {
 
 var numbers atomic.Int64
 
-// number is a callee nobody else has; its last two digits decide what happens (contract.md §8).
+// number returns a new number. Its last two digits select what happens (docs/test-numbers.md).
 func number(digits int) string {
 	return fmt.Sprintf("+14155%04d%02d", numbers.Add(1), digits)
 }

@@ -13,12 +13,13 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// everyEvent are the types that tell of a call.
+// everyEvent returns the types of call events.
 func everyEvent() []string {
 	return []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
 }
 
-// listens subscribes the workspace to every event of its calls and gives what has arrived so far.
+// listens subscribes the workspace to every call event and returns a function that returns the
+// deliveries so far.
 func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	t.Helper()
 	hooks := stack(t).Hooks
@@ -27,7 +28,7 @@ func (w *tenant) listens(t *testing.T) func() []kit.Delivery {
 	return func() []kit.Delivery { return hooks.Deliveries(w.id) }
 }
 
-// finish is a row of contract.md §8 and what part 2 and contract.md §2 make of it.
+// finish is a kind of simulated number and its documented result (docs/test-numbers.md).
 type finish struct {
 	name                             string
 	digits                           int
@@ -35,7 +36,7 @@ type finish struct {
 	status, cause, outcome, who      string
 	charged, answered, rang, summary bool
 	events                           []string
-	// zone is the contact's own; empty: where its number is.
+	// zone is the time zone of the contact. "" means the zone of the number.
 	zone string
 }
 
@@ -155,7 +156,7 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 			}
 		}
 	}
-	if e.outcome == "callback_requested" { // the next day at ten where the person is
+	if e.outcome == "callback_requested" { // the next day at ten in the zone of the person
 		zone, _ := time.LoadLocation(cmp.Or(e.zone, "America/Los_Angeles"))
 		ended, at := instant(t, timings["ended_at"].(string)).In(zone), instant(t, summary["scheduled_for"].(string)).In(zone)
 		if want := time.Date(ended.Year(), ended.Month(), ended.Day()+1, 10, 0, 0, 0, zone); !at.Equal(want) {
@@ -164,7 +165,8 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 	}
 }
 
-// mustBeTheEvents: exactly those, each once, in order, signed; the last is the call as GET shows it.
+// mustBeTheEvents checks that exactly these events arrived once, in order and signed, and that the
+// last one contains the call as GET returns it.
 func (e finish) mustBeTheEvents(t *testing.T, events []kit.Delivery, call answer) {
 	t.Helper()
 	var types []string

@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// forwarded is the header with which the stack's trusted proxy, this machine, says for whom it asks.
+// forwarded is the header in which the stack's trusted proxy, this machine, states the client
+// address.
 const forwarded = "X-Forwarded-For"
 
-// strangers are ways to come without a valid key; n makes each one another.
+// strangers returns clients without a valid key. Each n gives another client.
 func strangers(t *testing.T) map[string]func(n int64) *client {
 	t.Helper()
 	shared := customer(t, "")
@@ -31,8 +32,8 @@ func strangers(t *testing.T) map[string]func(n int64) *client {
 	}
 }
 
-// TestFlood_AnAddressHas600AMinute sends 800 requests without a valid key from one address over both replicas, and then asks what
-// that does to others.
+// TestFlood_AnAddressHas600AMinute sends 800 requests without a valid key from one address to both
+// replicas, and then checks the effect on other clients.
 func TestFlood_AnAddressHas600AMinute(t *testing.T) {
 	w := workspace(t)
 	ways := strangers(t)
@@ -78,7 +79,8 @@ func TestFlood_AnAddressHas600AMinute(t *testing.T) {
 	}
 }
 
-// TestFlood_OpenPathsAreNotCounted asks for what needs no key more often than an address may come without one.
+// TestFlood_OpenPathsAreNotCounted sends more requests to paths without authentication than an
+// address may send without a key.
 func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	const address = "203.0.113.30"
 	var asked atomic.Int64
@@ -103,12 +105,12 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestFlood_DoesNotHurtKeysFromTheSameAddress sends requests with invented keys and, from the same
-// address, requests with good keys: one that the replica knows, and one in its first use.
+// TestFlood_DoesNotHurtKeysFromTheSameAddress sends requests with invalid keys and, from the same
+// address, requests with valid keys: one that the replica knows, and one in its first use.
 func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
-	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address) // its connection stays with this replica
+	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address) // the connection stays with this replica
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
 	defer flood.Wait()
@@ -134,7 +136,8 @@ func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
 	}
 }
 
-// TestFlood_WhoseAddressCounts reads from X-RateLimit-Remaining whom a request was counted for.
+// TestFlood_WhoseAddressCounts checks with X-RateLimit-Remaining which address a request is counted
+// for.
 func TestFlood_WhoseAddressCounts(t *testing.T) {
 	nobody := customer(t, "")
 	left := func(c *client, headers ...string) int {
@@ -167,7 +170,7 @@ func TestFlood_WhoseAddressCounts(t *testing.T) {
 		{"a first hop counts for nothing", []string{"203.0.113.50, 198.51.100.99"}, false},
 		{"another address", []string{"203.0.113.51"}, false},
 	} {
-		own := fmt.Sprintf("203.0.113.%d", 100+i) // so that no row counts for the next
+		own := fmt.Sprintf("203.0.113.%d", 100+i) // each row has another address
 		for n, header := range row.headers {
 			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
 		}

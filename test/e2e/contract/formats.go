@@ -19,15 +19,15 @@ var (
 	offsetStamp   = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}[+-][0-9]{2}:[0-9]{2}$`)
 )
 
-// offsetDateTime is the format of instants that the document gives in a person's own zone, of CallSummary.scheduled_for.
+// offsetDateTime is the format of times with an offset from UTC, as in CallSummary.scheduled_for.
 const offsetDateTime = "date-time-with-offset"
 
 type format func(string) error
 
-// Validate lets the library ask.
+// Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(value string) error { return f(value) }
 
-// stamps are the formats of what we say: an id in its one way of writing, an instant in UTC to the millisecond.
+// stamps returns the formats in responses: ids in lower case, times in UTC with milliseconds.
 func stamps() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid": format(func(s string) error { return matches(canonicalUUID, s) }),
@@ -49,7 +49,7 @@ func stamps() map[string]openapi3.StringFormatValidator {
 	}
 }
 
-// wishes are the formats of what a client may say.
+// wishes returns the formats that requests may use.
 func wishes() map[string]openapi3.StringFormatValidator {
 	return map[string]openapi3.StringFormatValidator{
 		"uuid":      format(uuid.Validate),
@@ -75,5 +75,5 @@ func absolute(s string) error {
 
 func sorted[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return slices.Sorted(maps.Keys(m)) }
 
-// Codes are all error codes there are (specification part 7, contract.md §1).
+// Codes returns all documented error codes.
 func Codes() []string { return sorted(statusOf) }

@@ -104,7 +104,8 @@ func TestHooks_Create(t *testing.T) {
 	}
 }
 
-// TestHooks_OverTheirLife: created, tested, rotated, paused, resumed, changed, deleted; each step is seen at the endpoint.
+// TestHooks_OverTheirLife creates, tests, rotates, pauses, resumes, changes and deletes a
+// subscription. The endpoint sees each step.
 func TestHooks_OverTheirLife(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
@@ -192,7 +193,8 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	}
 }
 
-// TestHooks_PausedHeldAndFiltered: a subscription receives the types that it lists, of calls that ended while it was active.
+// TestHooks_PausedHeldAndFiltered checks that a subscription receives the types that it lists, of
+// calls that ended while it was active.
 func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
@@ -249,7 +251,8 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
 
-// TestHooks_WhatAPauseLeftOutIsReplayed: operators find what a pause left out and send it again; the gateway writes down who did.
+// TestHooks_WhatAPauseLeftOutIsReplayed checks that operators can list and replay the events of a
+// pause, and that the audit log records who did it.
 func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")

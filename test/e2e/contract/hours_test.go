@@ -10,14 +10,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// window is a daily calling window in UTC that is not open at the moment.
+// window is a daily calling window in UTC that is closed now.
 type window struct {
 	window set
-	// next is when it opens, after that it stays open for an hour.
+	// next is its next opening. It stays open for an hour.
 	next time.Time
 }
 
-// closedWindow opens an hour and more from now at the earliest.
+// closedWindow returns a window that opens at least an hour from now.
 func closedWindow(now time.Time) window {
 	now = now.UTC()
 	hour, day := now.Hour()+2, 0
@@ -53,7 +53,7 @@ func TestHours_AClosedWindow(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		members []any
-		// at is the scheduled_for of what is accepted; zero: refused.
+		// at is the accepted scheduled_for. The zero value means that the request is refused.
 		at time.Time
 	}{
 		{"is refused", nil, time.Time{}},
@@ -89,7 +89,7 @@ func TestHours_AClosedWindow(t *testing.T) {
 func TestHours_TheNumbersOwnZone(t *testing.T) {
 	w := workspace(t, set{"calling_policy": nil})
 	w.topUp(t, "100")
-	// at is an hour of a day next month, in the zone.
+	// at returns an hour of a day next month in the zone.
 	at := func(zone string, hour int) string {
 		location, err := time.LoadLocation(zone)
 		if err != nil {
@@ -107,7 +107,8 @@ func TestHours_TheNumbersOwnZone(t *testing.T) {
 			t.Errorf("at %d:00 = %d %s, want %d", hour, got.status, got.body, status)
 		}
 	}
-	// The contact's own zone is one more in which it must be open, until it is taken away.
+	// The zone of the contact is another zone in which the window must be open, until it is
+	// removed.
 	contact := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": "+4930901820002", "metadata": set{"time_zone": "Asia/Tokyo"}})
 	order := w.order("+4930901820002", "scheduled_for", at("Europe/Berlin", 14))
 	if got := w.write.refused(t, 422, "outside_calling_hours", "POST", "/v1/calls", order); !strings.Contains(got.body, "Asia/Tokyo") {
@@ -123,14 +124,15 @@ func TestHours_ScheduledFor(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {
 		name, value string
-		want        time.Time // zero: refused
+		want        time.Time // the zero value means that the request is refused
 	}{
 		{"an hour ahead in another zone", now.Add(time.Hour).In(time.FixedZone("", 5*3600+1800)).Format(time.RFC3339), now.Add(time.Hour).Truncate(time.Second)},
 		{"finer than a millisecond", now.Add(time.Hour).UTC().Truncate(time.Second).Format("2006-01-02T15:04:05") + ".1239Z", now.Add(time.Hour).Truncate(time.Second).Add(123 * time.Millisecond)},
 		{"366 days ahead but for a minute", now.Add(366*24*time.Hour - time.Minute).UTC().Format(time.RFC3339), now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the end of time", "9999-12-31T23:59:59Z", time.Time{}},
-		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}}, // contract.md 1.10
+		// scheduled_for may be in the past
+		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}},
 		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
 		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},
 		{"no offset", now.Add(time.Hour).UTC().Format("2006-01-02T15:04:05"), time.Time{}},
@@ -139,7 +141,8 @@ func TestHours_ScheduledFor(t *testing.T) {
 		{"no instant", "soon", time.Time{}},
 		{"empty", "", time.Time{}},
 	} {
-		t.Run("scheduled_for "+row.name, func(t *testing.T) { // not in parallel: a row that waits for its turn asks about a now long past
+		// not parallel, because a row uses the current time
+		t.Run("scheduled_for "+row.name, func(t *testing.T) {
 			if row.want.IsZero() {
 				if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(number(1), "scheduled_for", row.value)); !strings.Contains(got.body, "scheduled_for") {
 					t.Errorf("%s does not name scheduled_for", got.body)
@@ -163,7 +166,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 	}
 }
 
-// afterwards is something that happens between POST and dial, and the code with which the request then ends.
+// afterwards is a change between POST and dial, and the code with which the request ends.
 type afterwards struct {
 	name, code string
 	change     func(w *tenant, to string)
@@ -190,7 +193,8 @@ func changes(t *testing.T) []*afterwards {
 	}
 }
 
-// TestBlocked_AtDialTime: what passed at POST and has changed since ends blocked, without a call, an event or a charge.
+// TestBlocked_AtDialTime checks that a request that passed at POST and fails the dial-time check
+// ends blocked, without a call, an event or a charge.
 func TestBlocked_AtDialTime(t *testing.T) {
 	rows := changes(t)
 	for _, row := range rows {
@@ -205,7 +209,7 @@ func TestBlocked_AtDialTime(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := row.w
 			comes(t, row.id)
-			if row.code == "api_not_enabled" { // who has no API access cannot look
+			if row.code == "api_not_enabled" { // without API access the workspace cannot read the request
 				leaves(t, row.id)
 				w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": true}})
 			}

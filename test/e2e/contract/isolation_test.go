@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestIsolation_EveryOperationIsTried fails when the interface description has an operation that no probe tries with something of
+// TestIsolation_EveryOperationIsTried fails if no probe calls an operation of the API with an id of
 // another workspace.
 func TestIsolation_EveryOperationIsTried(t *testing.T) {
 	var described struct {
@@ -35,7 +35,8 @@ func TestIsolation_EveryOperationIsTried(t *testing.T) {
 	for path, item := range described.Paths {
 		for _, method := range []string{"get", "put", "post", "patch", "delete", "head", "options", "trace"} {
 			operation := strings.ToUpper(method) + " " + path
-			if _, there := item[method]; !there || !strings.HasPrefix(path, "/v1/") { // the others know no workspace
+			// other paths belong to no workspace
+			if _, there := item[method]; !there || !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
 			if !tried[operation] {
@@ -49,21 +50,22 @@ func TestIsolation_EveryOperationIsTried(t *testing.T) {
 	}
 }
 
-// probe names something of another workspace where one's own belongs. In path, body and key {x} stands for it, {agent} for
-// an agent of who asks.
+// probe is a request that names an object of another workspace. {x} in path, body and key is the
+// object; {agent} is an agent of the caller's workspace.
 type probe struct {
 	operation, name string
 	path            string
 	body            string
 	// key is sent as Idempotency-Key.
 	key string
-	// theirs is what is named, nobodys the same kind of thing that nobody has.
+	// theirs is the object of the other workspace, nobodys an object of the same kind that does not
+	// exist.
 	theirs, nobodys string
 }
 
 func (p probe) title() string { return p.operation + ", " + p.name }
 
-// ask sends the probe for one value and blanks out what differs from answer to answer by itself.
+// ask sends the probe with one value and replaces the parts of the response that always differ.
 func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	t.Helper()
 	method, _, _ := strings.Cut(p.operation, " ")
@@ -81,7 +83,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	for blank, what := range map[string]*regexp.Regexp{
 		"{id}":     regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
 		"{time}":   regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`),
-		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // a subject of the register of erasures
+		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // a subject in the register of erasures
 		"{secret}": regexp.MustCompile(`whsec_[^"]+`),
 	} {
 		got.body = what.ReplaceAllString(got.body, blank)
@@ -89,7 +91,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	return got
 }
 
-// try asks for theirs and for nobody's and finds no difference; it gives the answer.
+// try sends the probe with both values, requires the same response, and returns it.
 func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
 	nobodys := p.ask(t, c, base, agent, p.nobodys)
@@ -102,11 +104,11 @@ func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 
 func names(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
 
-// stranger is another workspace, with one of everything.
+// stranger is another workspace with an object of each kind.
 type stranger struct {
 	*tenant
 	contact, call, request, subscription string
-	// The contact's number, two that are opted out, one of an operator's consent.
+	// number is a contact. Two numbers are opted out, and one has a consent record of an operator.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
 	decision, list, erasure                  string
@@ -143,7 +145,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
-	for range 5 { // all they may have
+	for range 5 { // the maximum
 		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
 	}
 	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
@@ -155,7 +157,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 
 func ahead() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
-// everything is all that the stranger and its operator can see of it.
+// everything returns all that the stranger and its operator can read.
 func (s *stranger) everything(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
@@ -175,9 +177,10 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	return seen
 }
 
-// TestIsolation_AnotherWorkspacesThingsDoNotExist runs every probe as a customer and as an operator in the customer's workspace, finds the
-// other workspace as it was, and then runs them all as the other workspace itself, where each must tell something else: a
-// probe that nobody could tell from nobody's would prove nothing.
+// TestIsolation_AnotherWorkspacesThingsDoNotExist sends every probe as a customer and as an
+// operator with the customer's workspace. The other workspace must be unchanged. It then sends the
+// probes as the other workspace, where the two responses must differ; otherwise a probe would show
+// nothing.
 func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
@@ -207,14 +210,14 @@ func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
 			}
 		}
 	}
-	operate(true) // before the customer deletes
+	operate(true) // before the customer deletes objects
 	for _, p := range probes(s) {
 		mustTell(p, p.ask(t, s.write, "", s.agent, p.theirs))
 	}
-	operate(false) // its last deletes the customer's key
+	operate(false) // the last one deletes the customer's key
 }
 
-// nobody is an id that nobody has.
+// nobody returns an id that does not exist.
 func nobody() string {
 	id, err := uuid.NewV7()
 	if err != nil {

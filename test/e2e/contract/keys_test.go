@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestKeys_AreKeptAsKeyedHashes looks into every table of the database, and into the log, for a key that was made and used.
+// TestKeys_AreKeptAsKeyedHashes looks for a used key in every table of the database and in the log.
 func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
 	w := workspace(t)
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
@@ -78,7 +78,7 @@ func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
 	}
 }
 
-// needles are the ways in which somebody could have kept a key that are not a keyed hash.
+// needles returns forms of a key that must not be stored.
 func needles(key, secret string) map[string]string {
 	all := map[string]string{}
 	for name, text := range map[string]string{"the key": key, "its secret part": secret} {
@@ -92,7 +92,7 @@ func needles(key, secret string) map[string]string {
 	return all
 }
 
-// inDatabase finds the tables with a row that holds one of the texts, bytes as hex: text to tables.
+// inDatabase returns the tables that contain each text. Bytes are compared as hex.
 func inDatabase(t *testing.T, texts []string) map[string][]string {
 	t.Helper()
 	conn := database(t)
@@ -117,7 +117,7 @@ func inDatabase(t *testing.T, texts []string) map[string][]string {
 	return tables
 }
 
-// ending is a key whose right ends, and how.
+// ending is a key and the way in which its access ends.
 type ending struct {
 	name    string
 	change  func(*tenant)
@@ -127,8 +127,8 @@ type ending struct {
 	changed time.Time
 }
 
-// TestKeys_RevocationAndSuspensionHoldEverywhereIn5s asks over many connections to both replicas, every 100 ms, from before each
-// change until 5 s after it.
+// TestKeys_RevocationAndSuspensionHoldEverywhereIn5s sends requests to both replicas over many
+// connections every 100 ms, from before each change until 5 s after it.
 func TestKeys_RevocationAndSuspensionHoldEverywhereIn5s(t *testing.T) {
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {
@@ -141,7 +141,8 @@ func TestKeys_RevocationAndSuspensionHoldEverywhereIn5s(t *testing.T) {
 			w.operator.want(t, 200, "PATCH", w.admin, set{"plan": "starter"})
 		}},
 	}
-	through := operator(t) // one connection, so that all changes are made through one replica and the other is told of none
+	// one connection, so that one replica makes all changes and the other must learn of them
+	through := operator(t)
 	for _, e := range endings {
 		w := workspace(t)
 		w.operator = through

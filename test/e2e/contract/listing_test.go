@@ -99,7 +99,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "100")
 	second := w.operator.want(t, 201, "POST", w.admin+"/agents", set{"name": "Bob"}).text("id")
-	ref := "order 100%_+ü" // the characters that a query or a pattern could take for its own
+	ref := "order 100%_+ü" // characters with a meaning in a query or a pattern
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", ref)).text("id"))
 	busy := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "agent_id", second, "external_ref", "order 100xx")).text("id"))
 	waiting := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "external_ref", ref))
@@ -126,18 +126,19 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 		"": {b, a}, "?status=completed": {a}, "?status=busy": {b}, "?status=ringing": {}, "?direction=outbound": {b, a}, "?direction=inbound": {},
 		"?agent_id=" + second: {b}, "?agent_id=" + strings.ToUpper(w.agent): {a}, "?agent_id=" + uuid.NewString(): {}, "?contact_id=" + contact: {a},
 		"?external_ref=" + url.QueryEscape(ref): {a}, "?external_ref=order": {}, "?external_ref=": {}, "?external_ref=order%20100__": {},
-		"?status=busy&agent_id=" + w.agent:                                                            {},
-		"?status=completed&direction=outbound&limit=1":                                                {a},
-		"?created_after=" + stamp(born[a]):                                                            {b},
-		"?created_after=" + stamp(born[a].Add(-1e6)):                                                  {b, a},
-		"?created_before=" + stamp(born[b]):                                                           {a},
-		"?created_before=" + stamp(born[b].Add(1e6)):                                                  {b, a},
-		"?created_after=" + stamp(born[b]):                                                            {},
-		"?created_before=" + stamp(born[a]):                                                           {},
-		"?created_after=1970-01-01T00:00:00Z":                                                         {b, a},
-		"?created_before=9999-12-31T23:59:59Z":                                                        {b, a},
-		"?created_after=0001-01-01T00:00:00Z":                                                         {b, a},
-		"?created_after=" + born[a].In(east).Format("2006-01-02T15:04:05.000-07:00"):                  {b}, // the + as it is
+		"?status=busy&agent_id=" + w.agent:             {},
+		"?status=completed&direction=outbound&limit=1": {a},
+		"?created_after=" + stamp(born[a]):             {b},
+		"?created_after=" + stamp(born[a].Add(-1e6)):   {b, a},
+		"?created_before=" + stamp(born[b]):            {a},
+		"?created_before=" + stamp(born[b].Add(1e6)):   {b, a},
+		"?created_after=" + stamp(born[b]):             {},
+		"?created_before=" + stamp(born[a]):            {},
+		"?created_after=1970-01-01T00:00:00Z":          {b, a},
+		"?created_before=9999-12-31T23:59:59Z":         {b, a},
+		"?created_after=0001-01-01T00:00:00Z":          {b, a},
+		// the + is not escaped
+		"?created_after=" + born[a].In(east).Format("2006-01-02T15:04:05.000-07:00"):                  {b},
 		"?created_after=" + url.QueryEscape(born[a].In(east).Format("2006-01-02T15:04:05.000-07:00")): {b},
 		"?created_after=" + stamp(born[a].Add(-1e6)) + "&created_before=" + stamp(born[b]):            {a},
 	} {
@@ -159,7 +160,8 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 		w.read.refused(t, 404, fmt.Sprintf("%s_not_available", path[1:]), "GET", "/v1/calls/"+a+path, nil)
 		w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+uuid.NewString()+path, nil)
 	}
-	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+talked.text("id"), nil) // a call request is no call
+	// the id of a call request is not the id of a call
+	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+talked.text("id"), nil)
 	w.read.refused(t, 404, "not_found", "GET", "/v1/call-requests/"+a, nil)
 	w.write.refused(t, 409, "not_cancelable", "POST", "/v1/call-requests/"+talked.text("id")+"/cancel", nil)
 	if got := w.read.want(t, 200, "GET", "/v1/calls/"+strings.ToUpper(a), nil); got.text("call_id") != a {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// ask is one request that is good in itself; {id} in its path stands for a thing of the workspace.
+// ask is a valid request. {id} in its path is an object of the workspace.
 type ask struct {
 	operation, method, path string
 	body                    any
@@ -23,7 +23,7 @@ func (a ask) writes() bool   { return a.method != http.MethodGet }
 func (a ask) webhooks() bool { return strings.HasPrefix(a.path, subscriptions) }
 func (a ask) name() string   { return a.method + " " + a.path }
 
-// asks has every operation that needs a key.
+// asks returns every operation that needs a key.
 func asks() []ask {
 	const calls, requests, contacts, optOuts = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs"
 	return []ask{
@@ -52,14 +52,15 @@ func asks() []ask {
 	}
 }
 
-// do sends the request with another thing's id.
+// do sends the request with the id of another object.
 func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 	t.Helper()
 	return c.do(t, a.method, strings.Replace(a.path, "{id}", id, 1), a.body, header...)
 }
 
 func TestOrder_EveryOperationIsAsked(t *testing.T) {
-	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"} // need no key: service_test.go
+	// operations without a key: see service_test.go
+	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"}
 	for _, a := range asks() {
 		asked = append(asked, a.operation)
 	}
@@ -69,13 +70,15 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 	}
 }
 
-// TestOrder_OfEveryRoute sends requests with two or more faults: the earlier check answers (contract.md §1).
+// TestOrder_OfEveryRoute sends requests with several errors. The first check in the documented
+// order determines the response.
 func TestOrder_OfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
 	unknown := uuid.NewString()
-	from := []string{"X-Forwarded-For", "198.51.100.7"} // an address of its own: other tests use up that of this machine
+	// its own address, because other tests use up the limit of this machine's address
+	from := []string{"X-Forwarded-For", "198.51.100.7"}
 	malformed := strings.Repeat("x", 40)
 	all := append(asks(),
 		ask{"", "GET", "/v1/nothing", nil}, ask{"", "POST", "/v1/nothing", "{"}, ask{"", "PUT", "/v1/calls", nil}, ask{"", "GET", "/", nil},
@@ -129,13 +132,14 @@ func TestOrder_OfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOrder_RateComesSecond: after the key, before the plan, the access, the route and everything else.
+// TestOrder_RateComesSecond checks that the rate limit is checked after the key, and before the
+// plan, the access, the route and everything else.
 func TestOrder_RateComesSecond(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
 	w.write.want(t, 200, "GET", "/v1/wallet", nil)
-	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil) // counts
+	starter.read.refused(t, 403, "api_not_enabled", "GET", "/v1/wallet", nil) // a refused request counts
 	for _, a := range append(asks(), ask{"", "GET", "/v1/nothing", nil}, ask{"", "PUT", "/v1/calls", nil}) {
 		for _, c := range []*client{w.write, w.read, starter.read} {
 			got := a.do(t, c, uuid.NewString())
@@ -177,17 +181,18 @@ func TestOrder_MethodsOfEveryPath(t *testing.T) {
 	}
 }
 
-// place is one fault of POST /v1/calls. to is the number that has it, where it is the number's.
+// place is one error of POST /v1/calls. to is the number with the error, if the error belongs to
+// the number.
 type place struct {
 	name, code string
 	status     int
 	to         string
 	spoil      func(order set)
-	// shut: the fault is the closed window.
+	// shut is true if the error is the closed window.
 	shut bool
 }
 
-// goesWith says whether one order can have both faults: it has one number and one contact_id.
+// goesWith reports whether a request can have both errors. It has one number and one contact_id.
 func (p place) goesWith(other place) bool {
 	contacts := strings.Contains(p.name, "a contact ") && strings.Contains(other.name, "a contact ")
 	if p.name == other.name {
@@ -196,7 +201,8 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_OfPlacingACall sends every pair of faults there is: the earlier one answers.
+// TestOrder_OfPlacingACall sends every possible pair of errors. The earlier check determines the
+// response.
 func TestOrder_OfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
@@ -226,7 +232,7 @@ func TestOrder_OfPlacingACall(t *testing.T) {
 	for i := range faults {
 		faults[i].status = cmp.Or(faults[i].status, 422)
 	}
-	t.Run("pairs", func(t *testing.T) { // returns when all have ended
+	t.Run("pairs", func(t *testing.T) { // returns when all subtests have ended
 		for i, first := range faults {
 			for _, second := range faults[i:] {
 				if !first.goesWith(second) {
@@ -261,7 +267,8 @@ func TestOrder_OfPlacingACall(t *testing.T) {
 	}
 }
 
-// TestOrder_AReplayComesBeforeTheRest: after what is no JSON and a bad key, before everything else.
+// TestOrder_AReplayComesBeforeTheRest checks that a replay is answered after the checks of the JSON
+// and of the key, and before all others.
 func TestOrder_AReplayComesBeforeTheRest(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)

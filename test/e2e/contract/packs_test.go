@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// A workspace that is held to the rules of the United States at hours of its own, which an operator answers for: this test runs at night too.
+// heldToPacks returns a workspace with the country rules of the US and its own calling hours, for
+// which an operator takes responsibility, so that the test can run at night.
 func heldToPacks(t *testing.T) *tenant {
 	t.Helper()
 	w := workspace(t, set{"calling_policy": set{
@@ -19,7 +20,7 @@ func heldToPacks(t *testing.T) *tenant {
 	return w
 }
 
-// preview asks whether the number may be called.
+// preview returns whether the number may be called.
 func (w *tenant) preview(t *testing.T, number string) answer {
 	t.Helper()
 	return w.operator.want(t, 200, "GET", w.admin+"/contacts/"+url.PathEscape(number)+"/preview", nil)
@@ -46,7 +47,7 @@ func TestPacks_ConsentAndCapsFromPostToDial(t *testing.T) {
 	w.consent(t, florida, "consented")
 	w.consent(t, crowd, "consented")
 
-	// Three calls in 24 hours, one after the other; the fourth may wait for the first to be a day old.
+	// Three calls in 24 hours are permitted, so the fourth waits until the first is a day old.
 	for range 3 {
 		id := w.write.want(t, 202, "POST", "/v1/calls", w.order(florida)).text("id")
 		if got := w.ended(t, id); got.text("status") != "completed" {
@@ -69,7 +70,7 @@ func TestPacks_ConsentAndCapsFromPostToDial(t *testing.T) {
 		t.Errorf("next_at = %v, want a value", got.text("next_at"))
 	}
 
-	// Six that pass the pre-check together, since none was dialled yet: at dial time three are let through.
+	// All six pass the pre-check, because none is dialed yet. At dial time three are permitted.
 	ids := make([]string, 6)
 	for i := range ids {
 		ids[i] = w.later(t, crowd)

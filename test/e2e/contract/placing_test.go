@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later is a scheduled_for at which nothing is dialled while the tests run.
+// later is a scheduled_for after the end of the tests.
 func later() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// deep is an object of so many levels.
+// deep returns an object with so many levels.
 func deep(levels int) json.RawMessage {
 	return json.RawMessage(strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1))
 }
 
-// wide is an object of so many keys.
+// wide returns an object with so many keys.
 func wide(keys int) set {
 	object := set{}
 	for i := range keys {
@@ -29,7 +29,7 @@ func wide(keys int) set {
 	return object
 }
 
-// documents are values of variables and metadata at and past their limits (contract.md §6).
+// documents returns values of variables and metadata at and beyond their limits.
 func documents() []struct {
 	name  string
 	value any
@@ -63,7 +63,7 @@ func TestPlacing_Fields(t *testing.T) {
 		name    string
 		members []any
 		code    string // "" for 202
-		field   string // that a message names
+		field   string // that the message names
 	}
 	rows := []row{
 		{"the least there is", nil, "", ""},
@@ -170,7 +170,8 @@ func TestPlacing_TheContact(t *testing.T) {
 	}
 }
 
-// TestPlacing_Variables: they merge once every compliance gate has passed, also when the credit is refused, never on a replay.
+// TestPlacing_Variables checks that variables are merged when every compliance check has passed,
+// also if the credit is insufficient, and never on a replay.
 func TestPlacing_Variables(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
@@ -195,7 +196,7 @@ func TestPlacing_Variables(t *testing.T) {
 	holds(`{"a":1,"b":{"z":3},"c":12345678901234567}`)
 	post(422, set{"a": "no agent"}, "agent_id", uuid.NewString())
 	post(422, set{"a": "no contact"}, "contact_id", uuid.NewString())
-	post(422, wide(99)) // 102 after merging
+	post(422, wide(99)) // 102 keys after merging
 	w.consent(t, to, "withdrawn")
 	post(422, set{"a": "withdrawn"})
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": to})

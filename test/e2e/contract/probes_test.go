@@ -2,10 +2,10 @@ package contract
 
 import "fmt"
 
-// probes are the customer's: reads first, then changes, then what would make something new. In that order each leaves the next
-// what it needs, also when the stranger itself runs them.
+// probes returns the customer's probes: reads, then changes, then creations. In this order each
+// probe finds its objects, also when the stranger sends them.
 func probes(s *stranger) []probe {
-	if s.tenant == nil { // who only wants to know which operations are tried
+	if s.tenant == nil { // only the list of operations is needed
 		s = &stranger{tenant: &tenant{}}
 	}
 	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
@@ -52,7 +52,8 @@ func probes(s *stranger) []probe {
 	)
 }
 
-// subscriptionProbes begins with the creation: the stranger has all the active ones it may have.
+// subscriptionProbes begins with a creation, because the stranger has the maximum of active
+// subscriptions.
 func subscriptionProbes(s *stranger) []probe {
 	const one = subscriptions + "/{x}"
 	return []probe{
@@ -66,7 +67,8 @@ func subscriptionProbes(s *stranger) []probe {
 	}
 }
 
-// operatorProbes name the stranger's members under another workspace's path; paths follow /admin/v1/workspaces/{id}.
+// operatorProbes name objects of the stranger under another workspace's path. Paths follow
+// /admin/v1/workspaces/{id}.
 func operatorProbes(s *stranger) []probe {
 	const hooks = "/webhook-subscriptions"
 	return []probe{
@@ -87,7 +89,8 @@ func operatorProbes(s *stranger) []probe {
 		{"GET /erasures", "cursor", "/erasures?starting_after={x}", "", "", s.erasure, nobody()},
 		{"GET /opt-out-imports/{import_id}", "id", "/opt-out-imports/{x}", "", "", s.list, nobody()},
 		{"GET /opt-out-imports", "cursor", "/opt-out-imports?starting_after={x}", "", "", s.list, nobody()},
-		// The customer's probes have made contacts of the other numbers; this one is nobody's in that workspace.
+		// The customer's probes have created contacts of the other numbers. This number has no
+		// contact in that workspace.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
 		{"GET /contacts/{phone_e164}/preview", "number", "/contacts/{x}/preview?at=" + ahead(), "", "", s.optedOut, number(1)},
 		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, nobody()},

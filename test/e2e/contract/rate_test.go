@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// pause lets time go by that a promise is about, such as Retry-After.
+// pause waits for a documented time, such as Retry-After.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -30,10 +30,10 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// limits are the rate-limit headers of an answer.
+// limits are the rate-limit headers of a response.
 type limits struct{ limit, remaining, reset int }
 
-// limitsOf reads the headers of contract.md §6, each there once and all of one mind.
+// limitsOf reads the headers. Each must be there once, and they must agree.
 func limitsOf(t *testing.T, what string, a answer) limits {
 	t.Helper()
 	one := func(name string) int {
@@ -112,13 +112,14 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 		t.Errorf("after the Retry-After = %d %s, want 200", got.status, got.body)
 	}
 	for replica, n := range refusedBy(t) {
-		if n == 0 && runtime.GOOS == "linux" { // elsewhere one replica takes all of a shared port
+		// on other systems one replica accepts all connections of a shared port
+		if n == 0 && runtime.GOOS == "linux" {
 			t.Errorf("replica %d refused nobody: this test spoke to the other alone", replica)
 		}
 	}
 }
 
-// refusedBy asks each gateway's own metrics how many it answered 429.
+// refusedBy returns how many requests each gateway has answered with 429.
 func refusedBy(t *testing.T) map[int]int {
 	t.Helper()
 	var state struct{ Ports map[string]int }
@@ -142,9 +143,10 @@ func refusedBy(t *testing.T) map[int]int {
 	return refused
 }
 
-// TestRate_TheWholeLimitMayComeAtOnce sends as many requests as the limit allows at the same time. Each of them passes.
+// TestRate_TheWholeLimitMayComeAtOnce sends as many requests as the limit allows at the same time.
+// All must pass.
 func TestRate_TheWholeLimitMayComeAtOnce(t *testing.T) {
-	const limit = 20 // fewer than the database's connections: all are counted concurrently
+	const limit = 20 // fewer than the database connections, so that all are counted concurrently
 	w := workspace(t, set{"rate_limit_per_minute": limit})
 	for range 10 {
 		fresh, _ := w.key(t, "read")
@@ -170,7 +172,7 @@ func TestRate_PlanOverrideAndKeyDecide(t *testing.T) {
 		sharedstack.Equal(t, row.name+": got.remaining", got.remaining, row.limit-1)
 		sharedstack.Equal(t, row.name+": got.reset", got.reset, max(1, (60+row.limit-1)/row.limit))
 	}
-	// A limit counts what is refused for other reasons too, and one key's use is not another's.
+	// Requests that fail for other reasons count, and each key has its own limit.
 	tight.read.refused(t, 404, "not_found", "GET", "/v1/nothing", nil)
 	tight.read.refused(t, 404, "not_found", "GET", "/v1/calls/x", nil)
 	limitsOf(t, "the fourth of 3", tight.read.refused(t, 429, "rate_limited", "GET", "/v1/wallet", nil))
@@ -270,7 +272,7 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 	}
 }
 
-// raw sends bytes that need be no request.
+// raw sends bytes that need not be a valid request.
 func raw(t *testing.T, request string) answer {
 	t.Helper()
 	to, err := url.Parse(stack(t).Demo.BaseURL)
@@ -283,7 +285,8 @@ func raw(t *testing.T, request string) answer {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(kit.HangTimeout))
-	go func() { _, _ = io.WriteString(conn, request) }() // it may be refused before it is whole
+	// the response can arrive before the whole request is sent
+	go func() { _, _ = io.WriteString(conn, request) }()
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Errorf("read the answer to %.40q: %v", request, err)

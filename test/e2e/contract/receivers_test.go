@@ -27,7 +27,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestReceivers_OfEveryLanguage runs each example of examples/receivers as its reader would, on real deliveries and on forged ones.
+// TestReceivers_OfEveryLanguage runs each example of examples/receivers as described, with real and
+// with forged deliveries.
 func TestReceivers_OfEveryLanguage(t *testing.T) {
 	for _, language := range kit.ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {
@@ -58,7 +59,8 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "delivered", 204)
 
 			refusesForged(t, got, url, made.text("signing_secret"))
-			w.write.want(t, 200, "POST", subscriptions+"/"+made.text("id")+"/rotate-secret", nil) // which the receiver is not told
+			// the receiver does not know the new secret
+			w.write.want(t, 200, "POST", subscriptions+"/"+made.text("id")+"/rotate-secret", nil)
 			tested = w.write.want(t, 202, "POST", subscriptions+"/"+made.text("id")+"/test", nil)
 			w.delivered(t, made.text("id"), tested.text("delivery_id"), "queued", 400)
 			if printed := got.printed(); strings.Count(printed, "received ") != 3 {
@@ -71,7 +73,7 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 	}
 }
 
-// delivered waits until a delivery has the status after one attempt that was answered so.
+// delivered waits until a delivery has the status after one attempt with that response.
 func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, code int) {
 	t.Helper()
 	path, shown := w.admin+"/webhook-subscriptions/"+subscription+"/deliveries/"+delivery, answer{}
@@ -85,7 +87,8 @@ func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, 
 	}
 }
 
-// refusesForged sends a receiver what only looks like a webhook, between two that are one: the second is a repeat.
+// refusesForged sends forged webhooks between two valid ones, the second of which is a repeated
+// delivery.
 func refusesForged(t *testing.T, got *program, url, secret string) {
 	t.Helper()
 	sender := trusting(t, stack(t).Hooks.CAFile)
@@ -116,11 +119,13 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 				signed = signature(secret, stamp, row.body)
 			}
 			status, said, err = posted(t, sender, url, delivery, signed, row.body)
-			if row.name != future || stamp-time.Now().Unix() > bound { // it is from there when it is heard before its time has come so near
+			// it is in the future if it arrives before its time is this close
+			if row.name != future || stamp-time.Now().Unix() > bound {
 				break
 			}
 		}
-		if err != nil && row.want == 413 { // who does not read a body to its end may cut the connection
+		// a receiver that does not read the whole body can close the connection
+		if err != nil && row.want == 413 {
 			continue
 		}
 		if err != nil {
@@ -132,7 +137,7 @@ func refusesForged(t *testing.T, got *program, url, secret string) {
 	got.prints(t, "repeat webhook.test ours")
 }
 
-// posted sends what looks like a webhook; it is not signed when signature is empty.
+// posted sends a webhook. It is not signed if signature is empty.
 func posted(t *testing.T, sender *http.Client, url, delivery, signature, body string) (status int, said string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
@@ -152,7 +157,7 @@ func posted(t *testing.T, sender *http.Client, url, delivery, signature, body st
 	return response.StatusCode, string(read), nil
 }
 
-// TestListen_VerifiesTheDemoWorkspacesWebhooks is `make listen` beside the stack that it finds.
+// TestListen_VerifiesTheDemoWorkspacesWebhooks runs `make listen` with the running stack.
 func TestListen_VerifiesTheDemoWorkspacesWebhooks(t *testing.T) {
 	s := stack(t)
 	cmd := exec.Command(filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence"), "listen")
@@ -185,14 +190,14 @@ func TestListen_VerifiesTheDemoWorkspacesWebhooks(t *testing.T) {
 	}
 }
 
-// signature is X-Service-Signature as specification 6.3 says.
+// signature returns X-Service-Signature (docs/reference/api/webhooks.md).
 func signature(secret string, at int64, body string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.%s", at, body)
 	return fmt.Sprintf("t=%d,v1=%s", at, hex.EncodeToString(mac.Sum(nil)))
 }
 
-// trusting is a client that trusts one authority.
+// trusting returns a client that trusts one authority.
 func trusting(t *testing.T, caFile string) *http.Client {
 	t.Helper()
 	ca, err := os.ReadFile(caFile)
@@ -209,7 +214,7 @@ func trusting(t *testing.T, caFile string) *http.Client {
 // program is a process whose output is read line by line.
 type program struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended, with err
+	done chan struct{} // closed when it has ended; err is set before
 	err  error
 
 	mu    sync.Mutex
@@ -268,7 +273,7 @@ func (p *program) prints(t *testing.T, text string) (line string) {
 	return line
 }
 
-// printed is all that it has printed.
+// printed returns the output so far.
 func (p *program) printed() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

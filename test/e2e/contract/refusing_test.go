@@ -11,14 +11,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// later places a call to the number that is due in an hour, unless its time comes before.
+// later places a call that is due in an hour.
 func (w *tenant) later(t *testing.T, to string) (id string) {
 	t.Helper()
 	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
 }
 
-// due are queued requests whose time comes, once the dialer knows as much as its fellows: its copies are as new as what they are copies of, which contract.md gives 5 s,
-// and an opt-out that it heard is its gate's alone, which is 5 s after it was acknowledged. What it has ended on such news counts with them.
+// due makes queued requests due when the dialer's copies are up to date, which takes up to 5 s, and
+// when it has handled the opt-outs that it has received.
 const due = `
 WITH due AS (
 	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
@@ -31,7 +31,7 @@ WITH due AS (
 )
 SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
 
-// comes lets the time of requests come that wait in the dialer's queue, all in one moment.
+// comes makes requests in the dialer's queue due at the same time.
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
@@ -52,7 +52,7 @@ func comes(t *testing.T, ids ...string) {
 	})
 }
 
-// leaves waits until a request is not queued any more, for whoever may not ask for it.
+// leaves waits until a request is not queued any more, also for a workspace without API access.
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
@@ -64,7 +64,7 @@ func leaves(t *testing.T, id string) {
 	})
 }
 
-// database is a superuser's connection to the stack's.
+// database connects to the stack's database as superuser.
 func database(t *testing.T) *pgx.Conn {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), stack(t).database)
@@ -75,7 +75,7 @@ func database(t *testing.T) *pgx.Conn {
 	return db
 }
 
-// stopped demands that the request ends at its gate when its time comes.
+// stopped checks that the request ends with the code when it becomes due.
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
 	comes(t, id)
@@ -88,14 +88,16 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 	}
 }
 
-// Who asks in one call not to be called again is not called by another that waits, and the record bears the call as its evidence.
+// A person who asks in one call not to be called again is not called by a queued request. The
+// record names the call as evidence.
 func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	until(t, "it is on record", func() bool { // the dialer's event of the opt-out is independent of the call's end
+	// the dialer publishes the opt-out independently of the end of the call
+	until(t, "it is on record", func() bool {
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
 	})
@@ -109,7 +111,8 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	w.stopped(t, waits, "recipient_dnd")
 }
 
-// Who stands on a list that an operator imports is not called by what waits; the same file again changes nothing.
+// A number on an imported list is not called by a queued request. A second import of the file
+// changes nothing.
 func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")

@@ -64,7 +64,8 @@ func TestService_WhatNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestService_VersionOnEveryAnswer: the other answers carry it too, which the validating transport demands of each.
+// TestService_VersionOnEveryAnswer checks responses without an operation. The validating transport
+// requires the header in all others.
 func TestService_VersionOnEveryAnswer(t *testing.T) {
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
@@ -87,7 +88,7 @@ func TestService_VersionOnEveryAnswer(t *testing.T) {
 	}
 }
 
-// TestClient_MainPath goes the way of a customer with the generated client alone.
+// TestClient_MainPath uses the generated client only, as a customer does.
 func TestClient_MainPath(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
@@ -241,7 +242,7 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	of(api.ReadReferenceWithResponse(ctx))(t, 200)
 }
 
-// typed is the generated client over the same connection.
+// typed returns the generated client with the connection of another client.
 func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 	t.Helper()
 	api, err := openapi.NewClientWithResponses(c.base, openapi.WithHTTPClient(c.http), openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
@@ -254,7 +255,7 @@ func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
 	return api
 }
 
-// of takes an answer of the generated client; what it gives demands the status.
+// of returns a function that requires the status of a response of the generated client.
 func of[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
 	return func(t *testing.T, status int) T {
 		t.Helper()

@@ -24,19 +24,20 @@ import (
 const (
 	// settingWrites is how often each setting is written and checked.
 	settingWrites = 200
-	// dialBound is how long after the answer a dial may still use the old setting (contract.md 7.3).
+	// dialBound is how long after the response a dial can still use the old setting
+	// (docs/reference/api/operator-api.md).
 	dialBound = 2 * time.Second
 )
 
-// settingTenant is a workspace whose requests each use a new connection: the kernel chooses one of the two
-// gateway replicas for it.
+// settingTenant is a workspace whose requests each use a new connection. The kernel chooses one of
+// the two gateway replicas for it.
 type settingTenant struct {
 	*kit.Workspace
 	t     *testing.T
 	http  *http.Client
 	demo  kit.Demo
 	admin string // path of the workspace in the operator API
-	block int    // of numbers
+	block int    // the block of its numbers
 }
 
 var settingBlocks atomic.Int32
@@ -55,7 +56,7 @@ func newSettingTenant(t *testing.T, credit string) *settingTenant {
 	}
 }
 
-// response is an answer of one of the two APIs.
+// response is a response of one of the two APIs.
 type response struct {
 	status int
 	header http.Header
@@ -115,7 +116,7 @@ func (w *settingTenant) api(method, path string, body any) response {
 	return w.send(w.demo.BaseURL, w.WriteKey, method, path, body)
 }
 
-// post posts a call for tomorrow, so that it is not dialled.
+// post posts a call for tomorrow, so that it is not dialed.
 func (w *settingTenant) post(agentID string) response {
 	w.t.Helper()
 	return w.api("POST", "/v1/calls", map[string]any{
@@ -139,7 +140,7 @@ type values struct {
 	code   [2]string
 }
 
-// patch writes the setting of the workspace, a or b in turn.
+// patch writes the setting of the workspace, a and b in turn.
 func patch(a, b map[string]any) func(*settingTenant, int) {
 	return func(w *settingTenant, i int) { w.write("PATCH", "", []map[string]any{a, b}[i%2], http.StatusOK) }
 }
@@ -308,17 +309,17 @@ func TestSettings_NextRequestKnowsWhatWasCreatedAndDeleted(t *testing.T) {
 	})
 }
 
-// stop is a setting after which a request must not be dialled.
+// stop is a setting after which a request must not be dialed.
 type stop struct {
 	name string
-	// each: the setting is written once for each request; otherwise once for all.
+	// each is true if the setting is written once for each request, and not once for all.
 	each  bool
 	write func(w *settingTenant, i int, agentID string)
 	code  string // of the blocked request
 }
 
-// 200 requests become due one after the other, while the setting is written and after it was answered.
-// No request may be dialled later than 2 s after the answer.
+// 200 requests become due one after the other, while the setting is written and after the response.
+// No request may be dialed later than 2 s after the response.
 func TestSettings_NextDialObeys(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
@@ -449,7 +450,8 @@ func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.
 	}
 }
 
-// limitedDials is the number of requests of the tests of limits. Under the limits they are dialled slowly.
+// limitedDials is the number of requests of the tests of limits. With the limits they are dialed
+// slowly.
 const limitedDials = 30
 
 func (w *settingTenant) placeForLimits() {

@@ -45,7 +45,7 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 				paused = append(paused, id)
 			}
 		}
-		// Half resume what is paused (two each the same one), half create.
+		// Half of the clients resume a paused subscription, two each the same one. Half create one.
 		answers := at(clients, func(i int, c *client) answer {
 			if i%2 == 0 {
 				return create(i, c)
@@ -60,7 +60,8 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 			t.Errorf("round %d: answers = %v, want 201, 200 and 409 alone", round, got)
 		}
 	}
-	// With five active: what is active may be patched, what is paused not resumed, and each that ends makes room for one.
+	// With five active subscriptions, an active one can be changed and a paused one cannot be
+	// resumed. Each that ends makes place for one.
 	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
 		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
 		if got.status != 200 && got.code() != "subscription_limit_reached" {
@@ -102,14 +103,15 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 	}
 }
 
-// told is one webhook.test that was asked for, and which secret was the newest then.
+// told is one requested webhook.test, and the newest secret at that time.
 type told struct {
 	event  string
 	newest int
 }
 
-// TestSubscriptions_RotationNeverSignsWithTheOldSecret asks for test deliveries while the secret is rotated again and again. A delivery
-// that was asked for after a rotation had been answered starts after it, so it is signed with that secret or a newer one.
+// TestSubscriptions_RotationNeverSignsWithTheOldSecret requests test deliveries while the secret is
+// rotated repeatedly. A delivery that was requested after the response to a rotation must be signed
+// with that secret or a newer one.
 func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
@@ -166,7 +168,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 		secrets = append(secrets, rotated.text("signing_secret"))
 		newest, before := rotated.text("signing_secret"), len(asked)
 		mu.Unlock()
-		// The next rotation waits for a delivery after this one, so that deliveries meet each secret.
+		// The next rotation waits for a delivery after this one, so that each secret is used.
 		until(t, "a test delivery has arrived after the rotation", func() bool {
 			mu.Lock()
 			enough := len(asked) >= before+8
@@ -213,7 +215,7 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
 	}
 }
 
-// signs checks specification 6.3 with one secret.
+// signs verifies a signature with one secret.
 func signs(secret, header string, body []byte) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
 	h := hmac.New(sha256.New, []byte(secret))

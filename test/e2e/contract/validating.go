@@ -1,6 +1,7 @@
-// Package validating holds real requests, answers and webhook deliveries against the interface description, and remembers what of
-// it has been seen. It is stricter than the document reads: an object that does not say otherwise has no member beyond those
-// listed, an id is a UUID as we write them, an instant is UTC to the millisecond at most. What a service decides, it does not judge.
+// Validation of requests, responses and webhook deliveries against the OpenAPI description, with a
+// record of what was seen. It is stricter than the description: an object without
+// additionalProperties has only the listed members, an id is a UUID in lower case, and a time is in
+// UTC with at most milliseconds.
 
 package contract
 
@@ -21,14 +22,14 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// Document is a loaded description. Its methods may be called side by side.
+// Document is a parsed description. Its methods can be called concurrently.
 type Document struct {
 	spec *openapi3.T
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-// Load reads a description (OpenAPI 3.1, JSON).
+// Load parses a description (OpenAPI 3.1, JSON).
 func Load(description []byte) (*Document, error) {
 	loader := openapi3.NewLoader()
 	spec, err := loader.LoadFromData(description)
@@ -62,7 +63,7 @@ func tightenContent(content openapi3.Content) {
 	}
 }
 
-// tighten closes every object that does not say additionalProperties itself.
+// tighten forbids other members in every object without additionalProperties.
 func tighten(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	if ref == nil || ref.Value == nil || done[ref.Value] {
 		return
@@ -84,7 +85,8 @@ func tighten(ref *openapi3.SchemaRef, done map[*openapi3.Schema]bool) {
 	}
 }
 
-// operation is what the document says about a request; Operation is nil when it has no such method or path.
+// operation is the documented operation of a request. Operation is nil if the method or path is not
+// documented.
 type operation struct {
 	*openapi3.Operation
 	path   string
@@ -92,7 +94,7 @@ type operation struct {
 	values map[string]string
 }
 
-// find is the operation a request is for: HEAD is GET.
+// find returns the operation of a request. HEAD counts as GET.
 func (d *Document) find(method string, address *url.URL) operation {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -105,7 +107,7 @@ func (d *Document) find(method string, address *url.URL) operation {
 	return operation{}
 }
 
-// known is the method, or one that no path has: the library panics when asked for others than these.
+// known returns the method, or one that no path has, because the library panics for other methods.
 func known(method string) string {
 	if slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}, method) {
 		return method
@@ -133,7 +135,7 @@ func match(template, path string) (map[string]string, bool) {
 	return values, true
 }
 
-// statusOf is the specification's part 7 and contract.md §1: the one status that a code comes with.
+// statusOf contains the status of each error code.
 var statusOf = map[string]int{
 	"bad_request": 400, "invalid_api_key": 401, "insufficient_credits": 402, "missing_scope": 403, "api_not_enabled": 403,
 	"webhooks_not_enabled": 403, "not_found": 404, "transcript_not_available": 404, "recording_not_available": 404,
@@ -145,8 +147,9 @@ var statusOf = map[string]int{
 	"internal_error": 500, "unavailable": 503,
 }
 
-// Answer holds one answer against what is documented for the request: status, headers, content type, body, error code. The error
-// says everything that is wrong. Where no operation is documented, an answer must be one of the refusals that need none.
+// Answer validates a response: status, headers, content type, body and error code. The error lists
+// everything that is wrong. If no operation is documented, the response must be one of the general
+// errors.
 func (d *Document) Answer(method string, address *url.URL, status int, header http.Header, body []byte) error {
 	op := d.find(method, address)
 	response, name := d.response(op, status)
@@ -172,10 +175,11 @@ func (d *Document) Answer(method string, address *url.URL, status int, header ht
 	return nil
 }
 
-// response is the documented answer with the status and the name under which it counts as seen.
+// response returns the documented response with the status, and the name under which it counts as
+// seen.
 func (d *Document) response(op operation, status int) (*openapi3.Response, string) {
 	text := strconv.Itoa(status)
-	if op.Operation == nil { // no route: the refusals of the gateway
+	if op.Operation == nil { // no route: the errors of the gateway
 		shared := map[int][]string{401: {"InvalidApiKey"}, 403: {"WriteForbidden", "WebhookWriteForbidden"}, 404: {"NotFound"}, 413: {"RequestTooLarge"}, 429: {"RateLimited"}}[status]
 		if shared == nil {
 			return d.spec.Components.Responses["Refusal"].Value, "default"
@@ -195,7 +199,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 	return nil, ""
 }
 
-// either is a response with the codes of both.
+// either returns a response with the codes of both.
 func either(a, b openapi3.Response) openapi3.Response {
 	media := *a.Content["application/json"]
 	media.Examples = openapi3.Examples{}
@@ -231,7 +235,7 @@ func checkHeader(name string, documented *openapi3.Header, header http.Header) e
 	return nil
 }
 
-// checkBody answers with the error code where there is one.
+// checkBody validates the body and returns the error code, if any.
 func checkBody(response *openapi3.Response, status int, header http.Header, body []byte) (code string, err error) {
 	sent := header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(sent)
@@ -252,7 +256,8 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	if status < http.StatusBadRequest {
 		return "", nil
 	}
-	code = value.(map[string]any)["error"].(map[string]any)["code"].(string) // the schema has just said so
+	// the schema has validated the types
+	code = value.(map[string]any)["error"].(map[string]any)["code"].(string)
 	if media.Examples[code] == nil {
 		return "", fmt.Errorf("code %q is not documented here; %v are", code, sorted(media.Examples))
 	}
@@ -262,7 +267,7 @@ func checkBody(response *openapi3.Response, status int, header http.Header, body
 	return code, nil
 }
 
-// decode reads exactly one JSON value.
+// decode decodes exactly one JSON value.
 func decode(body []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

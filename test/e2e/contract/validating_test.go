@@ -69,7 +69,7 @@ func TestAnswer(t *testing.T) {
 		status             int
 		header             http.Header
 		body               string
-		wrong              string // in the error; "" for none
+		wrong              string // part of the error; "" for none
 	}{
 		{"an answer as documented", "GET", path, 200, headers(), request, ""},
 		{"a content type with its charset", "GET", path, 200, headers("Content-Type", "application/json; charset=utf-8"), request, ""},
@@ -269,7 +269,8 @@ func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
 	if err := d.Answer("POST", address, 422, headers(), []byte(refusal("recipient_dnd"))); err != nil {
 		t.Fatal(err)
 	}
-	_ = d.Answer("POST", address, 402, headers(), []byte(refusal("recipient_dnd"))) // wrong, so not seen
+	// invalid, so it does not count as seen
+	_ = d.Answer("POST", address, 402, headers(), []byte(refusal("recipient_dnd")))
 	if err := d.Answer("PUT", address, 405, headers(), []byte(refusal("method_not_allowed"))); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestStatuses_EveryDocumentedCodeHasItsStatus keeps the specification's table and the document one.
+// TestStatuses_EveryDocumentedCodeHasItsStatus compares statusOf with the description.
 func TestStatuses_EveryDocumentedCodeHasItsStatus(t *testing.T) {
 	t.Parallel()
 	var document struct {

@@ -40,13 +40,13 @@ func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
 	}
 }
 
-// TestWallet_AChargeIsTheTalkRoundedUp holds what calls cost against what they talked.
+// TestWallet_AChargeIsTheTalkRoundedUp compares the charges of calls with their talk times.
 func TestWallet_AChargeIsTheTalkRoundedUp(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	w.operator.want(t, 200, "PUT", w.admin+"/rates", []set{{"prefix": "+1", "per_minute": "0.070007", "increment_seconds": 7}})
 	ids := []string{}
-	for _, digits := range []int{1, 95, 90} { // talks, hangs up at once, is busy
+	for _, digits := range []int{1, 95, 90} { // talks, hangs up immediately, is busy
 		ids = append(ids, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(digits))).text("id"))
 	}
 	left := int64(10_000_000)
@@ -84,7 +84,7 @@ func TestWallet_AChargeIsTheTalkRoundedUp(t *testing.T) {
 	}
 }
 
-// micro writes micro-credits as the API does: the shortest exact decimal.
+// micro formats micro-credits as the API does: the shortest exact decimal.
 func micro(n int64) string {
 	text := regexp.MustCompile(`\.?0+$`).ReplaceAllString(fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000), "")
 	if text == "" {

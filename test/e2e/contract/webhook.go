@@ -9,14 +9,13 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// statusOfEvent is contract.md §2: how the call stands in the event of a type.
+// statusOfEvent contains the possible statuses of the call in an event, by type.
 var statusOfEvent = map[string][]string{
 	"call.ringing": {"ringing"}, "call.answered": {"in_progress"}, "call.completed": {"completed"}, "call.no_answer": {"no_answer"},
 	"call.busy": {"busy"}, "call.failed": {"failed", "canceled"},
 }
 
-// Delivery holds one webhook delivery against the document: its type, headers and body. The signature's value is the receiver's
-// to check.
+// Delivery validates the type, headers and body of a delivery. The receiver verifies the signature.
 func (d *Document) Delivery(header http.Header, body []byte) error {
 	value, err := decode(body)
 	if err != nil {

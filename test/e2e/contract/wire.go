@@ -12,12 +12,13 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// Lenient is a request header that is never sent. With it a request that is accepted need not be one that the document allows: the
-// service understands more than it promises. Its value says what.
+// Lenient is a request header that is never sent. With it, an accepted request need not be
+// documented, because the service accepts more than it promises. Its value states what.
 const Lenient = "Validating-Lenient"
 
-// Wire is a transport over next. Each answer is held against the document, and each request that was answered 2xx: what we
-// accept must be documented. What is wrong is the error of the round trip.
+// Wire returns a transport that validates each response, and each request that was answered with
+// 2xx, because accepted requests must be documented. The round trip returns an error if something
+// is invalid.
 func (d *Document) Wire(next http.RoundTripper) http.RoundTripper { return &wireChecks{d, next} }
 
 type wireChecks struct {
@@ -25,7 +26,7 @@ type wireChecks struct {
 	next     http.RoundTripper
 }
 
-// RoundTrip asks and judges.
+// RoundTrip sends the request and validates it and the response.
 func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	lenient := request.Header.Get(Lenient) != ""
 	sent := request
@@ -54,8 +55,8 @@ func (w *wireChecks) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Request holds a request that was answered with status against the document. A replayed POST of a call is not looked at (contract.md
-// §1), a raw + in the query means itself, and a body that cannot be read again is left out.
+// Request validates a request that was answered with status. It skips replayed POST requests of a
+// call and bodies that cannot be read again. A + in the query means itself.
 func (d *Document) Request(request *http.Request, status int) error {
 	op := d.find(request.Method, request.URL)
 	if op.Operation == nil {

@@ -23,13 +23,13 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// event is one fact on call-events.v1.
+// event is one event on call-events.v1.
 type event struct {
 	id, call string
 	record   *kgo.Record
 }
 
-// happenings are the ends of n calls of a workspace, as calls puts them on the topic.
+// happenings returns the terminal events of n calls of a workspace, as calls publishes them.
 func happenings(t testing.TB, workspace string, n int) []event {
 	t.Helper()
 	all := make([]event, n)
@@ -62,7 +62,7 @@ func happenings(t testing.TB, workspace string, n int) []event {
 	return all
 }
 
-// publish returns when Kafka has all of them; that it has not is an error of the test, which may be told on any goroutine.
+// publish returns when Kafka has acknowledged all events. It can be called on any goroutine.
 func (w *world) publish(t testing.TB, events ...event) {
 	t.Helper()
 	records := make([]*kgo.Record, len(events))
@@ -74,16 +74,16 @@ func (w *world) publish(t testing.TB, events ...event) {
 	}
 }
 
-// customer is a workspace with one subscription, seen by its owner and by the operator.
+// customer is a workspace with one subscription, with clients of its owner and of the operator.
 type customer struct {
 	*kit.Workspace
 	w *world
-	// own and admin are the subscription's paths at the two addresses.
+	// own and admin are the paths of the subscription in the two APIs.
 	own, admin string
 	id, secret string
 }
 
-// customer makes a workspace whose ended calls are told at an address.
+// customer creates a workspace whose terminal events are sent to a URL.
 func (w *world) customer(t testing.TB, url string) *customer {
 	t.Helper()
 	tenant, err := w.NewWorkspace(t.Context(), t.Name(), "1")
@@ -114,14 +114,14 @@ func (c *customer) must(t testing.TB, client *kit.Client, method, path string, b
 	}
 }
 
-// set PATCHes the status and returns when it was answered.
+// set changes the status and returns the time of the response.
 func (c *customer) set(t testing.TB, status string) time.Time {
 	t.Helper()
 	c.must(t, c.API, "PATCH", c.own, map[string]any{"status": status}, 200, nil)
 	return time.Now()
 }
 
-// subscription is what the operator sees of it.
+// subscription is a subscription as the operator API returns it.
 type subscription struct {
 	ID                  string     `json:"id"`
 	Status              string     `json:"status"`
@@ -136,7 +136,7 @@ type subscription struct {
 	} `json:"flag"`
 }
 
-// shown is the subscription in the operator's list.
+// shown returns the subscription from the operator's list.
 func (c *customer) shown(t testing.TB) subscription {
 	t.Helper()
 	var page kit.Page[subscription]
@@ -150,7 +150,8 @@ func (c *customer) shown(t testing.TB) subscription {
 	return subscription{}
 }
 
-// delivery is what the operator sees of one; History is there when it was asked for alone.
+// delivery is a delivery as the operator API returns it. History is set only if one delivery was
+// requested.
 type delivery struct {
 	ID        string  `json:"id"`
 	EventID   string  `json:"event_id"`
@@ -168,7 +169,7 @@ type delivery struct {
 	} `json:"history"`
 }
 
-// deliveries lists those of one status, or all.
+// deliveries returns the deliveries with a status, or all.
 func (c *customer) deliveries(t testing.TB, status string) []delivery {
 	t.Helper()
 	query := map[string][]string{}
@@ -182,7 +183,7 @@ func (c *customer) deliveries(t testing.TB, status string) []delivery {
 	return all
 }
 
-// delivery is that of one event, with its history.
+// delivery returns the delivery of one event with its history.
 func (c *customer) delivery(t testing.TB, eventID string) (d delivery) {
 	t.Helper()
 	for _, one := range c.deliveries(t, "") {
@@ -206,7 +207,7 @@ func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delive
 	return d
 }
 
-// replay asks for what ended with the status to be sent again and returns how many were taken.
+// replay replays the deliveries with the status and returns their number.
 func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	t.Helper()
 	var answer struct {
@@ -216,7 +217,7 @@ func (c *customer) replay(t testing.TB, status string, since time.Time) int {
 	return answer.Replayed
 }
 
-// open counts the subscription's queue.
+// open counts the rows of the subscription's queue.
 func (c *customer) open(t testing.TB, where string) (n int) {
 	t.Helper()
 	query := "SELECT count(*) FROM webhook_dispatcher.delivery_queue WHERE subscription_id = $1 AND " + where
@@ -226,7 +227,7 @@ func (c *customer) open(t testing.TB, where string) (n int) {
 	return n
 }
 
-// history counts the subscription's deliveries, whatever became of them.
+// history counts all deliveries of the subscription.
 func (c *customer) history(t testing.TB) (n int) {
 	t.Helper()
 	const query = "SELECT count(*) FROM webhook_dispatcher.deliveries WHERE subscription_id = $1"
@@ -236,7 +237,8 @@ func (c *customer) history(t testing.TB) (n int) {
 	return n
 }
 
-// metric is a sum over the label sets of one replica of webhook-dispatcher, from 1.
+// metric returns the sum of a metric over its labels for one replica of webhook-dispatcher.
+// Replicas count from 1.
 func (w *world) metric(ctx context.Context, replica int, name string) (sum float64, err error) {
 	address := fmt.Sprintf("http://127.0.0.1:%d/metrics", w.ports[fmt.Sprintf("webhook-dispatcher private %d", replica)])
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -270,7 +272,7 @@ func (w *world) metric(ctx context.Context, replica int, name string) (sum float
 	return sum, lines.Err()
 }
 
-// metrics is the sum over all replicas.
+// metrics returns the sum over all replicas.
 func (w *world) metrics(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	for replica := 1; replica <= replicas; replica++ {

@@ -27,12 +27,14 @@ import (
 	"time"
 )
 
-// request is one attempt as it arrived.
+// request is one received attempt.
 type request struct {
-	at, ended       time.Time // ended is when the answer was handed to the network, or the sender was gone
-	cut             bool      // the sender was gone
-	line            net.Conn  // that it came by, where the receiver tells
-	left            time.Time // when the sender hung up behind it, the last of its line
+	at, ended time.Time // ended is when the response was written, or the sender had disconnected
+	cut       bool      // the sender had disconnected
+	line      net.Conn  // its connection, if the receiver knows it
+	// when the sender closed the connection after it; zero unless it was the last request of its
+	// connection
+	left            time.Time
 	event, delivery string
 	attempt         int
 	signature       string
@@ -40,7 +42,7 @@ type request struct {
 	body            []byte
 }
 
-// signedWith checks specification 6.3.
+// signedWith verifies the signature with a secret.
 func (r request) signedWith(secret string) bool {
 	stamp, mac, _ := strings.Cut(strings.TrimPrefix(r.signature, "t="), ",v1=")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -49,13 +51,13 @@ func (r request) signedWith(secret string) bool {
 	return err == nil && hex.EncodeToString(h.Sum(nil)) == mac && r.at.Sub(time.Unix(seconds, 0)).Abs() < 5*time.Minute
 }
 
-// book keeps what arrived.
+// book stores the received requests.
 type book struct {
 	mu  sync.Mutex
 	got []request
 }
 
-// note returns the number of the entry.
+// note stores a request and returns its number.
 func (b *book) note(r *http.Request) (int, error) {
 	at := time.Now()
 	body, err := io.ReadAll(r.Body)
@@ -82,7 +84,8 @@ func (b *book) end(entry int, cut bool) {
 	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
 }
 
-// hungUp notes that a sender has left behind what came by that line last, which a busy receiver may see only when it has answered. Who lives keeps its lines for the next.
+// hungUp records that a sender has closed a connection. A busy receiver can notice this only after
+// its response. A living sender keeps its connections open.
 func (b *book) hungUp(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +109,7 @@ func (b *book) count() int {
 	return len(b.got)
 }
 
-// of are the requests of one event, in the order of their arrival.
+// of returns the requests of one event in the order of their arrival.
 func (b *book) of(event string) (mine []request) {
 	for _, r := range b.all() {
 		if r.event == event {
@@ -116,7 +119,7 @@ func (b *book) of(event string) (mine []request) {
 	return mine
 }
 
-// endpoint is an HTTPS receiver whose answers a test changes.
+// endpoint is an HTTPS receiver whose responses a test changes.
 type endpoint struct {
 	book
 	URL    string
@@ -124,7 +127,7 @@ type endpoint struct {
 	wait   time.Duration
 }
 
-// receive starts one that answers 200 at once.
+// receive starts a receiver that responds with 200 immediately.
 func (w *world) receive(t *testing.T) *endpoint {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
@@ -134,7 +137,7 @@ func (w *world) receive(t *testing.T) *endpoint {
 	e := &endpoint{status: http.StatusOK}
 	server := httptest.NewUnstartedServer(e)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // tests kill senders during the TLS handshake
 	server.Config.ConnContext = func(ctx context.Context, line net.Conn) context.Context {
 		return context.WithValue(ctx, lineKey{}, line)
 	}
@@ -156,7 +159,7 @@ func lineOf(r *http.Request) net.Conn {
 	return line
 }
 
-// answering changes the status of the answers and how long they take.
+// answering sets the status and the delay of the responses.
 func (e *endpoint) answering(status int, wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +169,7 @@ func (e *endpoint) answering(status int, wait time.Duration) {
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	entry, err := e.note(r)
 	if err != nil {
-		return // the sender died; what it sends again will count
+		return // the sender died; it sends the request again
 	}
 	e.mu.Lock()
 	status, wait := e.status, e.wait
@@ -184,18 +187,18 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.end(entry, r.Context().Err() != nil)
 }
 
-// link is the connection of one request to a receiver that does as it likes.
+// link is the connection of one request to a hostile receiver.
 type link struct {
 	*tls.Conn
 	tcp *net.TCPConn
-	// over ends with the test.
+	// over is closed at the end of the test.
 	over <-chan struct{}
 }
 
-// say writes one answer.
+// say writes a part of a response.
 func (l link) say(format string, args ...any) { _, _ = fmt.Fprintf(l, format, args...) }
 
-// wait pauses a receiver; false when the sender has gone or the test is over.
+// wait pauses. It returns false if the sender has disconnected or the test has ended.
 func (l link) wait(long time.Duration) bool {
 	gone := make(chan struct{})
 	go func() {
@@ -212,13 +215,14 @@ func (l link) wait(long time.Duration) bool {
 	}
 }
 
-// hostile is a receiver that reads a request, notes it and then behaves; every connection has one request.
+// hostile is a receiver that reads and stores a request and then calls behave. Every connection has
+// one request.
 type hostile struct {
 	book
 	URL string
 }
 
-// listen starts one with a certificate of the given kind.
+// listen starts a hostile receiver with a certificate of the given kind.
 func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -262,7 +266,8 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 	return h
 }
 
-// certificate is one for 127.0.0.1 by the authority that the stack trusts, or one with the given fault.
+// certificate returns a certificate for 127.0.0.1, signed by the authority that the stack trusts,
+// or with the given fault.
 func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
 	t.Helper()
 	authority, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFailing_WarnedSwitchedOffAndBack follows one endpoint: it fails, is warned of, is switched off, and comes back.
+// TestFailing_WarnedSwitchedOffAndBack follows one endpoint that fails: the subscription is
+// flagged, disabled, and resumed.
 func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
@@ -19,7 +20,8 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	events := happenings(t, c.ID, 4)
 	disabled, warned := w.metrics(t, "ringfence_webhooks_subscriptions_disabled_total"), w.metrics(t, "ringfence_webhooks_subscriptions_warned_total")
 
-	// The first uses up its attempts: five failures in a row, one exhausted, which is less than half of the rule.
+	// The first delivery uses up its attempts: five failures in a row and one exhausted delivery,
+	// less than half of the limits.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
 	s := c.shown(t)
@@ -35,7 +37,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 		t.Errorf("s.LastSuccessAt = %v, want nil", s.LastSuccessAt)
 	}
 	sharedstack.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
-	// The sixth failure meets half of it.
+	// The sixth failure is half of the limits.
 	w.publish(t, events[1])
 	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "ringfence_webhooks_subscriptions_warned_total"); n <= warned {
@@ -49,7 +51,8 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 		t.Errorf("after the warning: s.Flag = %v, want nil", s.Flag)
 	}
 	c.awaitDelivery(t, events[1].id, "failed")
-	// Two exhausted, ten in a row: the next two failures switch it off, in the middle of a delivery.
+	// Two exhausted deliveries and ten failures in a row: the next two failures disable the
+	// subscription in the middle of a delivery.
 	w.publish(t, events[2])
 	until(t, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s = c.shown(t)
@@ -69,7 +72,8 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	}
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
-	// While it is failed, nothing is sent: queued deliveries are held, those of new events are skipped.
+	// While it is failed, nothing is sent. Queued deliveries wait, and those of new events are
+	// skipped.
 	until(t, "the requests in flight have ended", func() bool {
 		return c.open(t, "true") == 1 && len(c.deliveries(t, "held")) == 1
 	})
@@ -77,14 +81,15 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
 	hooks.answering(http.StatusOK, 0)
-	quiet(t, delays()[3]+time.Second) // longer than any of them waits for its retry
+	quiet(t, delays()[3]+time.Second) // longer than the longest delay of a retry
 	if n := len(hooks.all()); n != sent {
 		t.Errorf("%d requests were sent while the subscription was failed", n-sent)
 	}
 	c.back(t, hooks, events, first)
 }
 
-// back resumes the subscription: the held flow by themselves, the rest by replay.
+// back resumes the subscription. Waiting deliveries continue by themselves, and skipped ones are
+// replayed.
 func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")
@@ -132,7 +137,8 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	}
 }
 
-// TestFailing_TestDeliveriesMoveTheCountersAndNothingElse: a customer who tries out an endpoint does not lose the subscription.
+// TestFailing_TestDeliveriesMoveTheCountersAndNothingElse checks that failing test deliveries do
+// not disable a subscription.
 func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
@@ -160,7 +166,8 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	})
 }
 
-// TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.
+// TestFailing_ARetryThatSucceedsEndsTheRow checks that a success resets the counter of consecutive
+// failures.
 func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
 	w := stack(t)
 	hooks := w.receive(t)
@@ -196,7 +203,7 @@ func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
 	judgeRequests(t, hooks.of(events[0].id), c.secret, scheduled())
 }
 
-// quiet is a time in which something must not happen.
+// quiet waits for a time in which something must not happen.
 func quiet(t *testing.T, long time.Duration) {
 	t.Helper()
 	select {

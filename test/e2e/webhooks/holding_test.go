@@ -8,11 +8,11 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// queuedAtPause is the number of deliveries that wait at the pause, with -large.
+// queuedAtPause is the number of waiting deliveries at the pause, with -large.
 const queuedAtPause = 10_000
 
-// TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue. The endpoint answers too slowly for what
-// happens, so the queue is a real one: it grows until it is long enough.
+// TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue.
+// The queue grows because the endpoint responds slowly.
 func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	w, want := stack(t), sharedstack.Trials(queuedAtPause/100, queuedAtPause)
 	hooks := w.receive(t)
@@ -24,7 +24,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 			return false
 		}
 		n := c.open(t, "attempt = 0")
-		if n >= want+want/50 { // some leave before the pause is answered
+		if n >= want+want/50 { // some are delivered before the response to the pause
 			return true
 		}
 		more := happenings(t, c.ID, want-n+want/10+50)
@@ -45,7 +45,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	until(t, "what happens during the pause is skipped", func() bool {
 		return len(c.deliveries(t, "skipped")) == len(left)
 	})
-	quiet(t, lease+time.Second) // leases that were taken before have passed
+	quiet(t, lease+time.Second) // the leases of earlier claims have expired
 	if n := hooks.count(); n != settled {
 		t.Errorf("%d requests were sent while the subscription was paused", n-settled)
 	}
@@ -58,7 +58,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	everyOnce(t, hooks, events)
 }
 
-// everyOnce holds what arrived against what happened: nothing is missing, nothing came twice.
+// everyOnce checks that each event arrived exactly once.
 func everyOnce(t *testing.T, hooks *endpoint, events []event) {
 	t.Helper()
 	count := map[string]int{}

@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// wanted is what must become of a delivery.
+// wanted is the expected result of a delivery.
 type wanted struct {
 	status   string
 	attempts int
-	code     int    // of every attempt; 0: none came
+	code     int    // of every attempt; 0: no response
 	failure  string // of every attempt; "" for success
-	requests int    // that arrived
-	// least are the waits between requests, at least; nil: those of the schedule.
+	requests int    // received requests
+	// least are the minimum delays between requests. Nil means those of the schedule.
 	least []time.Duration
 }
 
@@ -32,25 +32,25 @@ func delivered(code int) wanted {
 	return wanted{status: "delivered", attempts: 1, code: code, requests: 1}
 }
 
-// exhausted is a delivery whose five attempts failed alike.
+// exhausted returns the result of five failed attempts.
 func exhausted(code int, failure string) wanted {
 	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
 }
 
-// unheard is one whose requests never came as far as HTTP.
+// unheard returns the result of attempts that fail before HTTP.
 func unheard(failure string) wanted {
 	w := exhausted(0, failure)
 	w.requests = 0
 	return w
 }
 
-// later is one that was asked to wait.
+// later changes the minimum delays, for a receiver with Retry-After.
 func (w wanted) later(least ...time.Duration) wanted {
 	w.least = least
 	return w
 }
 
-// scheduled are the least waits of the schedule: a tenth less than each delay, never less than the first.
+// scheduled returns the minimum delays of the schedule: 10 % less than each delay.
 func scheduled() (least []time.Duration) {
 	for _, d := range delays() {
 		least = append(least, max(delays()[0], d*9/10))
@@ -64,7 +64,7 @@ type row struct {
 	certificate string
 	behave      func(link)
 	want        wanted
-	// events are sent to it; none: one.
+	// events is the number of events that it is sent. 0 means one.
 	events int
 }
 
@@ -82,7 +82,7 @@ func retryAfter(code int, value string) func(link) {
 	return status(code, "Retry-After: "+value+"\r\n")
 }
 
-// endless sends a head and then the same bytes until the sender has had enough.
+// endless sends a head and then the same bytes until the sender closes the connection.
 func endless(head string, piece []byte) func(link) {
 	return func(l link) {
 		l.say("%s", head)
@@ -94,7 +94,7 @@ func endless(head string, piece []byte) func(link) {
 	}
 }
 
-// slow rows cost time.
+// slow returns receivers that cost time.
 func slow() []row {
 	drip := func(l link) {
 		l.say("HTTP/1.1 200 OK\r\nX-Slow: ")
@@ -122,7 +122,7 @@ func large(t *testing.T) []row {
 	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\n"
 	zeros, bomb := make([]byte, 64<<10), &bytes.Buffer{}
 	zip := gzip.NewWriter(bomb)
-	for range 1 << 10 { // 64 MiB, in 64 KiB
+	for range 1 << 10 { // 64 MiB in pieces of 64 KiB
 		_, _ = zip.Write(zeros)
 	}
 	if err := zip.Close(); err != nil {
@@ -139,7 +139,7 @@ func large(t *testing.T) []row {
 	}
 }
 
-// broken receivers end the connection or do not speak HTTP or TLS as they should.
+// broken returns receivers that close the connection or violate HTTP or TLS.
 func broken() []row {
 	return []row{
 		{name: "resets the connection after the request", behave: func(l link) {
@@ -158,7 +158,7 @@ func broken() []row {
 	}
 }
 
-// codes are answers as HTTP has them. elsewhere is where the redirects point.
+// codes returns receivers with valid HTTP responses. elsewhere is the target of redirects.
 func codes(elsewhere string) (rows []row) {
 	for _, code := range []int{200, 204, 299} {
 		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})
@@ -195,7 +195,8 @@ type attacked struct {
 	events []event
 }
 
-// TestHostile_EachReceiverCostsOnlyItself sends to all kinds of receivers at the same time, and beside them to a healthy one.
+// TestHostile_EachReceiverCostsOnlyItself sends webhooks to all kinds of receivers and to a healthy
+// one at the same time.
 func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 	w := stack(t)
 	elsewhere := w.receive(t)
@@ -238,7 +239,7 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 	if got := elsewhere.all(); len(got) != 0 {
 		t.Errorf("%d requests followed a redirect", len(got))
 	}
-	// The bound is webhook-peers.md's T10.
+	// The heap must stay below the limit.
 	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 {
 		t.Errorf("heap in use: heap = 0, want more; heap/(1<<20) = %.1f", heap/(1<<20))
 	} else if heap > 150<<20 {
@@ -284,7 +285,8 @@ func (a attacked) judge(t *testing.T) {
 	}
 }
 
-// judgeRequests holds the attempts of one delivery together: numbered from 1, the same bytes and ids, each signed, never too early.
+// judgeRequests compares the attempts of one delivery: numbered from 1, with the same body and ids,
+// each signed, none too early.
 func judgeRequests(t *testing.T, arrived []request, secret string, least []time.Duration) {
 	t.Helper()
 	for i, r := range arrived {
@@ -301,7 +303,8 @@ func judgeRequests(t *testing.T, arrived []request, secret string, least []time.
 	}
 }
 
-// tellSteadily publishes an event every 50 ms until ctx ends: id → when Kafka had it.
+// tellSteadily publishes an event every 50 ms until ctx ends. It returns the time of the
+// acknowledgement by event id.
 func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, told map[string]time.Time) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -330,7 +333,7 @@ func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
 	}
 }
 
-// watchHeap is the most that one replica had in use until ctx ended.
+// watchHeap returns the largest heap of one replica until ctx ended.
 func (w *world) watchHeap(ctx context.Context) (most float64) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -348,10 +351,10 @@ func (w *world) watchHeap(ctx context.Context) (most float64) {
 	}
 }
 
-// nobody is an address where nobody listens.
+// nobody returns an address at which no program listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	port, err := testkit.Port() // no other program is given it meanwhile
+	port, err := testkit.Port() // no other program gets the port meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}

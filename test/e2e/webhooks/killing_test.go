@@ -12,19 +12,20 @@ import (
 
 const (
 	kills = 4
-	// unsettled is how long an answered attempt may wait for its batch to commit before it is missed.
+	// unsettled is how long the result of an attempt can wait for the commit of its batch.
 	unsettled = 500 * time.Millisecond
 )
 
-// kill is one SIGKILL of a dispatcher, and the events whose delivery was in the history just before it.
+// kill is one SIGKILL of a dispatcher, and the events that were delivered according to the history
+// before it.
 type kill struct {
 	begun, ended time.Time
-	next         time.Time // when the next one began; zero: there is none
+	next         time.Time // when the next process began; zero if there is none
 	settled      map[string]bool
 }
 
-// interrupted says that the kill came after a request began and before its answer was in the history. What lay in the network when its sender was
-// killed is read by the receiver later than that: found cut, or answered to a line on which nobody is any more.
+// interrupted reports whether the kill came after a request began and before its result was stored.
+// Requests that were on the network when their sender died are read later.
 func (k kill) interrupted(r request) bool {
 	left := r.left.After(k.begun) && (k.next.IsZero() || r.left.Before(k.next))
 	if k.settled[r.event] {
@@ -36,8 +37,8 @@ func (k kill) interrupted(r request) bool {
 	return left || r.at.Before(k.ended)
 }
 
-// TestKilling_InMidStreamLosesNothing kills one of two dispatchers with SIGKILL, again and again, while an endpoint that takes its time is told of a
-// steady stream of calls.
+// TestKilling_InMidStreamLosesNothing kills one of two dispatchers repeatedly while a slow endpoint
+// receives a steady stream of events.
 func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	w, chance := stack(t), sharedstack.Seeded(t, 4)
 	hooks := w.receive(t)
@@ -78,7 +79,8 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
 			continue
 		}
-		// What was settled is in its history: only an attempt that is not there may have come again.
+		// A stored result is in the history. Only an attempt without a stored result may be
+		// repeated.
 		d := c.delivery(t, ev.id)
 		if len(d.History) != 1 {
 			t.Fatalf("length of d.History = %v, want %v", len(d.History), 1)
@@ -106,7 +108,7 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	}
 }
 
-// stream publishes some 100 events a second until stop is closed and returns them.
+// stream publishes about 100 events a second until stop is closed, and returns them.
 func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -122,7 +124,7 @@ func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events 
 	}
 }
 
-// settled are the events whose delivery the history shows as delivered.
+// settled returns the events that the history shows as delivered.
 func (c *customer) settled(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -132,7 +134,7 @@ func (c *customer) settled(t *testing.T) map[string]bool {
 	return known
 }
 
-// answered are the requests that began after an instant and were answered before another.
+// answered returns the requests that began after one time and were answered before another.
 func (b *book) answered(after, before time.Time) []request {
 	return slices.DeleteFunc(b.all(), func(r request) bool {
 		whole := !r.cut && !r.ended.IsZero()
@@ -149,7 +151,8 @@ func distinct(all []request) int {
 	return len(seen)
 }
 
-// judgeRepeats: what came again is the same delivery with the same bytes, and was in flight when a dispatcher was killed.
+// judgeRepeats checks that a repeated request is the same delivery with the same body, and was in
+// progress when a dispatcher was killed.
 func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	t.Helper()
 	for i, r := range came {
@@ -169,10 +172,10 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	}
 }
 
-// TestReplicas_ShareTheWorkWithoutSendingTwice: two dispatchers, one stream.
+// TestReplicas_ShareTheWorkWithoutSendingTwice sends one stream through two dispatchers.
 func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	w := stack(t)
-	until(t, "both replicas have partitions", func() bool { // one of them may just have been killed
+	until(t, "both replicas have partitions", func() bool { // an earlier test can have killed one
 		for replica := 1; replica <= replicas; replica++ {
 			if _, err := w.metric(t.Context(), replica, "ringfence_kafka_consumer_oldest_record_seconds"); err != nil {
 				return false
@@ -203,7 +206,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 		for i, n := range done() {
 			idle = idle || n == before[i]
 		}
-		if idle && len(events) < 6000 { // at first both are; a replica whose partitions were just given away has no part in what comes meanwhile
+		if idle && len(events) < 6000 { // both are idle at first; a replica without partitions gets no events
 			more := happenings(t, c.ID, 600)
 			w.publish(t, more...)
 			events = append(events, more...)

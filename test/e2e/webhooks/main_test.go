@@ -16,18 +16,21 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// The stack's settings are short enough for a test. Tests of webhook-dispatcher cover the default settings.
+// The settings of the stack are short enough for a test. Tests of webhook-dispatcher cover the
+// default settings.
 const (
 	attemptTimeout = 3 * time.Second
 	lease          = 4 * time.Second
-	// An endpoint is switched off after so many failures in a row, for so long, with so many deliveries exhausted.
+	// A subscription is disabled after so many failures in a row, over such a time, with so many
+	// exhausted deliveries.
 	ruleFailures  = 12
 	ruleFor       = 2 * time.Second
 	ruleExhausted = 2
 	replicas      = 2
 )
 
-// delays are the waits before the second and each later attempt; a Retry-After lengthens them up to the last.
+// delays returns the delays before the second and later attempts. Retry-After can extend them up to
+// the last one.
 func delays() []time.Duration {
 	return []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}
 }
@@ -45,13 +48,13 @@ func settings() []string {
 	}
 }
 
-// world is a stack, its Kafka and its database.
+// world is a stack with its Kafka and its database.
 type world struct {
 	*sharedstack.World
 	db    *pgxpool.Pool
 	bus   *kgo.Client
 	ports map[string]int
-	// env is what each start has.
+	// env is the environment of each start.
 	env []string
 }
 
@@ -64,7 +67,7 @@ func stack(t *testing.T) *world {
 	return shared.World(t)
 }
 
-// begin starts a stack of its own.
+// begin starts a separate stack.
 func begin(env ...string) (*world, error) {
 	base, err := sharedstack.New()
 	if err != nil {
@@ -83,7 +86,8 @@ func begin(env ...string) (*world, error) {
 	return w, w.start()
 }
 
-// start starts the stack in its home, again after a Stop and with more settings, and connects to its Kafka.
+// start starts the stack, also again after a Stop and with more variables, and connects to its
+// Kafka.
 func (w *world) start(more ...string) error {
 	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned takes the steps of the README on a stack of its own: both keys, reseal beside deliveries,
-// the new key alone.
+// TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned follows the steps of a key rotation: both
+// keys, reseal during deliveries, only the new key.
 func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the whole stack is not started")
