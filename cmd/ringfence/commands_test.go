@@ -115,9 +115,9 @@ func wantNoControls(t *testing.T, text string) {
 	}
 }
 
-// TestCommands_EveryOne checks that each command has a help text, prints no control characters,
+// TestCommands_HelpOutputAndErrors checks that each command has a help text, prints no control characters,
 // prints JSON with --json, also for errors, and exits with status 2 if an argument is missing.
-func TestCommands_EveryOne(t *testing.T) {
+func TestCommands_HelpOutputAndErrors(t *testing.T) {
 	lines := operators(t)
 	if len(lines) < 60 {
 		t.Fatalf("%d commands", len(lines))
@@ -154,9 +154,9 @@ func TestCommands_EveryOne(t *testing.T) {
 	}
 }
 
-// TestCommands_SayWhyTheyFailed checks the error: text for people, the error body for scripts, and
+// TestCommands_PrintErrors checks the error: text for people, the error body for scripts, and
 // the exit status.
-func TestCommands_SayWhyTheyFailed(t *testing.T) {
+func TestCommands_PrintErrors(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		status int
@@ -213,9 +213,9 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 	}
 }
 
-// TestCommands_ARefusalSaysEachThingOnce checks that an error has separate fields for scripts. For
+// TestCommands_PrintErrorFieldsOnce checks that an error has separate fields for scripts. For
 // people it is the message with the code, and the request id if that helps.
-func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
+func TestCommands_PrintErrorFieldsOnce(t *testing.T) {
 	for _, test := range []struct {
 		status           int
 		body             string
@@ -248,9 +248,9 @@ func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
 	}
 }
 
-// TestServices_SayWhyOnce checks that the error of a service's binary is printed once, and its log
+// TestServices_PrintErrorsOnce checks that the error of a service's binary is printed once, and its log
 // separately.
-func TestServices_SayWhyOnce(t *testing.T) {
+func TestServices_PrintErrorsOnce(t *testing.T) {
 	admin(t, http.StatusOK)
 	via := filepath.Join(t.TempDir(), "via")
 	if err := os.WriteFile(via, []byte("#!/bin/sh\necho looking >&2\necho \"$*: it does not read that\" >&2\necho gone >&2\nexit $STATUS\n"), 0o700); err != nil {
@@ -273,9 +273,9 @@ func TestServices_SayWhyOnce(t *testing.T) {
 	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
-// TestCommands_AskBeforeTheyDestroy checks that a destructive command without a terminal needs
+// TestCommands_ConfirmDestructiveCommands checks that a destructive command without a terminal needs
 // --yes.
-func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
+func TestCommands_ConfirmDestructiveCommands(t *testing.T) {
 	var careful []string
 	for _, line := range operators(t) {
 		i := slices.Index(line, "--yes")
@@ -300,9 +300,9 @@ func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 	}
 }
 
-// TestWorkspacesAdd_WhatTheFileSaysHolds checks that the default plan and currency apply only if
+// TestWorkspacesAdd_FileOverridesDefaults checks that the default plan and currency apply only if
 // the file has none.
-func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
+func TestWorkspacesAdd_FileOverridesDefaults(t *testing.T) {
 	var got string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -327,9 +327,9 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 	}
 }
 
-// TestTopUp_AReferenceThatStandsForAnother checks that a repeated top-up succeeds, and that another
+// TestTopUp_UsedReferenceFails checks that a repeated top-up succeeds, and that another
 // amount or kind with the same reference fails.
-func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
+func TestTopUp_UsedReferenceFails(t *testing.T) {
 	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
 		admin(t, http.StatusOK)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -345,9 +345,9 @@ func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
 	}
 }
 
-// TestRates_SayWhatAMinuteCostsWithoutThem checks that the default rate is printed, with and
+// TestRates_PrintTheDefaultRate checks that the default rate is printed, with and
 // without rates, and is the rate of the wallet.
-func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
+func TestRates_PrintTheDefaultRate(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rates/rates.go")
 	if err != nil {
 		t.Fatal(err)
@@ -377,9 +377,9 @@ func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	}
 }
 
-// TestReplay_EndsWhenNothingIsReplayed checks that the command ends although the gateway always
+// TestReplay_EndsWithoutProgress checks that the command ends although the gateway always
 // reports more.
-func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
+func TestReplay_EndsWithoutProgress(t *testing.T) {
 	left := 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		now := min(left, 2)
@@ -395,9 +395,9 @@ func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
 	wantText(t, "stderr", faults, "2 queued again so far\n3 queued again so far\n")
 }
 
-// TestImport_SaysOnceHowFarItIs checks that progress is printed when it changes, and that unknown
+// TestImport_PrintsProgress checks that progress is printed when it changes, and that unknown
 // numbers make the command fail.
-func TestImport_SaysOnceHowFarItIs(t *testing.T) {
+func TestImport_PrintsProgress(t *testing.T) {
 	looks := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if looks++; r.Method == http.MethodGet && looks > 6 {
@@ -418,9 +418,9 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	wantContains(t, "stderr", faults, "1 rows without a number, so not on record; 2 numbers on record")
 }
 
-// TestAudit_OfTheWorkspaceThatIsNamed checks that the query contains the workspace that was named,
+// TestAudit_UsesTheNamedWorkspace checks that the query contains the workspace that was named,
 // and not the default workspace.
-func TestAudit_OfTheWorkspaceThatIsNamed(t *testing.T) {
+func TestAudit_UsesTheNamedWorkspace(t *testing.T) {
 	o := admin(t, http.StatusOK)
 	home := t.TempDir()
 	local := fmt.Sprintf(`{"admin_url":%q,"admin_token":"a-token-of-the-test","workspace_id":"demo"}`, os.Getenv("RINGFENCE_ADMIN_URL"))

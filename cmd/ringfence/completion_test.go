@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestCompletion_WhatMayComeNext checks the commands, flags and values that complete the word at
+// TestCompletion_Candidates checks the commands, flags and values that complete the word at
 // the cursor. No request is sent.
-func TestCompletion_WhatMayComeNext(t *testing.T) {
+func TestCompletion_Candidates(t *testing.T) {
 	t.Setenv("RINGFENCE_ADMIN_URL", "")
 	t.Setenv("RINGFENCE_HOME", t.TempDir())
 	for _, test := range []struct {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestPages_EveryCommandIsUnderstood parses each ringfence command line in the pages of this
+// TestPages_CommandsParse parses each ringfence command line in the pages of this
 // repository, in a block or in a sentence.
-func TestPages_EveryCommandIsUnderstood(t *testing.T) {
+func TestPages_CommandsParse(t *testing.T) {
 	t.Parallel()
 	found := 0
 	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {

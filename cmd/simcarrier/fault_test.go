@@ -193,8 +193,8 @@ func TestFault_StuckCalls(t *testing.T) {
 	}
 }
 
-// TestHangup_ByThePerson checks that the event names the callee as the party that hung up.
-func TestHangup_ByThePerson(t *testing.T) {
+// TestHangup_ByTheCallee checks that the event names the callee as the party that hung up.
+func TestHangup_ByTheCallee(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.order(`{"fault":"hold"}`)
 	id := n.originate("+14155550101")

@@ -169,9 +169,9 @@ func TestHangup_TellsTheStateItFound(t *testing.T) {
 	}
 }
 
-// TestRestart_FeedGoesOnAndLiveCallsEnd checks that sent events do not change, that an incomplete
+// TestRestart_KeepsTheFeedAndEndsLiveCalls checks that sent events do not change, that an incomplete
 // line is dropped, and that live calls have ended.
-func TestRestart_FeedGoesOnAndLiveCallsEnd(t *testing.T) {
+func TestRestart_KeepsTheFeedAndEndsLiveCalls(t *testing.T) {
 	dir := t.TempDir()
 	n, stop := start(t, dir, 0)
 	done := n.originate("+14155550101")
@@ -247,8 +247,8 @@ func TestInbound_RingsUntilAnswered(t *testing.T) {
 	}
 }
 
-// TestLog_EntriesAreOfTheContract checks the fields of GET /log, which contains no speech.
-func TestLog_EntriesAreOfTheContract(t *testing.T) {
+// TestLog_EntriesHaveTheDocumentedFields checks the fields of GET /log, which contains no speech.
+func TestLog_EntriesHaveTheDocumentedFields(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 0)
 	n.ended(n.originate("+14155550101"))
 	var page struct{ Data []map[string]any }
@@ -270,8 +270,8 @@ func TestLog_EntriesAreOfTheContract(t *testing.T) {
 	}
 }
 
-// TestExchange_ThousandsOfCalls checks that a call uses one timer and no goroutine.
-func TestExchange_ThousandsOfCalls(t *testing.T) {
+// TestNetwork_ThousandsOfCalls checks that a call uses one timer and no goroutine.
+func TestNetwork_ThousandsOfCalls(t *testing.T) {
 	x, err := main.New(t.TempDir(), 0.01)
 	if err != nil {
 		t.Fatal(err)

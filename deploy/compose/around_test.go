@@ -46,9 +46,9 @@ func parsed(t *testing.T, path string, into any) {
 	}
 }
 
-// TestComposeFile_CommandsAndPortsAreThoseOfTheCode checks that each health check runs a command of
+// TestComposeFile_CommandsAndPortsExist checks that each health check runs a command of
 // the binary in the image, and that the process opens each published port.
-func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
+func TestComposeFile_CommandsAndPortsExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
 	image, frame := strings.Join(lines(t, "deploy/Dockerfile"), "\n"), goText(t, "libs/service")
@@ -80,9 +80,9 @@ func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// TestComposeFile_WhatWatchesFindsWhatItWatches resolves every address in the configuration of the
+// TestComposeFile_MonitoringAddressesExist resolves every address in the configuration of the
 // collector, Prometheus and Grafana.
-func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
+func TestComposeFile_MonitoringAddressesExist(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
 	leads := func(who, address string, ports ...string) {

@@ -291,7 +291,7 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 }
 
 // The signing key and the heads of the consent log must survive an uninstall.
-func TestCharts_KeepTheLedgersKeyAndHeads(t *testing.T) {
+func TestCharts_KeepConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	const name = "contacts-compliance"
 	objects := render(t, name)
@@ -347,9 +347,9 @@ func leads(service object, c container) bool {
 	return len(service.Spec.Ports) > 0
 }
 
-// TestCharts_TogetherEachFindsItsPeers renders the chart of all six services and resolves every
+// TestCharts_AddressesExist renders the chart of all six services and resolves every
 // address in it.
-func TestCharts_TogetherEachFindsItsPeers(t *testing.T) {
+func TestCharts_AddressesExist(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "ringfence")
 	followed := 0

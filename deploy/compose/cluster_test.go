@@ -28,9 +28,9 @@ func written(t *testing.T, text string) (path string) {
 	return path
 }
 
-// TestCharts_NumbersReachTheBinaryAsWritten checks that large numbers are not rendered as floats,
+// TestCharts_RenderNumbersUnchanged checks that large numbers are not rendered as floats,
 // because Helm reads YAML numbers as floats.
-func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
+func TestCharts_RenderNumbersUnchanged(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
 	wantEqual(t, "MAX_LIVE_CALLS", data["MAX_LIVE_CALLS"], "10000000")
@@ -38,9 +38,9 @@ func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
 	wantEqual(t, "KAFKA_TLS", data["KAFKA_TLS"], "true")
 }
 
-// TestCharts_MemoryIsCollectedBelowItsLimit checks that GOMEMLIMIT is below the memory limit.
+// TestCharts_SetGoMemoryLimit checks that GOMEMLIMIT is below the memory limit.
 // Services let garbage grow to four times the live heap (libs/service).
-func TestCharts_MemoryIsCollectedBelowItsLimit(t *testing.T) {
+func TestCharts_SetGoMemoryLimit(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, values, want string }{
 		{"by default", "{}", "409MiB"},
@@ -88,9 +88,9 @@ imagePullSecrets: [{name: registry}]
 	}
 }
 
-// TestCharts_ANodesOtherAddressesServeNothing checks that with host networking the ports without a
+// TestCharts_HostNetworkingListensAtOneAddress checks that with host networking the ports without a
 // password are opened at one address only.
-func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
+func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{}
 	for _, v := range render(t, "dialer")["StatefulSet/dialer"].Spec.Template.Spec.Containers[0].Env {
@@ -116,9 +116,9 @@ func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
 	}
 }
 
-// TestCharts_CustomersEndpointsAreReachedAtAnyPort checks that the dispatcher may connect to any
+// TestCharts_WebhooksReachAnyPort checks that the dispatcher may connect to any
 // port, because a webhook URL can have any port.
-func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
+func TestCharts_WebhooksReachAnyPort(t *testing.T) {
 	t.Parallel()
 	for name, ports := range map[string][]int{"webhook-dispatcher": {443, 8443, 81, 65535}, "dialer": {443, 5060, 5061, 8443}} {
 		open := valuesOf(t, name).Network.Internet.Ports
@@ -130,9 +130,9 @@ func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
 	}
 }
 
-// TestCharts_SmallCallsOverTheSimulatedCarrier checks that environments/small.yaml uses the address
+// TestCharts_SmallUsesTheSimulatedCarrier checks that environments/small.yaml uses the address
 // and version of environments/simcarrier.yaml.
-func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
+func TestCharts_SmallUsesTheSimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
 	objects := objectsIn(t, "simcarrier.yaml", text)
@@ -164,9 +164,9 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	tool(t, text, "RINGFENCE_KUBESCORE", score(alone, "deployment-strategy")...)
 }
 
-// TestCharts_TheWorldsWayLeadsToTheGatewayAlone checks that environments/ingress.yaml uses the
+// TestCharts_IngressReachesTheGatewayOnly checks that environments/ingress.yaml uses the
 // public port of the gateway's Service and permits the largest body of the gateway.
-func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
+func TestCharts_IngressReachesTheGatewayOnly(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
 	way := regexp.MustCompile(`service: \{name: ([a-z-]+), port: \{name: ([a-z-]+)\}\}`).FindAllSubmatch(text, -1)
@@ -188,9 +188,9 @@ func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
 	tool(t, both, "RINGFENCE_KUBESCORE", score()...)
 }
 
-// TestCharts_TheBinariesTakeTheirSettings starts each binary with the environment of each golden
+// TestCharts_BinariesParseTheirSettings starts each binary with the environment of each golden
 // file. It must parse every value. It stops at the URL of the database, which is empty.
-func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
+func TestCharts_BinariesParseTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {

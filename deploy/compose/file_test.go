@@ -112,9 +112,9 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_EveryPathIsThere checks that each path in a command, a health check or a
+// TestComposeFile_PathsExist checks that each path in a command, a health check or a
 // configuration is on a mount of this repository or known to be in the image.
-func TestComposeFile_EveryPathIsThere(t *testing.T) {
+func TestComposeFile_PathsExist(t *testing.T) {
 	t.Parallel()
 	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
 	inImage := map[string][]string{
@@ -167,9 +167,9 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RunsTheKafkaThatTheTestsRanOn compares the Kafka version with that of
+// TestComposeFile_UsesTheTestedKafka compares the Kafka version with that of
 // test/apachekafka.
-func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
+func TestComposeFile_UsesTheTestedKafka(t *testing.T) {
 	t.Parallel()
 	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "test/apachekafka"))
 	if version == nil {
@@ -178,9 +178,9 @@ func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
 	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
-// TestComposeFile_KeepsTheLedgersKeyAndHeads checks that the signing key and the heads of the
+// TestComposeFile_KeepsConsentKeyAndHeads checks that the signing key and the heads of the
 // consent log survive the container.
-func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
+func TestComposeFile_KeepsConsentKeyAndHeads(t *testing.T) {
 	t.Parallel()
 	c, set := composed(t), env(t, "contacts-compliance")
 	kept := slices.ContainsFunc(c.Services["contacts-compliance"].Volumes, func(volume string) bool {
@@ -196,9 +196,9 @@ func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
 	}
 }
 
-// TestComposeFile_RecordsWhereItKeeps checks that the dialer writes recordings of live calls to a
+// TestComposeFile_RecordingsHaveVolumeAndBucket checks that the dialer writes recordings of live calls to a
 // volume, and that calls signs links for the same bucket.
-func TestComposeFile_RecordsWhereItKeeps(t *testing.T) {
+func TestComposeFile_RecordingsHaveVolumeAndBucket(t *testing.T) {
 	t.Parallel()
 	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
 	_, path, _ := strings.Cut(c.Services["dialer"].Volumes[0], ":")

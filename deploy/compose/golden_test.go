@@ -156,10 +156,10 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestCharts_InternetIsNotOurs checks that pods with access to the internet cannot reach private
+// TestCharts_InternetExcludesPrivateNetworks checks that pods with access to the internet cannot reach private
 // addresses. An API server requires each exception to be within its network; an IPv4-mapped IPv6
 // address is not.
-func TestCharts_InternetIsNotOurs(t *testing.T) {
+func TestCharts_InternetExcludesPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {
 		internet := valuesOf(t, name).Network.Internet

@@ -45,10 +45,10 @@ func programs() map[string]string {
 	return mains
 }
 
-// TestImage_HoldsAProgramAndNothingToRunBesideIt checks deploy/Dockerfile. The last stage starts
+// TestImage_ContainsOneProgram checks deploy/Dockerfile. The last stage starts
 // from scratch, runs as an unprivileged user, and copies only the program and the CA certificates.
 // The Go version fits go.work.
-func TestImage_HoldsAProgramAndNothingToRunBesideIt(t *testing.T) {
+func TestImage_ContainsOneProgram(t *testing.T) {
 	t.Parallel()
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
 	build, last, found := strings.Cut(text, "\nFROM scratch\n")

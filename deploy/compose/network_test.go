@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// questions lists which service calls which other service. There are no other connections between
+// serviceCalls lists which service calls which other service. There are no other connections between
 // services.
-var questions = map[string][]string{
+var serviceCalls = map[string][]string{
 	"gateway": {"calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"},
 	"calls":   {"contacts-compliance", "billing-wallet", "dialer"},
 	"dialer":  {"contacts-compliance"},
@@ -33,8 +33,8 @@ var (
 	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|LIVE|SUMMARY|SIM)_URL$`)
 )
 
-// TestQuestions_AreTheBinaries compares the list with the variables that the services read.
-func TestQuestions_AreTheBinaries(t *testing.T) {
+// TestServiceCalls_MatchTheVariables compares the list with the variables that the services read.
+func TestServiceCalls_MatchTheVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range services {
 		var asks []string
@@ -46,7 +46,7 @@ func TestQuestions_AreTheBinaries(t *testing.T) {
 				t.Errorf("%s reads %s: say above whom it leads to, and let the policies allow it", name, variable)
 			}
 		}
-		same(t, name+" reads the addresses of", asks, questions[name])
+		same(t, name+" reads the addresses of", asks, serviceCalls[name])
 	}
 }
 
@@ -114,14 +114,14 @@ func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
 	}
 }
 
-// house contains the rendered manifests of all six services.
-type house struct {
+// renderedCharts contains the rendered manifests of all six services.
+type renderedCharts struct {
 	policies map[string]networkPolicy
 	objects  map[string]object
 	nodes    string // the network of the dialer's nodes, or "" without host networking
 }
 
-func rendered(t *testing.T, environment string, args ...string) (h house) {
+func rendered(t *testing.T, environment string, args ...string) (h renderedCharts) {
 	t.Helper()
 	if environment == "default" {
 		args = append(least(t, "ringfence"), args...)
@@ -129,7 +129,7 @@ func rendered(t *testing.T, environment string, args ...string) (h house) {
 		args = append(environmentArgs(t, environment), args...)
 	}
 	out := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
-	h = house{policies: policiesIn(t, out), objects: objectsIn(t, environment, out)}
+	h = renderedCharts{policies: policiesIn(t, out), objects: objectsIn(t, environment, out)}
 	if h.objects["StatefulSet/dialer"].Spec.Template.Spec.HostNetwork {
 		h.nodes = "198.51.100.0/24"
 	}
@@ -137,7 +137,7 @@ func rendered(t *testing.T, environment string, args ...string) (h house) {
 }
 
 // pods returns the labels of each workload's pods.
-func (h house) pods() map[string]map[string]any {
+func (h renderedCharts) pods() map[string]map[string]any {
 	found := map[string]map[string]any{}
 	for _, o := range h.objects {
 		if labels := o.Spec.Template.Metadata.Labels; labels != nil {
@@ -151,7 +151,7 @@ func (h house) pods() map[string]map[string]any {
 const anywhere, internet = "anywhere", "the internet"
 
 // said returns each port and peer that the rules allow, as "port peer".
-func (h house) said(t *testing.T, rules []policyRule) (all []string) {
+func (h renderedCharts) said(t *testing.T, rules []policyRule) (all []string) {
 	t.Helper()
 	for _, rule := range rules {
 		var peers, ports []string
@@ -180,7 +180,7 @@ func (h house) said(t *testing.T, rules []policyRule) (all []string) {
 }
 
 // called returns the name of a peer: a workload, a namespace, or a network.
-func (h house) called(t *testing.T, peer policyPeer) string {
+func (h renderedCharts) called(t *testing.T, peer policyPeer) string {
 	t.Helper()
 	switch {
 	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
@@ -213,17 +213,17 @@ func (h house) called(t *testing.T, peer policyPeer) string {
 
 // seen returns the names under which others see a service. With host networking the dialer is also
 // seen as its nodes.
-func (h house) seen(name string) []string {
+func (h renderedCharts) seen(name string) []string {
 	if name == "dialer" && h.nodes != "" {
 		return []string{name, h.nodes}
 	}
 	return []string{name}
 }
 
-// TestCharts_AllowExactlyTheQuestions checks that each pod has one policy. Both ends allow the
+// TestCharts_PoliciesAllowExactlyTheCalls checks that each pod has one policy. Both ends allow the
 // calls between services, what every service needs, and the documented access from outside, and
 // nothing else.
-func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
+func TestCharts_PoliciesAllowExactlyTheCalls(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		environment, clients string
@@ -244,7 +244,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 			for _, name := range services {
 				in[name] = append(in[name], "TCP private, namespace monitoring")
 				out[name] = slices.Concat(out[name], database, row.servers, []string{"TCP 4318, namespace monitoring"}, row.outside[name])
-				for _, peer := range questions[name] {
+				for _, peer := range serviceCalls[name] {
 					for _, at := range h.seen(name) {
 						in[peer] = append(in[peer], "TCP http, "+at)
 					}
@@ -254,7 +254,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 					h.leads(t, name, peer)
 				}
 			}
-			for _, peer := range questions["gateway"] { // the gateway's /readyz requests those of all services
+			for _, peer := range serviceCalls["gateway"] { // the gateway's /readyz requests those of all services
 				in[peer] = append(in[peer], "TCP private, gateway")
 				for _, at := range h.seen(peer) {
 					out["gateway"] = append(out["gateway"], "TCP 9090, "+at)
@@ -274,7 +274,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 }
 
 // each calls check with the policy of each workload, which must restrict both directions.
-func (h house) each(t *testing.T) {
+func (h renderedCharts) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
 	wantEqual(t, "workloads, a service and a migration each", len(pods), 2*len(services))
@@ -293,7 +293,7 @@ func (h house) each(t *testing.T) {
 
 // leads checks that a service has the address of another service at the port that the policies
 // open.
-func (h house) leads(t *testing.T, name, peer string) {
+func (h renderedCharts) leads(t *testing.T, name, peer string) {
 	t.Helper()
 	for variable, of := range addresses {
 		if of != peer {
@@ -309,9 +309,9 @@ func (h house) leads(t *testing.T, name, peer string) {
 	}
 }
 
-// TestCharts_TheInternetIsNotTheNodes checks that each network of the dialer's nodes is an
+// TestCharts_InternetExcludesTheDialersNodes checks that each network of the dialer's nodes is an
 // exception of the internet of its address family.
-func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
+func TestCharts_InternetExcludesTheDialersNodes(t *testing.T) {
 	t.Parallel()
 	h := rendered(t, "default", "--set", "global.nodes={198.51.100.0/24,2001:db8:1::/48}")
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {
@@ -330,9 +330,9 @@ func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
 	}
 }
 
-// TestCharts_NobodyIsNotEverybody checks that an empty list of peers leaves no rule, because Kubernetes reads a rule
+// TestCharts_EmptyPeersAllowNothing checks that an empty list of peers leaves no rule, because Kubernetes reads a rule
 // without peers as a rule for all peers. docs/deploy/helm.md must list what stays open.
-func TestCharts_NobodyIsNotEverybody(t *testing.T) {
+func TestCharts_EmptyPeersAllowNothing(t *testing.T) {
 	t.Parallel()
 	var none []string
 	for _, name := range services {

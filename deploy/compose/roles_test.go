@@ -19,8 +19,8 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// laws contains the privileges that an application role must not have, by schema and table.
-var laws = map[string]map[string]string{
+// forbiddenPrivileges contains the privileges that an application role must not have, by schema and table.
+var forbiddenPrivileges = map[string]map[string]string{
 	"gateway":             {"audit_entries": "UPDATE DELETE TRUNCATE"},
 	"calls":               {"abandoned_requests": "UPDATE DELETE TRUNCATE"},
 	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
@@ -30,14 +30,14 @@ var laws = map[string]map[string]string{
 	"webhook_dispatcher": {"events": "UPDATE TRUNCATE", "attempts": "UPDATE TRUNCATE"},
 }
 
-// commonLaws are those of the tables that every schema has.
-var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
+// commonForbiddenPrivileges are those of the tables that every schema has.
+var commonForbiddenPrivileges = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
 	"schema_outbox": "INSERT UPDATE DELETE TRUNCATE"}
 
-// TestRoles_AServiceReachesItsOwnAlone runs the migrations in a database that postgres.sql created
+// TestRoles_AccessOnlyTheirSchema runs the migrations in a database that postgres.sql created
 // for an administrator who is not a superuser, and in one that the local stack creates. Each
 // application role then tries what it must not be able to do.
-func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
+func TestRoles_AccessOnlyTheirSchema(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: no Postgres is started")
@@ -177,22 +177,22 @@ func try(t *testing.T, bin, super, by string) {
 		if len(tables[schema]) < 5 {
 			t.Fatalf("%s: only %v were migrated by %s", schema, tables[schema], name)
 		}
-		role := &intruder{t, connected(t, in(t, super, "", pg.AppRole(schema), "example")), by + ": " + pg.AppRole(schema)}
+		role := &roleTester{t, connected(t, in(t, super, "", pg.AppRole(schema), "example")), by + ": " + pg.AppRole(schema)}
 		role.stays(schema, tables)
-		role.keeps(schema, laws[schema])
-		role.keeps(schema, commonLaws)
+		role.keeps(schema, forbiddenPrivileges[schema])
+		role.keeps(schema, commonForbiddenPrivileges)
 		role.keeps(schema, map[string]string{"schema_" + schema: "INSERT UPDATE DELETE TRUNCATE"})
 	}
 }
 
-// intruder is an application role that tries what it must not be able to do.
-type intruder struct {
+// roleTester is an application role that tries what it must not be able to do.
+type roleTester struct {
 	t    *testing.T
 	conn *pgx.Conn
 	who  string
 }
 
-func (i *intruder) refused(statement string) {
+func (i *roleTester) refused(statement string) {
 	i.t.Helper()
 	_, err := i.conn.Exec(i.t.Context(), statement)
 	var fault *pgconn.PgError
@@ -206,7 +206,7 @@ func (i *intruder) refused(statement string) {
 	}
 }
 
-func (i *intruder) holds(what, question string, args ...any) {
+func (i *roleTester) holds(what, question string, args ...any) {
 	i.t.Helper()
 	var may bool
 	if err := i.conn.QueryRow(i.t.Context(), question, args...).Scan(&may); err != nil {
@@ -219,7 +219,7 @@ func (i *intruder) holds(what, question string, args ...any) {
 
 // stays checks that the role reads and writes nothing in other schemas, creates nothing, and has no
 // other privileges.
-func (i *intruder) stays(own string, tables map[string][]string) {
+func (i *roleTester) stays(own string, tables map[string][]string) {
 	for schema, names := range tables {
 		if schema == own {
 			continue
@@ -243,7 +243,7 @@ func (i *intruder) stays(own string, tables map[string][]string) {
 }
 
 // keeps checks the privileges on its own tables.
-func (i *intruder) keeps(schema string, forbidden map[string]string) {
+func (i *roleTester) keeps(schema string, forbidden map[string]string) {
 	for table, deeds := range forbidden {
 		for deed := range strings.FieldsSeq(deeds) {
 			question := "SELECT has_table_privilege($1, $2)"

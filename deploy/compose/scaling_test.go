@@ -18,11 +18,11 @@ import (
 // group has not settled.
 const lag = "ringfence_kafka_consumer_lag_records"
 
-// TestCharts_ScaleOnTheirOwnRecords checks that each consumer scales on the lag of its group in the topics with the
+// TestCharts_ScaleOnTheirLag checks that each consumer scales on the lag of its group in the topics with the
 // most partitions, states the number of partitions, and gives a replica ten seconds of the rate in docs/deploy/helm.md.
 // No service scales on compacted topics, because settings change rarely. TestCharts_ComeUp checks that the binaries
 // export these series.
-func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
+func TestCharts_ScaleOnTheirLag(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "docs/deploy/helm.md"), "\n")
 	for _, name := range services {
@@ -59,9 +59,9 @@ func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 	}
 }
 
-// TestCharts_TheAdapterKnowsWhatIsScaledOn checks that the rules in helm/environments contain one
+// TestCharts_AdapterHasEveryScalingMetric checks that the rules in helm/environments contain one
 // query for each metric of each HPA, in its namespace.
-func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
+func TestCharts_AdapterHasEveryScalingMetric(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	for _, name := range services {
@@ -120,10 +120,10 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 	return query
 }
 
-// TestCharts_TheAdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas
+// TestCharts_AdapterCountsEachRecordOnce runs the adapter's queries in Prometheus. All replicas
 // of a consumer export all partitions of the group, so the query must count each once. An age is
 // the oldest of all.
-func TestCharts_TheAdapterCountsEachRecordOnce(t *testing.T) {
+func TestCharts_AdapterCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil && os.Getenv("CI") != "true" {

@@ -178,7 +178,7 @@ func (c *cluster) scales() {
 		for _, by := range valuesOf(c.t, name).Autoscaling.By {
 			if err := kit.Until(c.t.Context(), kit.HangTimeout, name+" tells what it is scaled on", func() (bool, error) {
 				status, said, err := kit.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
-				return err == nil && status == http.StatusOK && tells(string(said), by.Metric, by.Labels), nil
+				return err == nil && status == http.StatusOK && hasGauge(string(said), by.Metric, by.Labels), nil
 			}); err != nil {
 				c.t.Errorf("%s%v: %v", by.Metric, by.Labels, err)
 			}
@@ -186,8 +186,8 @@ func (c *cluster) scales() {
 	}
 }
 
-// tells reports whether the metrics contain a gauge with at least these labels.
-func tells(metrics, name string, labels map[string]string) bool {
+// hasGauge reports whether the metrics contain a gauge with at least these labels.
+func hasGauge(metrics, name string, labels map[string]string) bool {
 	for line := range strings.Lines(metrics) {
 		rest, is := strings.CutPrefix(line, name)
 		if !is || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") {

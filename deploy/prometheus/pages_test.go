@@ -100,9 +100,9 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 	}
 }
 
-// TestRunbooks_SpeakAsTheCodeDoes checks that the code contains each log line, setting, field,
+// TestRunbooks_NamesExistInTheCode checks that the code contains each log line, setting, field,
 // route, path and test that a runbook names, and that the dashboards contain each panel.
-func TestRunbooks_SpeakAsTheCodeDoes(t *testing.T) {
+func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)
 	for name, text := range pagesOf(t) {

@@ -65,9 +65,9 @@ func made(t *testing.T, schema, name string) bool {
 	return false
 }
 
-// TestRunbooks_ConnectionsAddUp compares the numbers in postgres-connections.md with the pool size
+// TestRunbooks_ConnectionNumbersMatch compares the numbers in postgres-connections.md with the pool size
 // of the code and the settings of Compose and the charts.
-func TestRunbooks_ConnectionsAddUp(t *testing.T) {
+func TestRunbooks_ConnectionNumbersMatch(t *testing.T) {
 	t.Parallel()
 	of := func(file, pattern string) int {
 		t.Helper()

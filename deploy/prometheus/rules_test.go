@@ -106,8 +106,8 @@ func debian(t *testing.T, name string) string {
 	return path
 }
 
-// TestMetrics_EveryOneIsInTheCode checks that the code registers each metric of the rules, runbooks and dashboards.
-func TestMetrics_EveryOneIsInTheCode(t *testing.T) {
+// TestMetrics_AreRegistered checks that the code registers each metric of the rules, runbooks and dashboards.
+func TestMetrics_AreRegistered(t *testing.T) {
 	t.Parallel()
 	src := source(t)
 	for _, groups := range loadRules(t) {

@@ -47,9 +47,9 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	})
 }
 
-// tells returns the value of a metric of a service, or 0 if it does not exist. Labels are in the
+// metric returns the value of a metric of a service, or 0 if it does not exist. Labels are in the
 // order of their names.
-func (w *world) tells(t *testing.T, service, metric string) (value float64) {
+func (w *world) metric(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.PrivateAddresses(service)
 	if err != nil {

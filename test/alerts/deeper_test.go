@@ -61,7 +61,7 @@ func deeper() []fault {
 		{"an endpoint is slow", false, nil, func(t *testing.T, w *world, _ func()) {
 			const held = `ringfence_webhooks_terminal_event_to_delivery_seconds_%s{held="endpoint",%stry="first"}`
 			late := func() float64 {
-				return w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
+				return w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")) - w.metric(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
 			}
 			before := late() // from endpoints that refused
 			w.lazy.Store(true)

@@ -46,10 +46,10 @@ func cluster(t *testing.T) (brokers []*throwaway, cfg kafka.Config) {
 	return brokers, cfg
 }
 
-// TestCluster_OneBrokerOfThreeMayDie checks the default of three replicas and two in-sync replicas.
+// TestCluster_SurvivesTheLossOfOneBroker checks the default of three replicas and two in-sync replicas.
 // Without one broker everything continues. Without two, no record is acknowledged, and no
 // acknowledged record is lost.
-func TestCluster_OneBrokerOfThreeMayDie(t *testing.T) {
+func TestCluster_SurvivesTheLossOfOneBroker(t *testing.T) {
 	t.Parallel()
 	brokers, cfg := cluster(t)
 	client, err := kafka.NewClient(cfg, "test", nil)

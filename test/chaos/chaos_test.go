@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestChaos_EveryLawHolds runs `make chaos`: five minutes with -large, otherwise 15 seconds.
-func TestChaos_EveryLawHolds(t *testing.T) {
+// TestChaos_GuaranteesHold runs `make chaos`: five minutes with -large, otherwise 15 seconds.
+func TestChaos_GuaranteesHold(t *testing.T) {
 	set := settings{
 		bin: sharedstack.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
 		length: 15 * time.Second, field: whole(1),
@@ -42,9 +42,9 @@ func TestChaos_EveryLawHolds(t *testing.T) {
 	}
 }
 
-// TestChaos_EveryLawHoldsOverSIP does the same over SIP trunks to sipp: two minutes, with -large
+// TestChaos_GuaranteesHoldOverSIP does the same over SIP trunks to sipp: two minutes, with -large
 // only.
-func TestChaos_EveryLawHoldsOverSIP(t *testing.T) {
+func TestChaos_GuaranteesHoldOverSIP(t *testing.T) {
 	if _, err := exec.LookPath(kit.Program); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal("sipp is missing: install Debian's sip-tester")
@@ -128,8 +128,8 @@ func TestPlan_FollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestPlan_HurtsEverythingAndNothingTwiceAtOnce checks many plans.
-func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
+// TestPlan_CoversEveryTargetWithoutOverlap checks many plans.
+func TestPlan_CoversEveryTargetWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
 	for seed := range uint64(50) {

@@ -66,9 +66,9 @@ func (s *scene) change(change func(*call)) {
 	s.known.calls["c1"] = c
 }
 
-// TestHeard_WhatATrunkRefusedIsNoDouble checks that a refused attempt is not counted as a second
+// TestHeard_RefusedAttemptIsNoSecondDial checks that a refused attempt is not counted as a second
 // dial.
-func TestHeard_WhatATrunkRefusedIsNoDouble(t *testing.T) {
+func TestHeard_RefusedAttemptIsNoSecondDial(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

@@ -55,10 +55,10 @@ func (r raced) count(status int) (n int) {
 	return n
 }
 
-// TestCancel_RacingTheDialTellsTheTruth cancels requests at the time of their dial, on two replicas of
+// TestCancel_RacingTheDialAnswersCorrectly cancels requests at the time of their dial, on two replicas of
 // each service: a hundred requests, ten thousand with -large. A cancel that is answered 200 prevents the
 // dial. After a 409 the request is dialed and ends. The stack has shorter leases than the shared one.
-func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
+func TestCancel_RacingTheDialAnswersCorrectly(t *testing.T) {
 	rng, hooks := sharedstack.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
@@ -328,8 +328,8 @@ func judgeCancel(r raced, ended string, dials int) (fault string) {
 	return ""
 }
 
-// TestJudgeCancel_TellsLies checks that judgeCancel finds wrong responses.
-func TestJudgeCancel_TellsLies(t *testing.T) {
+// TestJudgeCancel_FindsWrongAnswers checks that judgeCancel finds wrong responses.
+func TestJudgeCancel_FindsWrongAnswers(t *testing.T) {
 	tests := []struct {
 		name  string
 		race  raced

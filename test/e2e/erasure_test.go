@@ -174,13 +174,13 @@ func (p *erased) left(rows []row) (left []string) {
 	return left
 }
 
-// TestErasure_NothingOfThePersonIsLeft erases a person during a call, after earlier calls in both
+// TestErasure_DeletesAllPersonalData erases a person during a call, after earlier calls in both
 // directions and with a request in the queue, and then reads every row of every table. Only the fact that
 // there were calls, the opt-out and the consent records are left. Another person's data is unchanged.
 //
 // The stack has its own settings: people whose numbers end in 97 talk for 7.5 s, so that the erasure meets a call
 // in progress. It has its own database, so that every row can be read.
-func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
+func TestErasure_DeletesAllPersonalData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
 	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=3")
@@ -298,9 +298,9 @@ func (p *erased) kept(t *testing.T, rows []row) {
 	}
 }
 
-// TestErasure_IsCarriedOutWhoeverIsKilled erases many persons in the middle of their calls while
+// TestErasure_CompletesDuringKills erases many persons in the middle of their calls while
 // every involved process is killed, including the broker.
-func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
+func TestErasure_CompletesDuringKills(t *testing.T) {
 	hooks, rng := receiver(t), sharedstack.Seeded(t, 1)
 	db := database(t)
 	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=0.5", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s")

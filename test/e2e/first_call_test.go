@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestFirstCall_OneOfEverything places one call and checks that there is exactly one dial, one
+// TestFirstCall_OneDialChargeAndTrace places one call and checks that there is exactly one dial, one
 // charge, one delivery of each event per subscription, and one trace through all six services. It
 // also runs the first call of docs/deploy/compose.md.
-func TestFirstCall_OneOfEverything(t *testing.T) {
+func TestFirstCall_OneDialChargeAndTrace(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "100")

@@ -10,10 +10,10 @@ import (
 
 const firstHung = 6_000_000
 
-// TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other
+// TestHangs_CallsGoOnWhileAReplicaIsStopped stops one of two replicas after the other
 // (SIGSTOP). Calls must end and their webhooks arrive meanwhile, and the process must do no harm
 // when it continues. With -large it stops every service, otherwise the dialers.
-func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
+func TestHangs_CallsGoOnWhileAReplicaIsStopped(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "1000")
@@ -29,7 +29,7 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 		// the replicas share a port: a connection to a stopped one times out, and the client tries
 		// again
 		posting.place(t.Context(), number(next))
-		until(t, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
+		until(t, what+": the call ends and is told", func() bool { return terminalEvents(hooks, w) == next-firstHung })
 	}
 	settles("nothing hangs")
 	for _, name := range victims {
@@ -52,8 +52,8 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// told returns the number of received terminal events.
-func told(hooks *kit.Receiver, w *kit.Workspace) int {
+// terminalEvents returns the number of received terminal events.
+func terminalEvents(hooks *kit.Receiver, w *kit.Workspace) int {
 	ended := map[string]bool{}
 	for _, d := range hooks.Deliveries(w.ID) {
 		if d.Type != "call.ringing" && d.Type != "call.answered" {

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// mortals are the processes of a stack. Each is killed killsEach times.
-var mortals = []string{
+// killableProcesses are the processes of a stack. Each is killed killsEach times.
+var killableProcesses = []string{
 	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
 	"simcarrier", "broker", "postgres",
 }
@@ -23,9 +23,9 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random times under a steady load,
+// TestKills_NoCallIsLostDoubledOrUnpaid kills every process at random times under a steady load,
 // kills all processes at the same time in between, and checks the guarantees at the end.
-func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
+func TestKills_NoCallIsLostDoubledOrUnpaid(t *testing.T) {
 	rng, world := sharedstack.Seeded(t, 1), stack(t)
 	w := tenant(t, world.Stack, world.Hooks, killCredit)
 	underLoad(t, world.Stack, w, world.Hooks, func() {
@@ -65,7 +65,7 @@ func underLoad(t *testing.T, s *kit.Stack, w *kit.Workspace, hooks *kit.Receiver
 func killAll(t *testing.T, rng *rand.Rand, s *kit.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string
-	for _, name := range mortals {
+	for _, name := range killableProcesses {
 		for range each {
 			victims = append(victims, name)
 		}

@@ -27,8 +27,8 @@ type load struct {
 	open     atomic.Int64 // POST requests that are not accepted yet
 }
 
-// mostOpen limits the open POST requests, in seconds of the rate. On a slow machine the rate drops.
-const mostOpen = 10
+// maxOpenSeconds limits the open POST requests, in seconds of the rate. On a slow machine the rate drops.
+const maxOpenSeconds = 10
 
 // run posts until ctx ends, then waits for the open requests.
 func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
@@ -42,7 +42,7 @@ func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 			l.wg.Wait()
 			return
 		case <-tick.C:
-			if l.open.Load() >= int64(mostOpen*perSecond) {
+			if l.open.Load() >= int64(maxOpenSeconds*perSecond) {
 				n--
 				continue
 			}

@@ -64,9 +64,9 @@ func (o operator) refused(want string, args ...string) {
 	sharedstack.Equal(o.t, "said", said, "")
 }
 
-// TestOperator_DoesEverythingFromTheTerminal runs the commands of an operator against a running
+// TestOperator_CommandsWork runs the commands of an operator against a running
 // stack.
-func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
+func TestOperator_CommandsWork(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	o := operator{t: t, s: s}

@@ -38,11 +38,11 @@ type refusal struct {
 	answered time.Time
 }
 
-// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a thousand persons, or a hundred
+// TestOptOut_NoDialAfterTheRecord lets a thousand persons, or a hundred
 // thousand with -large, opt out or withdraw their consent at the time of their dial, with two
 // replicas of each service. No person is dialed whose dial-time check ran after the record was
 // committed. The stack runs without simulated delays and with fewer log lines.
-func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
+func TestOptOut_NoDialAfterTheRecord(t *testing.T) {
 	rng, bin := sharedstack.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
 	trials := sharedstack.Trials(optOutRaces/100, optOutRaces)
@@ -76,7 +76,7 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 
 // The trial can fail: with a check that permits everything, it finds persons who are dialed after
 // their record.
-func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
+func TestOptOut_TrialFindsDialsWithoutTheCheck(t *testing.T) {
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte

@@ -15,10 +15,10 @@ import (
 // outage is longer than every lease of the stack in TestDatabaseAway.
 const outage = 5 * time.Second
 
-// TestDatabaseAway_CostsErrorsAndNoData cuts the connections to Postgres under load until every
+// TestDatabaseAway_NoAcceptedRequestIsLost cuts the connections to Postgres under load until every
 // lease has expired. Clients get 503, no accepted request is lost, and the service resumes by
 // itself. The stack reaches Postgres through a proxy.
-func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
+func TestDatabaseAway_NoAcceptedRequestIsLost(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)
 	address, err := url.Parse(db.URL)
@@ -118,7 +118,7 @@ func TestKafkaAway_DialersAreNotReady(t *testing.T) {
 	posting.place(t.Context(), number(firstWithoutKafka))
 	signal(syscall.SIGCONT)
 	awaitStatus(http.StatusOK)
-	until(t, "the call ends", func() bool { return told(hooks, w) == 1 })
+	until(t, "the call ends", func() bool { return terminalEvents(hooks, w) == 1 })
 	posting.check(t)
 	judge(t, s, w, hooks, posting.accepted)
 }

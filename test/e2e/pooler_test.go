@@ -8,10 +8,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestPooler_CallsGoThroughPgBouncerAndKills puts PgBouncer in transaction mode in front of the
+// TestPooler_CallsCompleteThroughPgBouncerDuringKills puts PgBouncer in transaction mode in front of the
 // stack's database, with fewer server connections for a service than its pool has, and kills each
 // service under load.
-func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
+func TestPooler_CallsCompleteThroughPgBouncerDuringKills(t *testing.T) {
 	rng, hooks, bin := sharedstack.Seeded(t, 1), receiver(t), binaries(t)
 	server := database(t)
 	const sessions = 4
@@ -19,7 +19,7 @@ func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
 		"WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
 	w := tenant(t, s, hooks, killCredit)
 	underLoad(t, s, w, hooks, func() {
-		for _, name := range mortals {
+		for _, name := range killableProcesses {
 			if name != "postgres" && name != "broker" && name != "simcarrier" { // the processes with a pool
 				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
 				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })

@@ -128,9 +128,9 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	}
 }
 
-// TestRecording_FromTheNoticeToItsErasure records calls over a SIP trunk into an S3 that verifies
+// TestRecording_NoticeToErasure records calls over a SIP trunk into an S3 that verifies
 // signatures, kills a dialer in the middle of one, and erases the person.
-func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
+func TestRecording_NoticeToErasure(t *testing.T) {
 	far := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"}, kit.Respond("180 Ringing"), `<pause milliseconds="200"/>`, kit.Answer(), kit.ExpectBye(), kit.Over()))
 	s3, spool := testkit.New(), t.TempDir()
 	defer s3.Close()

@@ -23,23 +23,23 @@ const (
 	// ofSo operations a share means nothing.
 	fairShare, ofSo = 0.1, 60
 	requested, read = "ringfence_http_request_duration_seconds_count", "ringfence_inbox_records_total"
-	// sharers is the number of concurrent clients, and sharedEach their calls. held is the number
+	// concurrentClients is the number of concurrent clients, and sharedEach their calls. held is the number
 	// of calls in progress when a replica is killed.
-	sharers, sharedEach, held = 16, 12, 24
+	concurrentClients, sharedEach, held = 16, 12, 24
 )
 
-// deeds returns the metrics that count the work of each service.
-func deeds() map[string][]string {
+// workMetrics returns the metrics that count the work of each service.
+func workMetrics() map[string][]string {
 	return map[string][]string{
 		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
 		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"ringfence_webhooks_attempts_total", read},
 	}
 }
 
-// TestReplicas_ShareTheWorkAndTakeItOver checks that two replicas of every service share the work.
+// TestReplicas_ShareWorkAndTakeOver checks that two replicas of every service share the work.
 // When one is killed during calls and does not start again, all calls end and are delivered once.
 // With -large each replica of each service is killed, otherwise one dispatcher.
-func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
+func TestReplicas_ShareWorkAndTakeOver(t *testing.T) {
 	world := stack(t)
 	s, hooks, place := world.Stack, world.Hooks, world.Bin
 	w := tenant(t, s, hooks, "1000")
@@ -58,18 +58,18 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 		}
 		return all.Wait
 	}
-	for name := range deeds() {
+	for name := range workMetrics() {
 		until(t, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
 	}
 	before := work(t, s)
-	burst(sharers, sharedEach)()
+	burst(concurrentClients, sharedEach)()
 	ends := func(what string) {
 		t.Helper()
-		until(t, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
+		until(t, what+": every call ends and is told", func() bool { return terminalEvents(hooks, w) == next-firstShared })
 	}
 	ends("two of everything")
 	after := work(t, s)
-	for name, metrics := range deeds() {
+	for name, metrics := range workMetrics() {
 		for _, metric := range metrics {
 			fair(t, name, metric, before[name+metric], after[name+metric])
 		}
@@ -83,7 +83,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 	for _, name := range victims {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(held, 1)
-			until(t, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
+			until(t, "some of the calls are under way", func() bool { return terminalEvents(hooks, w) > next-firstShared-held })
 			put(t, place, filepath.Join(place, "nowhere"), name) // it cannot start again
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -102,7 +102,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 func work(t *testing.T, s *kit.Stack) map[string][]float64 {
 	t.Helper()
 	all := map[string][]float64{}
-	for name, metrics := range deeds() {
+	for name, metrics := range workMetrics() {
 		addresses, err := s.PrivateAddresses(name)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func joined(t *testing.T, s *kit.Stack, name string) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has == 0 && slices.Contains(deeds()[name], read) {
+		if has == 0 && slices.Contains(workMetrics()[name], read) {
 			return false
 		}
 	}

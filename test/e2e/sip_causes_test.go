@@ -89,9 +89,9 @@ func causeTable() []causeRow {
 	return rows
 }
 
-// TestSIP_EveryRowOfTheCauseTable lets a trunk end a call with each final response, and checks the
+// TestSIP_EveryFinalResponse lets a trunk end a call with each final response, and checks the
 // result for the customer.
-func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
+func TestSIP_EveryFinalResponse(t *testing.T) {
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string
 	for i, row := range rows {

@@ -9,10 +9,10 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one phone is
+// TestSIP_KilledDialerAndRefusingTrunk kills the dialer while one phone is
 // connected and one rings. The next process hangs up and cancels, and dials no one again. If a
 // trunk refuses, the next one is tried.
-func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
+func TestSIP_KilledDialerAndRefusingTrunk(t *testing.T) {
 	first := sippFarm(t, kit.Script(`([0-9][0-9])`, []string{"number"},
 		kit.When(10, "number", []int{1}, kit.Respond("180 Ringing")+kit.Answer()+kit.ExpectBye()),
 		kit.When(20, "number", []int{2}, kit.Respond("180 Ringing")+kit.ExpectCancel()),

@@ -48,8 +48,8 @@ func overSIP(t *testing.T, farms []*kit.Sipp, env ...string) (*kit.Stack, *kit.W
 	return s, w, hooks
 }
 
-// TestSIP_ACallFromPOSTToWebhook places calls over a SIP trunk to sipp, which sends the audio back.
-func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
+// TestSIP_CallFromPOSTToWebhook places calls over a SIP trunk to sipp, which sends the audio back.
+func TestSIP_CallFromPOSTToWebhook(t *testing.T) {
 	rings := kit.Respond("180 Ringing") + `<pause milliseconds="200"/>`
 	rows := []struct {
 		name, script  string

@@ -33,12 +33,12 @@ const (
 	firstRolled  = 7_000_000
 )
 
-// TestUpgrade_RollsUnderLoadAndFailsNobody replaces both replicas of every service, one after the other,
+// TestUpgrade_NoRequestFails replaces both replicas of every service, one after the other,
 // by another binary, under the load of a client that repeats no request. No request fails, no event is
 // lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); otherwise the old ones are
 // copies. With older binaries or -large the services are replaced one after the other, to the new
 // binaries and back. Otherwise all services are replaced at the same time.
-func TestUpgrade_RollsUnderLoadAndFailsNobody(t *testing.T) {
+func TestUpgrade_NoRequestFails(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || sharedstack.Large()
 	now := binaries(t)
 	old := cmp.Or(os.Getenv("RINGFENCE_OLD_BIN"), copies(t, now))

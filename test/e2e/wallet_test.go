@@ -22,10 +22,10 @@ const (
 	walletHold = 500_000
 )
 
-// TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients place three times as many
+// TestWallet_OversubscribedAcceptsWhatTheCreditCovers lets 64 clients place three times as many
 // calls as the credit covers, with two replicas of everything. Exactly as many are accepted as the
 // credit covers, and the books agree after each step.
-func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
+func TestWallet_OversubscribedAcceptsWhatTheCreditCovers(t *testing.T) {
 	world := stack(t)
 	s, hooks := world.Stack, world.Hooks
 	covered := sharedstack.Trials(100, 10_000)

@@ -32,9 +32,9 @@ func strangers(t *testing.T) map[string]func(n int64) *client {
 	}
 }
 
-// TestFlood_AnAddressHas600AMinute sends 800 requests without a valid key from one address to both
+// TestFlood_AddressMaySend600AMinute sends 800 requests without a valid key from one address to both
 // replicas, and then checks the effect on other clients.
-func TestFlood_AnAddressHas600AMinute(t *testing.T) {
+func TestFlood_AddressMaySend600AMinute(t *testing.T) {
 	w := workspace(t)
 	ways := strangers(t)
 	for i, name := range []string{"no key", "a malformed key", "an invented key"} {
@@ -105,9 +105,9 @@ func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestFlood_DoesNotHurtKeysFromTheSameAddress sends requests with invalid keys and, from the same
+// TestFlood_ValidKeysOfTheSameAddressPass sends requests with invalid keys and, from the same
 // address, requests with valid keys: one that the replica knows, and one in its first use.
-func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
+func TestFlood_ValidKeysOfTheSameAddressPass(t *testing.T) {
 	const address = "203.0.113.40"
 	w := workspace(t)
 	w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address) // the connection stays with this replica
@@ -136,9 +136,9 @@ func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
 	}
 }
 
-// TestFlood_WhoseAddressCounts checks with X-RateLimit-Remaining which address a request is counted
+// TestFlood_CountsTheClientAddress checks with X-RateLimit-Remaining which address a request is counted
 // for.
-func TestFlood_WhoseAddressCounts(t *testing.T) {
+func TestFlood_CountsTheClientAddress(t *testing.T) {
 	nobody := customer(t, "")
 	left := func(c *client, headers ...string) int {
 		t.Helper()

@@ -104,9 +104,9 @@ func TestHooks_Create(t *testing.T) {
 	}
 }
 
-// TestHooks_OverTheirLife creates, tests, rotates, pauses, resumes, changes and deletes a
+// TestHooks_Lifecycle creates, tests, rotates, pauses, resumes, changes and deletes a
 // subscription. The endpoint sees each step.
-func TestHooks_OverTheirLife(t *testing.T) {
+func TestHooks_Lifecycle(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
 	one, other := "/"+w.id+"/one", "/"+w.id+"/other"
@@ -193,9 +193,9 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	}
 }
 
-// TestHooks_PausedHeldAndFiltered checks that a subscription receives the types that it lists, of
+// TestHooks_PauseAndFilter checks that a subscription receives the types that it lists, of
 // calls that ended while it was active.
-func TestHooks_PausedHeldAndFiltered(t *testing.T) {
+func TestHooks_PauseAndFilter(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks
@@ -251,9 +251,9 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
 
-// TestHooks_WhatAPauseLeftOutIsReplayed checks that operators can list and replay the events of a
+// TestHooks_EventsOfAPauseCanBeReplayed checks that operators can list and replay the events of a
 // pause, and that the audit log records who did it.
-func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
+func TestHooks_EventsOfAPauseCanBeReplayed(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks, path := stack(t).Hooks, "/"+w.id+"/late"

@@ -19,9 +19,9 @@ import (
 	"ringfence.dev/test/kit/sharedstack"
 )
 
-// TestIsolation_EveryOperationIsTried fails if no probe calls an operation of the API with an id of
+// TestIsolation_ProbesCoverEveryOperation fails if no probe calls an operation of the API with an id of
 // another workspace.
-func TestIsolation_EveryOperationIsTried(t *testing.T) {
+func TestIsolation_ProbesCoverEveryOperation(t *testing.T) {
 	var described struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
 	}
@@ -177,11 +177,11 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 	return seen
 }
 
-// TestIsolation_AnotherWorkspacesThingsDoNotExist sends every probe as a customer and as an
+// TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound sends every probe as a customer and as an
 // operator with the customer's workspace. The other workspace must be unchanged. It then sends the
 // probes as the other workspace, where the two responses must differ; otherwise a probe would show
 // nothing.
-func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
+func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
 	before := s.everything(t)
@@ -217,8 +217,8 @@ func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
 	operate(false) // the last one deletes the customer's key
 }
 
-// nobody returns an id that does not exist.
-func nobody() string {
+// unknownID returns an id that does not exist.
+func unknownID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Sprint(err)

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestKeys_AreKeptAsKeyedHashes looks for a used key in every table of the database and in the log.
-func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
+// TestKeys_AreStoredAsKeyedHashes looks for a used key in every table of the database and in the log.
+func TestKeys_AreStoredAsKeyedHashes(t *testing.T) {
 	w := workspace(t)
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
 	if got := made.header.Get("Cache-Control"); got != "no-store" {
@@ -127,9 +127,9 @@ type ending struct {
 	changed time.Time
 }
 
-// TestKeys_RevocationAndSuspensionHoldEverywhereIn5s sends requests to both replicas over many
+// TestKeys_RevocationAppliesOnAllReplicasIn5s sends requests to both replicas over many
 // connections every 100 ms, from before each change until 5 s after it.
-func TestKeys_RevocationAndSuspensionHoldEverywhereIn5s(t *testing.T) {
+func TestKeys_RevocationAppliesOnAllReplicasIn5s(t *testing.T) {
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {
 			w.operator.want(t, 200, "DELETE", w.admin+"/api-keys/"+w.writeID, nil)

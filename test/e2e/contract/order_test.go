@@ -70,9 +70,9 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 	}
 }
 
-// TestOrder_OfEveryRoute sends requests with several errors. The first check in the documented
+// TestOrder_ChecksOfEveryRoute sends requests with several errors. The first check in the documented
 // order determines the response.
-func TestOrder_OfEveryRoute(t *testing.T) {
+func TestOrder_ChecksOfEveryRoute(t *testing.T) {
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -132,9 +132,9 @@ func TestOrder_OfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOrder_RateComesSecond checks that the rate limit is checked after the key, and before the
+// TestOrder_RateLimitFollowsTheKey checks that the rate limit is checked after the key, and before the
 // plan, the access, the route and everything else.
-func TestOrder_RateComesSecond(t *testing.T) {
+func TestOrder_RateLimitFollowsTheKey(t *testing.T) {
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
@@ -201,9 +201,9 @@ func (p place) goesWith(other place) bool {
 	return !contacts && (p.to == "" || other.to == "")
 }
 
-// TestOrder_OfPlacingACall sends every possible pair of errors. The earlier check determines the
+// TestOrder_ChecksOfPlacingACall sends every possible pair of errors. The earlier check determines the
 // response.
-func TestOrder_OfPlacingACall(t *testing.T) {
+func TestOrder_ChecksOfPlacingACall(t *testing.T) {
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)
@@ -267,9 +267,9 @@ func TestOrder_OfPlacingACall(t *testing.T) {
 	}
 }
 
-// TestOrder_AReplayComesBeforeTheRest checks that a replay is answered after the checks of the JSON
+// TestOrder_ReplayPrecedesOtherChecks checks that a replay is answered after the checks of the JSON
 // and of the key, and before all others.
-func TestOrder_AReplayComesBeforeTheRest(t *testing.T) {
+func TestOrder_ReplayPrecedesOtherChecks(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

@@ -143,9 +143,9 @@ func refusedBy(t *testing.T) map[int]int {
 	return refused
 }
 
-// TestRate_TheWholeLimitMayComeAtOnce sends as many requests as the limit allows at the same time.
+// TestRate_BurstOfTheWholeLimitPasses sends as many requests as the limit allows at the same time.
 // All must pass.
-func TestRate_TheWholeLimitMayComeAtOnce(t *testing.T) {
+func TestRate_BurstOfTheWholeLimitPasses(t *testing.T) {
 	const limit = 20 // fewer than the database connections, so that all are counted concurrently
 	w := workspace(t, set{"rate_limit_per_minute": limit})
 	for range 10 {

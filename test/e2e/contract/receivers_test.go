@@ -27,9 +27,9 @@ import (
 	"ringfence.dev/test/kit"
 )
 
-// TestReceivers_OfEveryLanguage runs each example of examples/receivers as described, with real and
+// TestReceivers_AcceptRealAndRefuseForged runs each example of examples/receivers as described, with real and
 // with forged deliveries.
-func TestReceivers_OfEveryLanguage(t *testing.T) {
+func TestReceivers_AcceptRealAndRefuseForged(t *testing.T) {
 	for _, language := range kit.ReceiverLanguages() {
 		t.Run(language, func(t *testing.T) {
 			hooks := stack(t).Hooks

@@ -90,7 +90,7 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 
 // A person who asks in one call not to be called again is not called by a queued request. The
 // record names the call as evidence.
-func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
+func TestOptOut_InACallBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
 	waits := w.later(t, to)
@@ -113,7 +113,7 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 
 // A number on an imported list is not called by a queued request. A second import of the file
 // changes nothing.
-func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
+func TestOptOut_ImportedBlocksQueuedRequests(t *testing.T) {
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")
 	waits := w.later(t, to)

@@ -217,7 +217,7 @@ func settingTable() []values {
 
 // Each setting is written 200 times. The request that follows each answer must obey it, whichever
 // replica it reaches.
-func TestSettings_NextRequestObeys(t *testing.T) {
+func TestSettings_ApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for _, setting := range settingTable() {
 		t.Run(setting.name, func(t *testing.T) {
@@ -241,8 +241,8 @@ func TestSettings_NextRequestObeys(t *testing.T) {
 	}
 }
 
-// TestSettings_NextRequestKnowsTheKey creates and revokes API keys.
-func TestSettings_NextRequestKnowsTheKey(t *testing.T) {
+// TestSettings_KeysApplyToTheNextRequest creates and revokes API keys.
+func TestSettings_KeysApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1")
 	for i := range settingWrites {
@@ -258,7 +258,7 @@ func TestSettings_NextRequestKnowsTheKey(t *testing.T) {
 }
 
 // Settings whose effect is not a change between two values.
-func TestSettings_NextRequestKnowsWhatWasCreatedAndDeleted(t *testing.T) {
+func TestSettings_CreationsApplyToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	t.Run("rate_limit_per_minute", func(t *testing.T) {
 		t.Parallel()
@@ -320,7 +320,7 @@ type stop struct {
 
 // 200 requests become due one after the other, while the setting is written and after the response.
 // No request may be dialed later than 2 s after the response.
-func TestSettings_NextDialObeys(t *testing.T) {
+func TestSettings_ApplyToTheNextDial(t *testing.T) {
 	t.Parallel()
 	patch := func(body map[string]any) func(*settingTenant, int, string) {
 		return func(w *settingTenant, _ int, _ string) { w.write("PATCH", "", body, http.StatusOK) }
@@ -461,7 +461,7 @@ func (w *settingTenant) placeForLimits() {
 }
 
 // From 2 s after the answer, no call of the workspace begins while another one is live.
-func TestSettings_NextDialObeysMaxLiveCalls(t *testing.T) {
+func TestSettings_MaxLiveCallsAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	w := newSettingTenant(t, "1000")
 	w.placeForLimits()
@@ -490,7 +490,7 @@ func TestSettings_NextDialObeysMaxLiveCalls(t *testing.T) {
 
 // From 2 s after the answer, the workspace dials at the new pace. The bound is twice the limit: the time from
 // the claim to the dial is not the same for each request. At the old pace all dials take less than a second.
-func TestSettings_NextDialObeysCallsPerSecond(t *testing.T) {
+func TestSettings_CallsPerSecondAppliesToTheNextDial(t *testing.T) {
 	t.Parallel()
 	const perSecond = 4
 	w := newSettingTenant(t, "1000")
@@ -516,7 +516,7 @@ func TestSettings_NextDialObeysCallsPerSecond(t *testing.T) {
 
 // After each write of a subscription, a test delivery is requested. It must have the URL and the secret
 // of this write or of a later one.
-func TestSettings_NextDeliveryObeys(t *testing.T) {
+func TestSettings_ApplyToTheNextDelivery(t *testing.T) {
 	t.Parallel()
 	w, hooks := newSettingTenant(t, "1"), stack(t).Hooks
 	made := w.api("POST", "/v1/webhook-subscriptions", map[string]any{

@@ -103,16 +103,16 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 	}
 }
 
-// told is one requested webhook.test, and the newest secret at that time.
-type told struct {
+// testDelivery is one requested webhook.test, and the newest secret at that time.
+type testDelivery struct {
 	event  string
 	newest int
 }
 
-// TestSubscriptions_RotationNeverSignsWithTheOldSecret requests test deliveries while the secret is
+// TestSubscriptions_RotationSignsWithTheNewSecret requests test deliveries while the secret is
 // rotated repeatedly. A delivery that was requested after the response to a rotation must be signed
 // with that secret or a newer one.
-func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
+func TestSubscriptions_RotationSignsWithTheNewSecret(t *testing.T) {
 	w := workspace(t)
 	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, subscription(hooks.URL+"/"+w.id))
@@ -131,7 +131,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 		t.Errorf(`creation: secrets[0] = %q, want it to begin with "whsec_"; made.body = %s`, secrets[0], made.body)
 	}
 	var mu sync.Mutex
-	var asked []told
+	var asked []testDelivery
 	done := make(chan struct{})
 	var asking sync.WaitGroup
 	for _, c := range crowd(t, w.write.key, 4) {
@@ -151,7 +151,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				asked = append(asked, told{got.text("event_id"), newest})
+				asked = append(asked, testDelivery{got.text("event_id"), newest})
 				mu.Unlock()
 			}
 		})
@@ -181,7 +181,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 	mustHaveSigned(t, w, secrets, asked)
 }
 
-func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
+func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []testDelivery) {
 	t.Helper()
 	hooks := stack(t).Hooks
 	until(t, "every test arrives", func() bool {
@@ -189,7 +189,7 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
 		for _, d := range hooks.Deliveries(w.id) {
 			arrived[d.EventID] = true
 		}
-		return !slices.ContainsFunc(asked, func(one told) bool { return !arrived[one.event] })
+		return !slices.ContainsFunc(asked, func(one testDelivery) bool { return !arrived[one.event] })
 	})
 	signedWith, used := map[string]int{}, map[int]bool{}
 	for _, d := range hooks.Deliveries(w.id) {

@@ -285,8 +285,8 @@ func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestStatuses_EveryDocumentedCodeHasItsStatus compares statusOf with the description.
-func TestStatuses_EveryDocumentedCodeHasItsStatus(t *testing.T) {
+// TestStatusOf_HasEveryDocumentedCode compares statusOf with the description.
+func TestStatusOf_HasEveryDocumentedCode(t *testing.T) {
 	t.Parallel()
 	var document struct {
 		Components struct {

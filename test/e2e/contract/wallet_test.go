@@ -40,8 +40,8 @@ func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
 	}
 }
 
-// TestWallet_AChargeIsTheTalkRoundedUp compares the charges of calls with their talk times.
-func TestWallet_AChargeIsTheTalkRoundedUp(t *testing.T) {
+// TestWallet_ChargeIsTheTalkTimeRoundedUp compares the charges of calls with their talk times.
+func TestWallet_ChargeIsTheTalkTimeRoundedUp(t *testing.T) {
 	w := workspace(t)
 	w.topUp(t, "10")
 	w.operator.want(t, 200, "PUT", w.admin+"/rates", []set{{"prefix": "+1", "per_minute": "0.070007", "increment_seconds": 7}})

@@ -11,9 +11,9 @@ import (
 // queuedAtPause is the number of waiting deliveries at the pause, with -large.
 const queuedAtPause = 10_000
 
-// TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue.
+// TestHolding_PauseAndResumeLoseNothing pauses a subscription with a long queue.
 // The queue grows because the endpoint responds slowly.
-func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
+func TestHolding_PauseAndResumeLoseNothing(t *testing.T) {
 	w, want := stack(t), sharedstack.Trials(queuedAtPause/100, queuedAtPause)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 300*time.Millisecond)

@@ -195,9 +195,9 @@ type attacked struct {
 	events []event
 }
 
-// TestHostile_EachReceiverCostsOnlyItself sends webhooks to all kinds of receivers and to a healthy
+// TestHostile_ReceiversDoNotAffectOthers sends webhooks to all kinds of receivers and to a healthy
 // one at the same time.
-func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
+func TestHostile_ReceiversDoNotAffectOthers(t *testing.T) {
 	w := stack(t)
 	elsewhere := w.receive(t)
 	rows := slices.Concat(slow(), large(t), broken(), codes(elsewhere.URL))
@@ -207,7 +207,7 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 		all[i] = attacked{row: r, hostile: receiver, customer: w.customer(t, receiver.URL)}
 		all[i].events = happenings(t, all[i].ID, max(1, r.events))
 	}
-	away := w.customer(t, nobody(t))
+	away := w.customer(t, unusedAddress(t))
 	silent := happenings(t, away.ID, 1)
 
 	watch, stop := context.WithCancel(t.Context())
@@ -351,8 +351,8 @@ func (w *world) watchHeap(ctx context.Context) (most float64) {
 	}
 }
 
-// nobody returns an address at which no program listens.
-func nobody(t *testing.T) string {
+// unusedAddress returns an address at which no program listens.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port() // no other program gets the port meanwhile
 	if err != nil {

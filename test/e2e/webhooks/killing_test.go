@@ -37,9 +37,9 @@ func (k kill) interrupted(r request) bool {
 	return left || r.at.Before(k.ended)
 }
 
-// TestKilling_InMidStreamLosesNothing kills one of two dispatchers repeatedly while a slow endpoint
+// TestKilling_DispatcherInAStreamLosesNothing kills one of two dispatchers repeatedly while a slow endpoint
 // receives a steady stream of events.
-func TestKilling_InMidStreamLosesNothing(t *testing.T) {
+func TestKilling_DispatcherInAStreamLosesNothing(t *testing.T) {
 	w, chance := stack(t), sharedstack.Seeded(t, 4)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 100*time.Millisecond)
@@ -172,8 +172,8 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	}
 }
 
-// TestReplicas_ShareTheWorkWithoutSendingTwice sends one stream through two dispatchers.
-func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
+// TestReplicas_SendEachEventOnce sends one stream through two dispatchers.
+func TestReplicas_SendEachEventOnce(t *testing.T) {
 	w := stack(t)
 	until(t, "both replicas have partitions", func() bool { // an earlier test can have killed one
 		for replica := 1; replica <= replicas; replica++ {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned follows the steps of a key rotation: both
+// TestResealing_RotatesTheKeyDuringDeliveries follows the steps of a key rotation: both
 // keys, reseal during deliveries, only the new key.
-func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
+func TestResealing_RotatesTheKeyDuringDeliveries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the whole stack is not started")
 	}

@@ -129,7 +129,7 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 	wantEqual(t, "last failure", sub.LastFailureAt, nil)
 }
 
-func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
+func TestReplicas_SendEachEventOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	recv := newReceiver(t, nil)
