@@ -17,9 +17,10 @@ import (
 // removes nothing as long as another transaction holds an old snapshot. A statement that began at
 // the oldest entry would read all of them.
 //
-// Conditions on the subscription, the kind and the due time are row comparisons, and the order names all
-// three columns. Only the index delivery_queue_subscription fits them. With single comparisons, new
-// statistics can make the planner read another index.
+// The subscription is compared with an array of one id, and the order names all columns of the index
+// delivery_queue_subscription. So only this index gives the order, and new statistics cannot make the
+// planner read another one. The scan of the index ends at now(). A row comparison would not end it: it
+// would read all deliveries of the subscription that are due later.
 
 // Position is a place in the queue in the order of the due times.
 type Position struct {
@@ -175,12 +176,10 @@ type listRow struct {
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM delivery_queue q
-                 WHERE (q.subscription_id, q.is_retry) >= (s.id, false)
-                   AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, false, now()) AND NOT s.held
+                 WHERE q.subscription_id = ANY (ARRAY[s.id]) AND NOT q.is_retry AND q.due_at <= now() AND NOT s.held
                  ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS first,
        coalesce((SELECT true FROM delivery_queue q
-                 WHERE (q.subscription_id, q.is_retry) >= (s.id, true)
-                   AND (q.subscription_id, q.is_retry, q.due_at) <= (s.id, true, now()) AND NOT s.held
+                 WHERE q.subscription_id = ANY (ARRAY[s.id]) AND q.is_retry AND q.due_at <= now() AND NOT s.held
                  ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1), false) AS retry
 FROM (
     SELECT s.id, s.url, s.resumed_at,
@@ -321,8 +320,8 @@ WITH pick AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at, first.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
-            WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
-              AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
+            WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
+              AND q.due_at >= room.first_from AND q.due_at <= now()
               AND (q.call_id IS NULL OR (
                 SELECT true FROM delivery_queue e
                 WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
@@ -333,8 +332,8 @@ WITH pick AS MATERIALIZED (
         UNION ALL
         SELECT again.delivery_id, again.due_at, again.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
-            WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
-              AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+            WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
+              AND q.due_at >= room.retry_from AND q.due_at <= now()
             ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
             LIMIT room.retries
             FOR UPDATE SKIP LOCKED) AS again
@@ -358,12 +357,12 @@ FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 const leftDue = `
 SELECT room.id AS subscription_id,
        (SELECT q.due_at FROM delivery_queue q
-        WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
-          AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
+        WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
+          AND q.due_at >= room.first_from AND q.due_at <= now()
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS first,
        (SELECT q.due_at FROM delivery_queue q
-        WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
-          AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+        WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
+          AND q.due_at >= room.retry_from AND q.due_at <= now()
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS retry
 FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
 WHERE EXISTS (
@@ -442,13 +441,13 @@ FROM (
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         (SELECT q.due_at FROM delivery_queue q
-         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, false, room.first_from)
-           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, false, now())
+         WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
+           AND q.due_at >= room.first_from AND q.due_at <= now()
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
         UNION ALL
         (SELECT q.due_at FROM delivery_queue q
-         WHERE (q.subscription_id, q.is_retry, q.due_at) >= (room.id, true, room.retry_from)
-           AND (q.subscription_id, q.is_retry, q.due_at) <= (room.id, true, now())
+         WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
+           AND q.due_at >= room.retry_from AND q.due_at <= now()
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
     ) AS q
     LIMIT @limit) AS counted`

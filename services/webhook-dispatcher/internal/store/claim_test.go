@@ -471,6 +471,43 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 	wantEqual(t, "counted deliveries", backlog.Rows, 10)
 }
 
+// Deliveries of the same subscription that are due later are not read, neither first attempts nor retries.
+func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	const later = `
+		INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
+		                           is_retry, due_at)
+		SELECT gen_random_uuid(), now(), $1, $2, gen_random_uuid(), 'call.completed', 1, n % 2 = 0,
+		       now() + interval '1 day'
+		FROM generate_series(1, $3::int) n`
+	if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), later, ws, sub, queueLength()); err != nil {
+		t.Fatal(err)
+	}
+	addQueue(t, r.pool, ws, sub, 10)
+	m := newMeteredStore(t, r.pool)
+	rooms := []store.Room{{SubscriptionID: sub, Total: 5, Retries: 5}}
+	wantAtMost(t, "pages read by ListDue", m.pagesBy(func() {
+		wantEqual(t, "listed kinds of due deliveries", len(m.listDue(uuid.Nil, 256)), 1)
+	}), 40)
+	wantAtMost(t, "pages read by CountBacklog", m.pagesBy(func() {
+		backlog, err := m.CountBacklog(t.Context(), rooms, 1000)
+		if err != nil {
+			t.Fatalf("CountBacklog: %v", err)
+		}
+		wantEqual(t, "counted deliveries", backlog.Rows, 10)
+	}), 40)
+	wantAtMost(t, "pages read by ClaimDue", m.pagesBy(func() {
+		claimed, err := m.ClaimDue(t.Context(), store.Claim{Room: rooms, Lease: time.Minute, Attempts: 5})
+		if err != nil {
+			t.Fatalf("ClaimDue: %v", err)
+		}
+		wantEqual(t, "claimed deliveries", len(claimed.Work), 5)
+		wantEqual(t, "subscriptions with deliveries left", len(claimed.Left), 1)
+	}), 150)
+}
+
 func TestPoll_ContinuesAfterItsLimit(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
