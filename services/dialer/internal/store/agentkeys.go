@@ -1,5 +1,3 @@
-// Package agentkeys owns the statements about what workspaces' own agents and models are reached with.
-
 package store
 
 import (
@@ -19,20 +17,20 @@ import (
 // ErrAgentOfKey is returned if the workspace has no such agent in this database.
 var ErrAgentOfKey = errors.New("no such agent")
 
-// AgentKeys keeps keys, sealed.
+// AgentKeys stores the credentials of agents' own models and endpoints, encrypted.
 type AgentKeys struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
 }
 
-// NewAgentKeys keeps keys in the pool's schema and seals with the box.
+// NewAgentKeys returns a store that encrypts with the box.
 func NewAgentKeys(pool *pgxpool.Pool, box *seal.Box) *AgentKeys {
 	return &AgentKeys{pool: pool, box: box}
 }
 
 const agentKnown = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND NOT deleted)`
 
-// Known looks for an agent; ErrNoAgent.
+// Known returns nil if the workspace has the agent, or ErrAgentOfKey.
 func (s *AgentKeys) Known(ctx context.Context, workspaceID, agentID uuid.UUID) error {
 	var found bool
 	if err := s.pool.QueryRow(ctx, agentKnown, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&found); err != nil {
@@ -50,7 +48,8 @@ SELECT a.workspace_id, a.agent_id, @sealed FROM agents a WHERE a.workspace_id = 
 ON CONFLICT (workspace_id, agent_id) DO UPDATE SET sealed = EXCLUDED.sealed, updated_at = now()
 RETURNING updated_at`
 
-// Put gives an agent its key, and answers since when it has it. ErrNoAgent.
+// Put stores the key of an agent and returns the time of the change. It returns ErrAgentOfKey if
+// the workspace has no such agent.
 func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key string) (at time.Time, err error) {
 	sealed, err := s.box.Seal([]byte(key), agentID.String())
 	if err != nil {
@@ -69,7 +68,8 @@ func (s *AgentKeys) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key
 
 const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
 
-// Since returns since when an agent has a key. It returns pg.ErrNotFound if the agent has none.
+// Since returns when the key of an agent was stored. It returns pg.ErrNotFound if the agent has
+// none.
 func (s *AgentKeys) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
 	_, at, err := s.get(ctx, workspaceID, agentID)
 	return at, err
@@ -120,7 +120,8 @@ const (
 	resealAgentKey = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
 )
 
-// Reseal brings every key under the first sealing key and answers how many it moved. A key that cannot be opened is an error; the others are moved all the same.
+// Reseal encrypts every key with the first sealing key, and returns how many it changed. A key that
+// cannot be decrypted is skipped, and the error names its agent.
 func (s *AgentKeys) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		WorkspaceID uuid.UUID `db:"workspace_id"`

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Attempt is one try over a SIP trunk: an INVITE to a trunk, or an inbound call.
+// Attempt is one attempt over a SIP trunk: a call that was offered to a trunk, or an inbound call.
 type Attempt struct {
 	AttemptID     uuid.UUID  `db:"attempt_id"`
 	CallID        uuid.UUID  `db:"call_id"`

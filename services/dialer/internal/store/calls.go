@@ -48,8 +48,8 @@ WITH over AS (
 	RETURNING call_request_id, workspace_id, to_e164
 )` + releaseHeld
 
-// Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
-// of it.
+// Change locks the existing calls among ids, calls decide with them, and stores the changes
+// together with their events.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*callstate.Call)) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var locked []*callstate.Call
@@ -62,7 +62,8 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 	})
 }
 
-// Record notes where the recording of an ended call lies, "" that it lies there no more, and tells it. Again, it changes nothing.
+// Record stores the key of the recording of an ended call and publishes it. An empty key states
+// that the recording was deleted. Record can be repeated.
 func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
 	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*callstate.Call) {
 		if c := calls[callID]; c != nil {
@@ -71,7 +72,7 @@ func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at tim
 	})
 }
 
-// queueLock has the calls that there are locked and read.
+// queueLock adds a query to the batch that locks and reads the existing calls.
 func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*callstate.Call) {
 	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
 		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[callstate.Call])
@@ -84,8 +85,8 @@ INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
 VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
-// changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs and
-// the events of the calls, which are written with the commit.
+// changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs
+// and the events of the calls, which are written with the commit.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*callstate.Call, decide func(map[uuid.UUID]*callstate.Call)) error {
 	byID := make(map[uuid.UUID]*callstate.Call, len(locked))
 	before := make(map[uuid.UUID]callstate.Call, len(locked))
@@ -135,7 +136,7 @@ func (s *Store) callArgs(c *callstate.Call) pg.Args {
 	}
 }
 
-// queueTraced adds facts to a batch under a span that carries on the stored trace of their call or request.
+// queueTraced adds events to a batch, under a span of the stored trace of their call or request.
 func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...callstate.Fact) error {
 	if len(facts) == 0 {
 		return nil
@@ -173,8 +174,8 @@ WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NULL AND deadline_at <= now() AND ending NOT IN ('watchdog', 'lost')
 	ORDER BY deadline_at LIMIT 500 FOR UPDATE SKIP LOCKED))`
 
-// Sweep marks the calls that have reached their longest time, or rang too long, to be hung up, and those whose end nobody told, to be
-// ended by the watchdog. It answers how many.
+// Sweep marks calls to be hung up: those that rang too long or reached their longest duration, and
+// those whose end was not reported in time. It returns how many it marked.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	longest, err := s.pool.Exec(ctx, sweepLongest)
 	if err != nil {
@@ -202,15 +203,17 @@ WITH ours AS (
 )
 SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', true FROM orphaned`
 
-// Hangup is a call that is to be hung up, and why.
+// Hangup is a call that must be hung up.
 type Hangup struct {
 	CallID uuid.UUID        `db:"call_id"`
 	Ending callstate.Ending `db:"ending"`
-	// Orphan says that the call lives at the carrier and not here.
+	// Orphan reports that the call is live at the carrier and must not be: its row has ended or
+	// does not exist.
 	Orphan bool `db:"orphan"`
 }
 
-// DueHangups takes the calls whose carrier is to be asked now; it is asked again in 2 s unless they end, or an orphan is forgotten.
+// DueHangups claims the calls that must be hung up now. A call is due again after 2 s, unless it
+// has ended or ForgetOrphan was called.
 func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 	due, err := pg.Many[Hangup](ctx, s.pool, dueHangups, nil)
 	if err != nil {
@@ -221,7 +224,7 @@ func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 
 const forgetOrphan = `DELETE FROM orphaned_calls WHERE call_id = @call_id`
 
-// ForgetOrphan says that the carrier has been told.
+// ForgetOrphan deletes an orphaned call that the carrier has hung up.
 func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, forgetOrphan, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("forget orphan %s: %w", callID, err)
@@ -236,7 +239,7 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY answer_at LIMIT 50 FOR UPDATE SKIP LOCKED))
 RETURNING call_id, workspace_id, from_number, traceparent`
 
-// Arrival is an inbound call that rings us.
+// Arrival is an inbound call that rings.
 type Arrival struct {
 	CallID      uuid.UUID `db:"call_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
@@ -244,7 +247,7 @@ type Arrival struct {
 	Traceparent string    `db:"traceparent"`
 }
 
-// DueAnswers takes the inbound calls that nobody has answered yet; they become this process's.
+// DueAnswers claims the inbound calls that must be answered now. This process becomes their owner.
 func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
 	due, err := pg.Many[Arrival](ctx, s.pool, dueAnswers, pg.Args{"instance": s.instance})
 	if err != nil {
@@ -260,7 +263,8 @@ WHERE call_id = ANY (ARRAY(
 	ORDER BY report_at LIMIT 50 FOR UPDATE SKIP LOCKED))
 RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
-// DueReports takes the opt-outs that are to be reported now; each comes again every 3 s until it is acknowledged.
+// DueReports claims the opt-outs that must be reported now. An opt-out is due again after 3 s until
+// it is acknowledged.
 func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 	due, err := pg.Many[callstate.OptOut](ctx, s.pool, dueReports, nil)
 	if err != nil {
@@ -271,7 +275,8 @@ func (s *Store) DueReports(ctx context.Context) ([]callstate.OptOut, error) {
 
 const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' WHERE call_id = @call_id AND acknowledged_at IS NULL`
 
-// Acknowledged notes that contacts-compliance has the opt-out, its evidence too, which is forgotten here: from here on its gate refuses the number.
+// Acknowledged records that contacts-compliance has stored an opt-out and its evidence, and deletes
+// the evidence here. From now on the opt-out gate of contacts-compliance refuses the number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("acknowledge opt-out heard in %s: %w", callID, err)

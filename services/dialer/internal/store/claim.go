@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	// extraRequests is how many requests beyond its share a claim looks at, for those that cannot be taken.
+	// extraRequests is how many requests a claim reads beyond its share, because some cannot be
+	// claimed.
 	extraRequests = 16
-	// lateAfter is how long after it was due a request is late.
+	// lateAfter is how long after its due time a request is late.
 	lateAfter = 5 * time.Second
-	// longestClaimDelay is how long a fence may take to commit after its claim has run out. Until then the
-	// request is counted.
+	// longestClaimDelay is how long a fence may take to commit after its claim has expired. Until
+	// then the request is counted.
 	longestClaimDelay = 2 * time.Second
-	// dueAhead is how far ahead of its time Look finds a request.
+	// dueAhead is how long before its due time Due finds a request.
 	dueAhead = 2 * time.Second
 )
 
 // Capacity is what a claim may take.
 type Capacity struct {
 	Workers dialqueue.Workers
-	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim then takes
-	// only requests that must be blocked, and the others do not count as left for lack of capacity.
+	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim
+	// then takes only requests that must be blocked, and the others do not count as left for lack
+	// of capacity.
 	Trunk   string
 	OfTrunk dialqueue.Limit
 	Total   dialqueue.Limit
@@ -46,8 +48,8 @@ type Claimed struct {
 	// next request is due. It is 0 if that time is longer than two seconds or there is no next
 	// request.
 	Drained map[uuid.UUID]time.Duration
-	// Left: due requests were left. Wait is how long until a token allows another one; zero if tokens are not
-	// what is missing.
+	// Left reports that due requests were left. Wait is the time until a token permits another
+	// request. It is zero if tokens are not the reason.
 	Left bool
 	Wait time.Duration
 }
@@ -62,8 +64,9 @@ CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
 	ORDER BY q.look_at LIMIT 1) q
 WHERE q.look_at <= now() + @ahead::interval`
 
-// Due finds the workspaces whose first queued request is due now or within two seconds. It locks
-// nothing. A request of a workspace that is not known here is not found: it cannot be dialed yet.
+// Due returns the workspaces whose first queued request is due now or within two seconds. It locks
+// nothing. It does not return a workspace that the dialer does not know yet, because its requests
+// cannot be dialed.
 func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 	var found []dialqueue.Due
 	var batch pgx.Batch // one transaction
@@ -85,13 +88,13 @@ func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
 }
 
 const (
-	// byIndex makes the planner use the indexes. A connection can plan these statements while the tables are
-	// empty or were never analyzed, and it keeps the plans while they grow.
+	// byIndex makes the planner use the indexes. A connection can plan these statements while the
+	// tables are empty or were never analyzed, and it keeps the plans while they grow.
 	byIndex = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
-	// lockClaims makes the claims of all replicas run one after another, so that limits are exact. A process
-	// that is stopped in the middle loses the lock with its connection after two seconds.
+	// lockClaims makes the claims of all replicas run one after another, so that limits are exact.
+	// A process that is stopped in the middle loses the lock with its connection after two seconds.
 	lockClaims = `
 SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
@@ -109,8 +112,8 @@ type bucketRow struct {
 	FilledFor float64 `db:"filled_for"`
 }
 
-// Requests that are claimed or in a call. A fence that began before its claim ran out can still commit,
-// so an expired claim counts for a little longer.
+// countInUse counts the requests that are claimed or in a call. A fence that began before its claim
+// expired can still commit, so an expired claim is counted for longestClaimDelay.
 const countInUse = `
 SELECT q.workspace_id, count(*) AS in_use, min(q.look_at) AS first
 FROM dial_queue q
@@ -120,7 +123,8 @@ WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
 	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
 GROUP BY q.workspace_id`
 
-// isCounted is true for each live leg and inbound call, because MoveLongCalls moves counted_at forward.
+// isCounted is true for each live leg and inbound call, because MoveLongCalls moves counted_at
+// forward.
 const isCounted = `counted_at > now() - interval '10 minutes'`
 
 // Inbound calls use channels of the trunk. The order makes the planner use the index by counted_at.
@@ -154,51 +158,54 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
 	ORDER BY q.look_at LIMIT @workers::bigint) f) q
 ORDER BY w.place`
 
-// workspaceRow is a workspace that a claim looks at.
+// workspaceRow is a workspace with what a claim reads of it.
 type workspaceRow struct {
 	WorkspaceID    uuid.UUID  `db:"workspace_id"`
 	Barred         bool       `db:"barred"`
 	CallsPerSecond int32      `db:"calls_per_second"`
 	MaxLiveCalls   int32      `db:"max_live_calls"`
-	Version        int64      `db:"version"` // of its bucket; 0: it has none
+	Version        int64      `db:"version"` // of its bucket; 0: there is none
 	Tokens         *float64   `db:"tokens"`
 	FilledFor      float64    `db:"filled_for"`
 	SinceClaim     *float64   `db:"since_claim"`
 	ScanFrom       *time.Time `db:"scan_from"`
-	// NoCapacityLately: that requests were left was stored within the last ten seconds.
+	// NoCapacityLately reports that a claim of the last ten seconds has stored that requests were
+	// left.
 	NoCapacityLately bool `db:"no_capacity_lately"`
 	// OwnLimitSince is the time since which the workspace has been at its own limits; nil if it is
 	// not. OwnLimitNoted reports that this was stored within the last second.
 	OwnLimitSince *time.Time `db:"own_limit_since"`
 	OwnLimitNoted bool       `db:"own_limit_noted"`
-	// Waiting counts due requests, up to the number of free workers; First is when the first of them was due.
+	// Waiting counts due requests, up to the number of free workers. First is when the first of
+	// them was due.
 	Waiting int        `db:"waiting"`
 	First   *time.Time `db:"first"`
-	// Next is in how many seconds another request is due; 0: not within dueAhead.
+	// Next is the number of seconds until another request is due; 0: none within dueAhead.
 	Next float64 `db:"next"`
 }
 
-// heldBack reports whether the workspace is at its own limits and was before the request was late.
-// A request that was late before waited for the service.
+// heldBack reports whether the workspace reached its own limits before the request was late. A
+// request that was late before has waited for the service.
 func (w workspaceRow) heldBack(r dialqueue.Request) bool {
 	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= lateAfter
 }
 
-// total is the scope of all calls; a trunk's scope is its name after the prefix.
+// total is the scope of all calls. The scope of a trunk is its name after trunkPrefix.
 const (
 	total       = "total"
 	trunkPrefix = "trunk "
 )
 
-// A request whose number is in a call waits until that call ends. One whose number is claimed by another request waits
-// a moment, and one beyond the age limit waits until it is ended.
+// A request whose number is in a call waits until that call ends. One whose number is claimed by
+// another request waits 250 ms, and one beyond the age limit waits until it is ended.
 //
-// A request that is not due is taken only to be blocked: its workspace may not dial, or its agent is deleted.
-// Otherwise a suspension that has ended made it due early, and it waits for its time.
+// A request that is not due is taken only to be blocked: its workspace may not dial, or its agent
+// is deleted. Otherwise a suspension that has ended made it due early, and it waits until it is
+// due.
 //
-// The lock on the call makes the call's end wait, so that it finds the request. A call that is changing just now is
-// looked at by the next claim. coalesce keeps the planner from using the partial indexes where the id identifies the
-// row.
+// The lock on the call delays the call's end, so that the end finds the request. A call that is
+// being changed is checked by the next claim. coalesce keeps the planner from using the partial
+// indexes where the id identifies the row.
 const claim = `
 WITH oldest AS MATERIALIZED (
 	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
@@ -267,9 +274,9 @@ UPDATE rate_buckets SET version = version + 1, tokens = @tokens, refilled_at = n
 WHERE scope = @scope AND version = @version`
 )
 
-// Claim takes due requests of the workspaces for this process, within every limit. At most
-// dialqueue.WorkspacesPerClaim workspaces are served, in their order. The requests belong to this
-// process for the claim lease; a request that is still queued then can be claimed again.
+// Claim takes due requests of the workspaces for this process, within every limit. It serves at
+// most dialqueue.WorkspacesPerClaim workspaces, in their order. The requests belong to this process
+// for the claim lease. A request that is still queued then can be claimed again.
 func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (claimed Claimed, err error) {
 	workspaces = workspaces[:min(len(workspaces), dialqueue.WorkspacesPerClaim)]
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -313,7 +320,8 @@ type usage struct {
 	first      *time.Time // the end of the oldest claim that is in use
 }
 
-// readUsage locks out other claims and reads what waits and what is in use, in one round trip.
+// readUsage locks out other claims and reads the waiting requests and the used capacity, in one
+// round trip.
 func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
 	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
 	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
@@ -394,7 +402,8 @@ func idAt(at time.Time) (id uuid.UUID) {
 	return id
 }
 
-// take claims the shares of the workspaces in one round trip and counts in taken what there was.
+// take claims the shares of the workspaces in one round trip. It stores in taken how many requests
+// each workspace received.
 func (s *Store) take(
 	ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]dialqueue.Request,
 ) error {
@@ -423,7 +432,8 @@ func (s *Store) take(
 	return tx.Ask(ctx, &batch)
 }
 
-// store writes, with the commit, which tokens were taken and which workspaces found no capacity.
+// store queues the changes of the buckets for the commit: the tokens that were taken, and the
+// workspaces that found no capacity.
 func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
 	var batch pgx.Batch
@@ -453,8 +463,8 @@ func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocatio
 	tx.LaterAll(&batch)
 }
 
-// saveBucket queues a statement that inserts the bucket of a scope if it has version 0, and updates that version
-// otherwise.
+// saveBucket queues a statement that inserts the bucket of a scope if it has version 0, and updates
+// that version otherwise.
 func saveBucket(batch *pgx.Batch, version int64, args pg.Args) {
 	args["version"], args["late"] = version, lateAfter
 	if version == 0 {

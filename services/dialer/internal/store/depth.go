@@ -1,5 +1,3 @@
-// Package depth owns the statement that counts what waits in the dial queue and what is under way, for the metrics alone.
-
 package store
 
 import (
@@ -11,9 +9,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The counts of queued requests end at 10,000. Each count reads a partial index. Requests in use are counted
-// as in a claim, so that few dead rows are read. The other counts also read the rows that vacuum has not removed
-// yet (docs/adr/0011-count-live-calls-in-the-claim.md).
+// The counts of queued requests end at 10,000. Each count reads a partial index. Requests in use
+// are counted as in a claim, so that few dead rows are read. The other counts also read the rows
+// that vacuum has not removed yet (docs/adr/0011-count-live-calls-in-the-claim.md).
 const count = `
 SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at <= now() LIMIT 10000) AS bounded) AS due,
        (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND due_at > now() LIMIT 10000) AS bounded) AS ahead,
@@ -27,14 +25,14 @@ SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND 
 		AND (state = 'dialing' OR look_at > now())) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS unreported_opt_outs`
 
-// Depth is how much there is at one instant. Due and Ahead are counted up to 10 000.
+// Depth counts queued requests and live calls. Due and Ahead are counted up to 10,000.
 type Depth struct {
 	Due              int64
 	Ahead            int64
 	OldestDueSeconds float64
 	Outbound         int64
 	Inbound          int64
-	// InUse counts the requests that are claimed or in a call: what the limits count.
+	// InUse counts the requests that are claimed or in a call. The limits count the same requests.
 	InUse             int64
 	UnreportedOptOuts int64
 }

@@ -18,19 +18,20 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// Erasure is a person that is erased.
+// Erasure identifies the erasure of a person.
 type Erasure struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 }
 
-// A guarded update like withdraw: it and the fence are updates of one row, and the first commit wins.
+// blockErased and the fence update the same row, and the first commit wins.
 const blockErased = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, held = false, variables = NULL, ended_at = now()
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
 RETURNING now()`
 
-// A statement of its own: the call of a fence that blockErased had to wait for is younger than what that one saw.
+// A separate statement: if blockErased waited for a fence, the call of that fence is not in its
+// snapshot.
 const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -39,8 +40,9 @@ const forgetVariables = `
 UPDATE dial_queue SET variables = NULL
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
 
-// EraseRequest forgets what is kept of a request and of its calls; while it is queued it ends blocked, and a call that goes on leaves nothing but
-// its facts. Again: the same. A request that was never here is nothing to forget.
+// EraseRequest erases a request and its calls. A queued request ends as blocked. A live call keeps
+// what its agent needs until its end. EraseRequest can be repeated, and it ignores an unknown
+// request.
 func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
 	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, blockErased, args)
@@ -54,7 +56,8 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
-	batch.Queue(eraseCallsOfRequest, args) // once more: the call of another try (FenceAgain), whose commit the first had to wait for
+	// again: the first statement can have waited for the commit of another attempt (FenceAgain)
+	batch.Queue(eraseCallsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := sendBatch(ctx, tx, &batch); err != nil {
 		return err
@@ -75,7 +78,8 @@ WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
 	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
 )
 
-// eraseRecordings has recordings go, each of which is a step of its own that is told when it has gone. What a call that goes on still records goes with its end.
+// eraseRecordings marks recordings for deletion and returns a step for each one, which is reported
+// when the recording is deleted. The recording of a live call is deleted after the end of the call.
 func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
 	ids, err := pg.Values[uuid.UUID](ctx, tx, sql, args)
 	if err != nil {
@@ -87,8 +91,8 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-// A person who is erased again while the job still runs is left to that job. A finished job starts
-// again: it publishes the same once more, for the calls that were erased before.
+// An erasure that is still in progress is not restarted. A finished one starts again and publishes
+// the same events again, for the calls that it erased before.
 const orderErasure = `
 INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
 	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
@@ -97,14 +101,14 @@ ON CONFLICT (erasure_id) DO UPDATE SET
 		after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
 WHERE e.step_at IS NULL`
 
-// Who opts out while this runs is acknowledged later, and forgotten then.
+// The evidence of an opt-out that is not acknowledged yet is deleted with the acknowledgement.
 const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
 	AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
-// OrderErasure starts the job that erases the inbound calls of a number. EraseNextCalls does the work
-// in steps, because anybody can call any number of times. Outbound calls are erased with their
-// requests (EraseRequest).
+// OrderErasure starts the job that erases the inbound calls of a number. EraseNextCalls does the
+// work in steps, because a person can call any number of times. Outbound calls are erased with
+// their requests (EraseRequest).
 func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
 	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number, "erasure_id": e.ID}
 	var batch pgx.Batch
@@ -116,14 +120,14 @@ func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Er
 	return nil
 }
 
-// A replica that dies during a step is replaced after a minute.
+// If a replica dies during a step, another one repeats the step after a minute.
 const claimErasure = `
 UPDATE erasures SET step_at = now() + interval '1 minute'
 WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1
 	FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
 
-// erasureJob is the row of a person whose inbound calls are being erased.
+// erasureJob is the row of an erasure with a step to do.
 type erasureJob struct {
 	ID          uuid.UUID `db:"erasure_id"`
 	WorkspaceID uuid.UUID `db:"workspace_id"`
@@ -134,8 +138,8 @@ type erasureJob struct {
 }
 
 // EraseNextCalls does one step of one erasure: it erases at most limit calls and reports them. It
-// returns false if no erasure has a step to do now. Replicas can call it concurrently. A step that
-// fails is repeated after a minute, behind the steps of other erasures.
+// returns false if no erasure has a step to do now. Replicas can call it concurrently. A failed
+// step is repeated after a minute, after the steps of other erasures.
 func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
 	job, err := pg.One[erasureJob](ctx, s.pool, claimErasure, nil)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -166,8 +170,8 @@ UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN 
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 
-// eraseCalls erases what was said in the next calls of the job, and publishes an erased event behind the other
-// events of each. A call that is still going on keeps what its agent needs until its end.
+// eraseCalls erases the transcripts of the next calls of the job, and publishes an erased event
+// after the other events of each. A live call keeps what its agent needs until its end.
 func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
 	args := pg.Args{
 		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
@@ -202,8 +206,8 @@ func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit
 	return sendBatch(ctx, tx, &batch)
 }
 
-// queueErased adds the statements that erase the calls to the batch. It returns the steps that follow
-// from them: recordings to delete, and calls that the service calls has to erase.
+// queueErased adds the statements that erase the calls to the batch. It returns the steps that
+// follow from them: recordings to delete, and calls that the service calls must erase.
 func (s *Store) queueErased(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*callstate.Call, e Erasure, at time.Time,
 ) ([]*eventv1.ErasureStep, error) {
@@ -245,7 +249,8 @@ UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
 	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
 	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
 
-// ForgetSpoken forgets what was said in up to limit calls that ended before the instant, and says of how many.
+// ForgetSpoken deletes the transcripts of up to limit calls that ended before at, and returns how
+// many it deleted.
 func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
 	if err != nil {

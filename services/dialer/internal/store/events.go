@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// FeedPosition is how far a carrier's feed has been read.
+// FeedPosition is the position up to which the events of a carrier are applied.
 type FeedPosition struct {
 	Feed   string `db:"feed"`
 	Cursor int64  `db:"cursor"`
@@ -34,8 +34,8 @@ UPDATE carrier_cursors SET reader = @instance, reader_until = now() + @lease::in
 WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now()) AND ` + onServer + `
 RETURNING feed, cursor`
 
-// ReadFeed makes this process the reader of a carrier's feed for one instance lease, and returns
-// the place from which to read. MoveFeed extends the lease. mine is false while another process
+// ReadFeed makes this process the reader of a carrier's events for one instance lease, and returns
+// the position from which to read. MoveFeed extends the lease. mine is false while another process
 // reads.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place FeedPosition, mine bool, err error) {
 	args := pg.Args{
@@ -61,7 +61,7 @@ UPDATE carrier_cursors SET feed = @feed, cursor = @cursor, reader_until = now() 
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor
 	AND ` + onServer
 
-// An inbound call of a suspended workspace has no row: it is an orphan and is hung up.
+// An inbound call of a suspended workspace has no row. It becomes an orphaned call and is hung up.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -78,8 +78,8 @@ SELECT EXISTS (
 	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
 		AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended'))`
 
-// Serves reports whether inbound calls to a number are answered: it is assigned to an agent, and its workspace
-// is not suspended.
+// Serves reports whether inbound calls to a number are answered: it is assigned to an agent, and
+// its workspace is not suspended.
 func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
 	if err = s.pool.QueryRow(ctx, serves, pg.Args{"to": to}).Scan(&served); err != nil {
 		return false, fmt.Errorf("look up an inbound number: %w", err)
@@ -91,15 +91,15 @@ const insertOrphans = `
 INSERT INTO orphaned_calls (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
-// Folded is what events contain besides the changes of calls.
+// Folded is the result of events apart from the changed calls.
 type Folded struct {
-	// Orphans are alive at the carrier and not here. DueHangups lists them until they are
-	// forgotten.
+	// Orphans are live at the carrier, and their rows have ended or do not exist. DueHangups
+	// returns them until ForgetOrphan.
 	Orphans []uuid.UUID
 }
 
-// Guard queues the statement that decides whether a transaction may apply its events. If it returns
-// an error, nothing is applied.
+// Guard queues the statement that decides whether a transaction may apply its events. If the
+// statement returns an error, nothing is applied.
 type Guard func(*pgx.Batch)
 
 // RowGuard returns a guard that fails with ErrLost if the statement changes or locks no row.
@@ -114,8 +114,8 @@ func RowGuard(sql string, args pg.Args) Guard {
 	}
 }
 
-// MoveFeed returns the guard of a batch of a feed: this process reads the feed, and its place
-// moves.
+// MoveFeed returns the guard of a batch of events. It fails unless this process is the reader at
+// from, and it moves the position to to.
 func (s *Store) MoveFeed(trunk string, from, to FeedPosition) Guard {
 	return RowGuard(moveOn, pg.Args{
 		"trunk": trunk, "instance": s.instance, "feed": to.Feed, "cursor": to.Cursor,
@@ -135,8 +135,8 @@ type Events struct {
 }
 
 // ApplyEvents applies events in one transaction: the guard, the rows of the calls and their outbox
-// rows commit together. It returns ErrLost if the guard is not fulfilled. On a server that
-// was not reconciled, where rows of calls can be missing, it returns ErrServerChanged.
+// rows commit together. It returns ErrLost if the guard is not fulfilled. It returns
+// ErrServerChanged on a server that was not reconciled, because rows of calls can be missing there.
 func (s *Store) ApplyEvents(ctx context.Context, events Events) error {
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch

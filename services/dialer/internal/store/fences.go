@@ -21,8 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// The end of the claim identifies the claim. coalesce keeps the planner from using an index on look_at,
-// which all requests of a claim share.
+// The end of the claim identifies the claim. coalesce keeps the planner from using an index on
+// look_at, which all requests of a claim share.
 const fenceRequest = `
 UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance
@@ -43,32 +43,34 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
-// A fence waits at most so long for a lock, for example of a transaction that withdraws many requests: a
-// group of fences must not outlive the claims of its members.
+// boundFenceLocks limits how long a fence waits for a lock, for example of a transaction that
+// withdraws many requests. A group of fences must not outlive the claims of its members.
 const boundFenceLocks = `SET LOCAL lock_timeout = '500ms'`
 
 // lockNotAvailable is the SQLSTATE of a lock_timeout. The transaction is not committed.
 const lockNotAvailable = "55P03"
 
-// oneLive is the index that keeps a number of a workspace to one live call.
+// oneLive is the index that permits one live call to a number of a workspace.
 const oneLive = "calls_one_live"
 
-// Fence is the one permission to dial a claimed request.
+// Fence permits one dial of a claimed request.
 type Fence struct {
 	Request dialqueue.Request
 	CallID  uuid.UUID
-	// From is the number that the phone shows, Trunk the name of the carrier.
+	// From is the number that the phone shows. Trunk is the name of the carrier.
 	From, Trunk string
 	// Trace is the span that the call and its events continue.
 	Trace trace.SpanContext
 }
 
-// Fences commits permissions to dial in one transaction. For each it updates the row of the request under
-// its conditions and inserts the fence and the call. The result of a fence is ErrLost, and it is not
-// committed, if the request was withdrawn or is not due, if the claim ran out or was followed by another
-// one, if the number is in a call of this workspace or has just opted out, if another transaction keeps the
-// row locked, or if the server of the database is not the one of UseServer. After any other error the fence
-// may be committed.
+// Fences commits permissions to dial in one transaction. For each it updates the row of the request
+// under its conditions and inserts the fence and the call.
+//
+// The result of a fence is ErrLost, and it is not committed, in these cases: the request was
+// withdrawn or is not due; the claim has expired or was followed by another one; the number is in a
+// call of this workspace or has just opted out; another transaction keeps the row locked; or the
+// server of the database is not the one of UseServer. After any other error the fence may be
+// committed.
 func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	results = make([]error, len(fences))
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
@@ -84,7 +86,7 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 		case err == nil || errors.Is(results[i], ErrLost):
 		case busy && len(fences) == 1:
 			results[i] = ErrLost
-		case busy: // nothing is committed, and one of them is the reason
+		case busy: // nothing is committed, and one fence of the group is the reason
 			alone.Go(func() error {
 				results[i] = s.Fences(ctx, fences[i:i+1])[0]
 				return nil
@@ -97,7 +99,8 @@ func (s *Store) Fences(ctx context.Context, fences []Fence) (results []error) {
 	return results
 }
 
-// fencesAlone is how many fences of a group that failed are tried side by side.
+// fencesAlone is how many fences of a failed group are tried concurrently, each in its own
+// transaction.
 const fencesAlone = 8
 
 // Fence is Fences for one request.
@@ -106,8 +109,8 @@ func (s *Store) Fence(ctx context.Context, r dialqueue.Request, callID uuid.UUID
 	return s.Fences(ctx, []Fence{fence})[0]
 }
 
-// fence updates the requests in one round trip, in the order of their ids, so that two transactions do not
-// wait for each other. The rows of those that could be updated are inserted with the commit.
+// fence updates the requests in one round trip, in the order of their ids, so that two transactions
+// cannot deadlock. The rows of those that could be updated are inserted with the commit.
 func (s *Store) fence(ctx context.Context, tx *pg.Pipeline, fences []Fence, results []error) error {
 	order := make([]int, len(fences))
 	for i := range order {
@@ -166,7 +169,8 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
-// Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
+// Requests that are held for the same number become due. The first of them keeps its place in the
+// queue.
 const voidRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
@@ -175,8 +179,8 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now() FROM over`
 
-// releaseHeld makes up to 100 requests due that were held for the numbers in over. One of them is dialed, and
-// the others are held again for its call.
+// releaseHeld makes up to 100 requests due that were held for the numbers in over. One of them is
+// dialed, and the others are held again for its call.
 const releaseHeld = `
 	UPDATE dial_queue d SET held = false,
 		look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
@@ -199,10 +203,10 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
-// FenceAgain commits the permission to dial a request once more, over another trunk. The call of the
-// try that a trunk refused before anything rang becomes void, and another call gets a fence. It
-// returns ErrLost if this process does not own the refused try any more, if the request has ended,
-// if the person has just opted out, or if the server of the database is not the one of UseServer.
+// FenceAgain commits the permission to dial a request once more, over another trunk. The call of
+// the refused attempt becomes void, and another call gets a fence. It returns ErrLost if this
+// process does not own the refused attempt any more, if the request has ended, if the person has
+// just opted out, or if the server of the database is not the one of UseServer.
 func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
@@ -234,8 +238,9 @@ func (s *Store) FenceAgain(ctx context.Context, r dialqueue.Request, refused, ca
 	return err
 }
 
-// Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
-// closed; otherwise it failed. ErrLost: the fence is not ours any more.
+// Void ends a request whose fence is committed and for which nothing was or will be sent to the
+// carrier. state is blocked if a gate refused the call, otherwise failed. It returns ErrLost if
+// this process does not own the fence any more.
 func (s *Store) Void(ctx context.Context, r dialqueue.Request, callID uuid.UUID, state dialqueue.State, why dialqueue.Refusal) error {
 	args := pg.Args{
 		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
@@ -270,10 +275,10 @@ WITH over AS (
 ), called_up AS (` + releaseHeld + `)
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
-// Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
-// after wait, which doubles with each fence, up to 8 times. The void call keeps the cause, for Releases; it can be
-// empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and changes nothing, if recovery or
-// another process has taken the call over.
+// Release voids the call of an attempt for which no phone rang and queues its request again, to be
+// claimed after wait, which doubles with each fence, up to 8 times. The void call keeps the cause,
+// for Releases; it can be empty. The next dial needs a new fence (ADR 2). It returns ErrLost, and
+// changes nothing, if recovery or another process has taken the call over.
 func (s *Store) Release(
 	ctx context.Context, r dialqueue.Request, callID uuid.UUID, cause callstate.Cause, wait time.Duration,
 ) error {

@@ -28,7 +28,7 @@ type serverGuard struct{ server atomic.Pointer[string] }
 // first call they are permitted on any server.
 func (s *Store) UseServer(identity string) { s.guard.server.Store(&identity) }
 
-// server returns the identity that UseServer set, or an empty string.
+// server returns the identity that UseServer set, or "".
 func (s *Store) server() string {
 	if identity := s.guard.server.Load(); identity != nil {
 		return *identity
@@ -36,7 +36,7 @@ func (s *Store) server() string {
 	return ""
 }
 
-// onServer is a condition: the statement runs on the server that UseServer named. It needs the
+// onServer is the condition that the statement runs on the server of UseServer. It needs the
 // argument @server.
 const onServer = `(@server::text = '' OR server_identity() = @server::text)`
 
@@ -134,13 +134,13 @@ func (s *Store) Unfenced(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 const lockRequest = `SELECT state FROM dial_queue WHERE call_request_id = @call_request_id FOR UPDATE`
 
 // An owner is alive if its heartbeat is younger than its lease. A call that is older than its
-// longest time has ended.
+// longest duration has ended.
 const mayLive = `
 SELECT EXISTS (SELECT FROM instances i WHERE i.instance_id = @instance_id AND i.seen_at > now() - @lease::interval)
 	AND @at::timestamptz + make_interval(secs => @max_call_seconds::integer) + @grace::interval > now()`
 
-// The row is missing if the order was lost together with the fence. look_at is as after a claim, so
-// that the request counts towards the limits.
+// The row is missing if the request was lost together with the fence. look_at is as after a claim,
+// so that the request counts towards the limits.
 const restoreRequest = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, max_call_seconds,
 	queued_at, due_at, look_at)
@@ -170,8 +170,8 @@ SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164
 FROM dial_queue q WHERE q.call_request_id = @call_request_id
 ON CONFLICT DO NOTHING`
 
-// A trunk refused this call before a phone rang: its process had published the intent of another call
-// of the request. The database lost the fence of that call.
+// voidRefused voids a call that a trunk refused before a phone rang: its process had published the
+// intent of another call of the request. The database lost the fence of that other call.
 const voidRefused = `
 UPDATE calls c SET status = 'void', ended_at = now(), variables = NULL
 WHERE c.call_request_id = @call_request_id AND c.call_id <> @call_id AND c.status = 'fenced' AND c.ended_at IS NULL
@@ -190,17 +190,19 @@ RETURNING ended_at`
 type Settled struct {
 	// Restored calls are live again, with the process that dialed them as their owner.
 	Restored int
-	// Failed requests end with what the carrier knows, or with dial_state_unknown.
+	// Failed requests end with what the carrier knows of the call, or with dial_state_unknown.
 	Failed int
 }
 
 // SettleIntents settles intents whose fences are missing in this database, in one transaction. The
-// fence and the call are inserted again. If the process that published the intent is alive, the call
-// may be live, and that process owns it. Otherwise the call is lost: recovery hangs it up and
-// publishes its end, which the carrier may know. If another call to the number is live, the request
-// ends with dial_state_unknown. If the request is dialing through a call that the same process fenced
-// over another trunk before, the call of the intent takes its place. Any other request that is not queued
-// stays as it is.
+// fence and the call are inserted again.
+//
+// If the process that published the intent is alive, the call may be live, and that process owns
+// it. Otherwise the call is lost: recovery hangs it up and publishes its end, which the carrier may
+// know. If another call to the number is live, the request ends with dial_state_unknown.
+//
+// If the request is dialing through a call that the same process fenced over another trunk before,
+// the call of the intent replaces it. Any other request that is not queued is not changed.
 //
 // It returns ErrServerChanged, and changes nothing, if the server has another identity.
 func (s *Store) SettleIntents(ctx context.Context, server string, intents []Intent) (settled Settled, err error) {
@@ -280,7 +282,7 @@ func (s *Store) settleIntent(ctx context.Context, tx pgx.Tx, i Intent, settled *
 		return fmt.Errorf("end request: %w", err)
 	}
 	settled.Failed++
-	lost := &callstate.Call{ // it is not stored: readers that know it as live get its end
+	lost := &callstate.Call{ // not stored: consumers that know the call as live receive its end
 		CallID: i.CallID, CallRequestID: &i.CallRequestID, WorkspaceID: i.WorkspaceID, Direction: callstate.Outbound,
 		From: i.From, To: i.To, AgentID: i.AgentID, ContactID: i.ContactID, QueuedAt: i.QueuedAt, Status: callstate.Fenced,
 		Ending: callstate.EndingLost, Version: restoredVersion,
@@ -314,7 +316,7 @@ ON CONFLICT (one) DO UPDATE SET server = excluded.server, topic_id = excluded.to
 
 const deletePositions = `DELETE FROM intent_positions`
 
-// A position may go back: more intents are then read again.
+// A position may move back: more intents are then read again.
 const setPositions = `
 INSERT INTO intent_positions (partition, next_offset)
 SELECT p.partition, p.next_offset FROM unnest(@partitions::integer[], @offsets::bigint[]) p (partition, next_offset)

@@ -15,12 +15,12 @@ import (
 const channels = `
 SELECT trunk_id, count(*) AS calls FROM sip_legs WHERE ended_at IS NULL AND ` + isCounted + ` GROUP BY trunk_id`
 
-// Channels counts the live calls of every trunk, over all processes.
+// Channels counts the live calls of each trunk, over all processes.
 func (j *Legs) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
 	return Channels(ctx, j.pool)
 }
 
-// Channels counts the live calls of every trunk, over all processes.
+// Channels counts the live calls of each trunk, over all processes.
 func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error) {
 	rows, err := pool.Query(ctx, channels)
 	if err != nil {
@@ -46,14 +46,14 @@ WITH s AS (
 SELECT ` + legColumns + ` FROM s LEFT JOIN calls c ON c.call_id = s.call_id`
 )
 
-// RequestHangup asks the owner to end the call, and returns the leg. It returns pg.ErrNotFound if there is no
-// such leg.
+// RequestHangup requests the owner to end the call, and returns the leg. It returns pg.ErrNotFound
+// if there is none.
 func (j *Legs) RequestHangup(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestHangup, callID)
 }
 
-// RequestAnswer asks the owner to answer the call, and returns the leg. It returns pg.ErrNotFound if there is
-// no such leg.
+// RequestAnswer requests the owner to answer the call, and returns the leg. It returns
+// pg.ErrNotFound if there is none.
 func (j *Legs) RequestAnswer(ctx context.Context, callID uuid.UUID) (Leg, error) {
 	return j.one(ctx, requestAnswer, callID)
 }
@@ -66,7 +66,8 @@ SELECT ` + legColumns + ` FROM sip_legs s LEFT JOIN calls c ON c.call_id = s.cal
 WHERE s.owner = @owner AND s.ended_at IS NULL
 	AND (s.hangup_at IS NOT NULL OR s.pickup_at IS NOT NULL AND s.answered_at IS NULL)`
 
-// Heartbeat stores the owner's heartbeat. It returns the owner's calls that are to be ended or answered.
+// Heartbeat stores the owner's heartbeat. It returns the owner's legs that must be ended or
+// answered.
 func (j *Legs) Heartbeat(ctx context.Context) ([]Leg, error) {
 	start := time.Now()
 	asked, err := many(ctx, j.heartbeats, legHeartbeat, pg.Args{"owner": j.owner})
@@ -87,8 +88,9 @@ UPDATE sip_legs SET owner = @owner WHERE call_id = ANY (ARRAY(
 RETURNING *
 )` + changedLegs
 
-// Adopt makes this owner the owner of the live calls of dead owners, and returns them. It adopts
-// nothing while this owner's own heartbeats are slow, and for a lease after one failed or was late.
+// Adopt makes this owner the owner of up to 100 live legs of dead owners, and returns them. It
+// adopts nothing while this owner's own heartbeats are slow, and for a lease after one failed or
+// was late.
 func (j *Legs) Adopt(ctx context.Context) ([]Leg, error) {
 	if !j.monitor.Healthy() {
 		return nil, nil
@@ -108,7 +110,7 @@ func (j *Legs) LiveOwners(ctx context.Context) (n int, err error) {
 
 const lost = `SELECT call_id FROM sip_legs WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
-// LostLegs returns those of the calls whose leg is not this owner's any more, or has ended.
+// LostLegs returns those of the calls whose leg has another owner or has ended.
 func (j *Legs) LostLegs(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	gone, err := pg.Values[uuid.UUID](ctx, j.pool, lost, pg.Args{"calls": calls, "owner": j.owner})
 	if err != nil {
@@ -126,7 +128,7 @@ func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]
 }
 
 const (
-	// The analysis of a call reads callback_at here, and it can be late.
+	// The analysis of a call reads callback_at, and it can be late.
 	pruneCalls = `
 DELETE FROM sip_legs WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_legs c
@@ -148,9 +150,8 @@ DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	keepAttempts = 30 * 24 * time.Hour
 )
 
-// Prune deletes the legs of calls that ended longer ago than older, at most 1000 of them, and
-// returns how many rows it deleted. It deletes attempts that started more than 30 days ago, also at
-// most 1000.
+// Prune deletes legs that ended longer ago than older, and attempts that started more than 30 days
+// ago, at most 1000 rows of each. It returns how many rows it deleted.
 func (j *Legs) Prune(ctx context.Context, older time.Duration) (gone int64, err error) {
 	for _, sql := range []string{pruneCalls, pruneOwners, pruneAttempts} {
 		done, err := j.pool.Exec(ctx, sql, pg.Args{"older": older, "attempts": keepAttempts})

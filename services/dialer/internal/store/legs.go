@@ -1,8 +1,3 @@
-// Package journal has the statements about the legs of SIP calls: which process owns a leg, the
-// state from which another process ends it at the trunk, and whether it has ended. The status of a
-// call is in the row of the call (package calls). Guard and EndGuard are the first statements of
-// the transaction that changes that row.
-
 package store
 
 import (
@@ -21,19 +16,21 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// Legs has the statements of one owner.
+// Legs stores the legs of SIP calls for one owner: which process owns a leg, its teardown state,
+// and whether it has ended. The status of the call is in the row of the call. The guards are the
+// first statements of the transactions that change that row.
 type Legs struct {
 	pool  *pgxpool.Pool
 	owner uuid.UUID
 	lease time.Duration
-	// beats is the pool of the heartbeats.
+	// heartbeats is the pool for heartbeats.
 	heartbeats *pgxpool.Pool
 	monitor    *replicas.Monitor
 }
 
-// NewLegs returns the journal of an owner; every start of a process is another owner. An owner is dead after
-// lease without a heartbeat. Heartbeats use connections of beats. Nothing else may use up that pool: a
-// heartbeat that waits behind other work makes a healthy process look dead.
+// NewLegs returns a store for an owner. Each start of a process is another owner. An owner is dead
+// after lease without a heartbeat. Nothing else may use up the pool heartbeats: a heartbeat that
+// waits for other work makes a healthy process look dead.
 func NewLegs(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Legs {
 	return &Legs{pool: pool, heartbeats: beats, owner: owner, lease: lease, monitor: replicas.NewMonitor(lease)}
 }
@@ -53,13 +50,14 @@ type Leg struct {
 	HangupAt *time.Time      `db:"hangup_at"`
 	PickupAt *time.Time      `db:"pickup_at"`
 	// DialedAt, RingingAt and AnsweredAt are those of the call's row. If the call has no DialedAt
-	// yet, it is the time at which the leg was stored, which is shortly before the INVITE.
+	// yet, it is the time at which the leg was stored, shortly before the INVITE.
 	DialedAt   *time.Time `db:"dialed_at"`
 	RingingAt  *time.Time `db:"ringing_at"`
 	AnsweredAt *time.Time `db:"answered_at"`
-	// Attempt is only written, with the leg.
+	// Attempt is stored with the leg. Queries do not return it.
 	Attempt TrunkAttempt `db:"-"`
-	// Channels is the limit of live calls of the trunk when the call begins. 0 means no limit.
+	// Channels is the number of channels of the trunk. The leg is not stored if all are in use. 0
+	// means no limit.
 	Channels int32 `db:"-"`
 }
 
@@ -93,11 +91,11 @@ WITH changed AS (
 SELECT call_id FROM changed`
 )
 
-// ErrLegExists is returned if there is a leg of this call already.
+// ErrLegExists is returned if the call has a leg already.
 var ErrLegExists = errors.New("the journal has this call already")
 
-// StoreOutbound stores a leg before its INVITE leaves. It returns ErrBegun if any process has stored one
-// before.
+// StoreOutbound stores a leg before its INVITE is sent. It returns ErrLegExists if any process has
+// stored one before, and ErrChannels if the trunk has no free channel.
 func (j *Legs) StoreOutbound(ctx context.Context, c Leg) error {
 	did, err := j.pool.Exec(ctx, beginLeg, j.beginArgs(c))
 	if err != nil {
@@ -126,21 +124,21 @@ func (j *Legs) Guard(callID uuid.UUID) Guard {
 	return RowGuard(owned, pg.Args{"call_id": callID, "owner": j.owner})
 }
 
-// AnswerGuard is Guard for events that contain the answer, which was at that time.
+// AnswerGuard is Guard for events that contain the answer. at is the time of the answer.
 func (j *Legs) AnswerGuard(callID uuid.UUID, at time.Time) Guard {
 	return RowGuard(answered, pg.Args{"call_id": callID, "owner": j.owner, "at": at})
 }
 
-// End is how a leg ended.
+// End is the end of a leg.
 type End struct {
 	At    time.Time
 	Cause callstate.Cause
 	ByUs  bool
 	// AnsweredAt is set if the answer is applied with the end.
 	AnsweredAt *time.Time
-	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
+	// CallbackAt is when the person asked to be called back; nil: not agreed.
 	CallbackAt *time.Time
-	// Answer is the trunk's final answer to the INVITE.
+	// Answer is the final response of the trunk to the INVITE.
 	Answer Answer
 }
 
@@ -157,8 +155,8 @@ func (j *Legs) EndGuard(callID uuid.UUID, e End) Guard {
 const storeTeardown = `
 UPDATE sip_legs SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 
-// StoreTeardown stores what ends the leg at the trunk from now on. It does nothing if the leg is not this
-// owner's any more.
+// StoreTeardown stores the teardown state of a leg. It does nothing if this process does not own
+// the leg any more.
 func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []byte) error {
 	if _, err := j.pool.Exec(ctx, storeTeardown, pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}); err != nil {
 		return fmt.Errorf("store teardown state of call %s: %w", callID, err)
@@ -166,7 +164,7 @@ func (j *Legs) StoreTeardown(ctx context.Context, callID uuid.UUID, teardown []b
 	return nil
 }
 
-// storable returns text without what no column can store.
+// storable returns the text without characters that a text column cannot store.
 func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }

@@ -25,8 +25,8 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue puts requests into the dial queue and returns for each whether it was added. A request is
-// not added if the queue has a row with its id, also if that row was withdrawn before the request
+// Enqueue adds requests to the dial queue and returns for each whether it was added. A request is
+// not added if the queue has a row with its id, even if that row was withdrawn before the request
 // arrived or has ended. Rows are deleted 60 days after their end (ADR 12).
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...dialqueue.Request) (added []bool, err error) {
 	var batch pgx.Batch
@@ -69,9 +69,10 @@ type endedRow struct {
 	CallID      *uuid.UUID      `db:"call_id"` // nil if the request ended without a call
 }
 
-// EnqueueOverdue handles an order that calls published again at a time, because it has not received the
-// end of the request. If the request is not in the queue and endOnly is false, it is enqueued. If it ended
-// more than request.Telling before, the terminal event is written to the outbox again.
+// EnqueueOverdue handles a request that the service calls published again at a time, because it has
+// not received the end of the request. If the request is not in the queue and endOnly is false, it
+// is enqueued. If it ended more than dialqueue.Telling before, its terminal event is published
+// again.
 func (s *Store) EnqueueOverdue(
 	ctx context.Context, tx pgx.Tx, r dialqueue.Request, at time.Time, endOnly bool,
 ) (found dialqueue.Found, err error) {
@@ -99,8 +100,9 @@ func (s *Store) EnqueueOverdue(
 	return dialqueue.Over, outbox.Put(ctx, tx, again)
 }
 
-// endAgain returns the terminal event of a request. A request that ended without a call has the id of its
-// first terminal event; the reason of a blocked or failed one is not stored and reads dial_state_unknown.
+// endAgain returns the terminal event of a request. For a request without a call it has the id of
+// the first terminal event. The reason of a blocked or failed request is not stored and becomes
+// dial_state_unknown.
 func (s *Store) endAgain(ctx context.Context, tx pgx.Tx, id uuid.UUID, ended endedRow) (outbox.Event, error) {
 	var again callstate.Fact
 	switch {
@@ -132,8 +134,8 @@ RETURNING ended_at`
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
-// WithdrawNow is Withdraw in its own transaction. It returns ErrServerChanged on a server that is not reconciled: a
-// request that is queued there may have been dialed.
+// WithdrawNow is Withdraw in its own transaction. It returns ErrServerChanged on a server that is
+// not reconciled: a request that is queued there may have been dialed.
 func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if err := sameServer(tx.QueryRow(ctx, checkServer, pg.Args{"server": s.server()})); err != nil {
@@ -148,8 +150,9 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 	return withdrawn, err
 }
 
-// Withdraw takes a request out of the queue, or makes sure that it never gets in when it has not come yet, and tells so in the same
-// transaction. False: it was dialled or has ended. Again: the same answer.
+// Withdraw removes a request from the queue and publishes that. If the request has not arrived yet,
+// it will not be queued. It returns false if the request was dialed or has ended. A repeated call
+// returns the same result.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
 	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	at, err := pg.Value[time.Time](ctx, tx, withdraw, args)
@@ -161,7 +164,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	}
 	withdrawn, err = pg.Value[bool](ctx, tx, withdrawnBefore, args)
 	if errors.Is(err, pg.ErrNotFound) {
-		return false, nil // another workspace's
+		return false, nil // a request of another workspace
 	}
 	if err != nil {
 		return false, fmt.Errorf("look at request %s: %w", id, err)
@@ -169,11 +172,12 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	return withdrawn, nil
 }
 
-// ofClaim is fulfilled by the claim of one attempt. A later claim of the same process has another end.
+// ofClaim is the condition that the claim is still the one of the request. A later claim of the
+// same process has another end.
 const ofClaim = `call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 	AND coalesce(look_at, 'infinity') = @claimed_until`
 
-// claimArgs are the arguments of ofClaim.
+// claimArgs returns the arguments of ofClaim.
 func (s *Store) claimArgs(r dialqueue.Request) pg.Args {
 	return pg.Args{
 		"call_request_id": r.CallRequestID, "instance": s.instance, "claimed_until": r.ClaimedUntil,
@@ -187,9 +191,10 @@ UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
 		ELSE now() + @wait::interval END
 WHERE ` + ofClaim
 
-// PutBack returns a claimed request to the queue. The request is looked at after wait; if wait is
-// zero it keeps its place in the queue. A request that is not due is looked at when it is due. looked counts the
-// looks that found no agent. If the claim is lost, PutBack does nothing.
+// PutBack returns a claimed request to the queue. It can be claimed again after wait. If wait is
+// zero, it keeps its place in the queue. A request that is not due can be claimed when it is due.
+// looked is the number of dial-time checks that found no agent. If the claim is lost, PutBack does
+// nothing.
 func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Duration, looked int) error {
 	args := s.claimArgs(r)
 	args["wait"], args["looked"] = wait, looked
@@ -199,15 +204,15 @@ func (s *Store) PutBack(ctx context.Context, r dialqueue.Request, wait time.Dura
 	return nil
 }
 
-// The time comes from the clock of contacts-compliance. If that clock is behind, the time can be past
-// here, and the request would be claimed and checked again without a pause.
+// The time comes from the clock of contacts-compliance. If that clock is slow, the time can be in
+// the past here, and the request would be claimed and checked again without a pause.
 const reschedule = `
 WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
 UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
 WHERE ` + ofClaim + ` RETURNING now(), next.at`
 
-// Reschedule moves a claimed request to its next calling window, at least one second ahead. It returns
-// ErrLost if the request was withdrawn or the claim is lost.
+// Reschedule moves a claimed request to its next calling window, at least one second ahead. It
+// returns ErrLost if the request was withdrawn or the claim is lost.
 func (s *Store) Reschedule(ctx context.Context, r dialqueue.Request, until time.Time) error {
 	args := s.claimArgs(r)
 	args["until"] = until
@@ -220,16 +225,16 @@ const block = `
 UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now(), variables = NULL
 WHERE ` + ofClaim + ` RETURNING now()`
 
-// Block ends a claimed request that may not be dialed. It returns ErrLost if the request was withdrawn
-// or the claim is lost.
+// Block ends a claimed request that may not be dialed. It returns ErrLost if the request was
+// withdrawn or the claim is lost.
 func (s *Store) Block(ctx context.Context, r dialqueue.Request, why dialqueue.Refusal) error {
 	return s.endClaim(ctx, block, s.claimArgs(r), func(at time.Time) callstate.Fact {
 		return dialqueue.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
 
-// endClaim runs the guarded update that ends the claim of one row and publishes the event that of returns. The update
-// returns the time, and further columns for also.
+// endClaim runs the guarded update that ends the claim of one row and publishes the event that of
+// returns. The update returns the time, and further columns for also.
 func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of func(at time.Time) callstate.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -245,7 +250,8 @@ func (s *Store) endClaim(ctx context.Context, update string, args pg.Args, of fu
 	})
 }
 
-// A request found no capacity if due requests of its workspace were left for lack of it while it waited.
+// A request found no capacity if due requests of its workspace were left for lack of it while it
+// waited.
 const expire = `
 WITH old AS MATERIALIZED (
 	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
@@ -262,7 +268,7 @@ SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
 		ORDER BY b.version DESC LIMIT 1) >= e.look_at, false) AS no_capacity
 FROM expired e`
 
-// The oldest requests of each workspace that lately found no capacity.
+// expireWaiting selects the oldest requests of each workspace that recently found no capacity.
 const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
@@ -286,8 +292,8 @@ type expiredRow struct {
 	NoCapacity    bool      `db:"no_capacity"`
 }
 
-// Expire ends requests that were never dialled: up to 200 that have waited for capacity longer than the
-// capacity limit, and up to 200 past the age limit. It returns how many.
+// Expire ends requests that were never dialed: up to 200 that have waited longer than the capacity
+// limit, and up to 200 past the age limit. It returns how many it ended.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
 		if ended, err = s.expire(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
@@ -317,16 +323,17 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 	return ended, err
 }
 
-// frontOf, the id of a workspace and newest are the place in front of the workspace's due requests: no
-// claim of the last ten seconds read a later first request. It is NULL if nothing was claimed of the
-// workspace yet. A request that becomes due again, or arrives late, must not be placed before it:
-// claims read from there on (rate_buckets.scan_from).
+// frontOf, the id of a workspace and newest are the place before the workspace's due requests: no
+// claim of the last ten seconds read a later first request. It is NULL if no request of the
+// workspace was claimed yet. A request that becomes due again, or arrives late, must not be placed
+// before it, because claims read from there on (rate_buckets.scan_from).
 const (
 	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
 	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
 )
 
-// A request that was placed before the scan of its workspace by a transaction of more than ten seconds.
+// returnStrays finds requests that a transaction of more than ten seconds placed before the scan of
+// their workspace.
 const returnStrays = `
 UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
 WHERE q.call_request_id = ANY (ARRAY(
@@ -338,9 +345,9 @@ WHERE q.call_request_id = ANY (ARRAY(
 		ORDER BY r.look_at LIMIT 100 FOR UPDATE SKIP LOCKED) r
 	LIMIT 1000))`
 
-// ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue, and
-// returns how many it moved, at most 1,000. It reads everything that vacuum has not removed yet, so it
-// must not run often.
+// ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue,
+// and returns how many it moved, at most 1,000. It reads everything that vacuum has not removed
+// yet, so it must not run often.
 func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
 	moved, err := s.pool.Exec(ctx, returnStrays)
 	if err != nil {

@@ -1,6 +1,3 @@
-// Package recordings owns the statements about recordings of calls: which there are, on whose disk or in the storage, and what is to be done about each. A recording moves from
-// recording to recorded to stored, and leaves by leaving; one whose disk is out of reach is lost.
-
 package store
 
 import (
@@ -20,21 +17,25 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// ErrRefused says that the call is not to be recorded: it is over, its person was erased, or it was recorded before.
+// ErrRefused is returned if the call must not be recorded: it has ended, its person was erased, or
+// it was recorded before.
 var ErrRefused = errors.New("the call is not to be recorded")
 
-// Recordings keeps what is known of recordings, for a process that writes into one spool directory.
+// Recordings stores the state of recordings, for a process that writes into one spool directory. A
+// recording moves from recording to recorded to stored. It is deleted through leaving. It is lost
+// if its file cannot be reached.
 type Recordings struct {
 	pool  *pgxpool.Pool
 	spool uuid.UUID
 }
 
-// NewRecordings works for a process that writes into the spool of this name.
+// NewRecordings returns a store for a process that writes into the spool.
 func NewRecordings(pool *pgxpool.Pool, spool uuid.UUID) *Recordings {
 	return &Recordings{pool: pool, spool: spool}
 }
 
-// The call's row is held until the commit: an erasure comes before it, and is seen, or after it, and sees the recording.
+// The row of the call is locked until the commit. An erasure commits before it, and the recording
+// is refused, or after it, and deletes the recording.
 const beginRecording = `
 INSERT INTO recordings (call_id, workspace_id, key, spool)
 SELECT c.call_id, c.workspace_id, @key, @spool FROM calls c
@@ -42,7 +43,7 @@ WHERE c.call_id = @call_id AND c.workspace_id = @workspace_id AND c.ended_at IS 
 ON CONFLICT DO NOTHING
 RETURNING call_id`
 
-// Begin writes down that a live call is being recorded into a file of the spool. ErrRefused.
+// Begin records that a live call is being recorded into a file of the spool. It returns ErrRefused.
 func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, key string) error {
 	args := pg.Args{"workspace_id": workspaceID, "call_id": callID, "key": key, "spool": s.spool}
 	_, err := pg.Value[uuid.UUID](ctx, s.pool, beginRecording, args)
@@ -57,7 +58,7 @@ func (s *Recordings) Begin(ctx context.Context, workspaceID, callID uuid.UUID, k
 
 const spoolHeartbeat = `INSERT INTO recording_spools (spool) VALUES (@spool) ON CONFLICT (spool) DO UPDATE SET seen_at = now()`
 
-// Heartbeat says that somebody works in the spool.
+// Heartbeat records that a process uses the spool.
 func (s *Recordings) Heartbeat(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, spoolHeartbeat, pg.Args{"spool": s.spool}); err != nil {
 		return fmt.Errorf("say that the spool is worked in: %w", err)
@@ -67,14 +68,14 @@ func (s *Recordings) Heartbeat(ctx context.Context) error {
 
 const open = `SELECT call_id FROM recordings WHERE spool = @spool AND state = 'recording' ORDER BY call_id`
 
-// Unfinished are the calls whose files in the spool nobody has said to be whole.
+// Unfinished returns the calls whose files in the spool are not closed.
 func (s *Recordings) Unfinished(ctx context.Context) ([]uuid.UUID, error) {
 	return s.ids(ctx, open, pg.Args{"spool": s.spool})
 }
 
 const knownRecordings = `SELECT call_id FROM recordings WHERE spool = @spool AND call_id = ANY (@calls::uuid[])`
 
-// Known are those of the calls whose files in the spool are still needed.
+// Known returns those of the calls whose files in the spool are still needed.
 func (s *Recordings) Known(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
 	return s.ids(ctx, knownRecordings, pg.Args{"spool": s.spool, "calls": calls})
 }
@@ -92,7 +93,8 @@ UPDATE recordings SET ended_at = now(), try_at = now(), tries = 0,
 	state = CASE WHEN @drop::boolean OR erasures <> '{}' THEN 'leaving' ELSE 'recorded' END
 WHERE call_id = @call_id AND state = 'recording'`
 
-// Close says that a file is whole and waits for the storage; dropped: it is to go instead. A person that was erased meanwhile has it go, too. Again, it changes nothing.
+// Close records that a file is complete and waits for its upload. If dropped, or if the person was
+// erased meanwhile, it is deleted instead. Close can be repeated.
 func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) error {
 	if _, err := s.pool.Exec(ctx, close, pg.Args{"call_id": callID, "drop": dropped}); err != nil {
 		return fmt.Errorf("close the recording of call %s: %w", callID, err)
@@ -102,7 +104,8 @@ func (s *Recordings) Close(ctx context.Context, callID uuid.UUID, dropped bool) 
 
 const lose = `UPDATE recordings SET state = 'lost', ended_at = coalesce(ended_at, now()) WHERE call_id = @call_id AND state IN ('recording', 'recorded') AND erasures = '{}'`
 
-// MarkLost says that a file is not there: nothing is left to keep. What an erasure waits for leaves instead.
+// MarkLost records that a file does not exist, and reports whether the recording is lost now. A
+// recording that an erasure waits for is deleted instead.
 func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool, err error) {
 	did, err := s.pool.Exec(ctx, lose, pg.Args{"call_id": callID})
 	if err != nil {
@@ -114,7 +117,8 @@ func (s *Recordings) MarkLost(ctx context.Context, callID uuid.UUID) (lost bool,
 	return false, s.Close(ctx, callID, true)
 }
 
-// A spool that nobody has worked in for so long is out of reach; what an erasure waits for goes with it.
+// A spool without a heartbeat for this time cannot be reached. A recording that an erasure waits
+// for is deleted.
 const loseUnreachable = `
 UPDATE recordings r SET state = CASE WHEN erasures = '{}' THEN 'lost' ELSE 'leaving' END, spool = @spool, try_at = now(), ended_at = coalesce(ended_at, now())
 WHERE r.call_id = ANY (ARRAY(
@@ -124,12 +128,13 @@ WHERE r.call_id = ANY (ARRAY(
 	LIMIT 500 FOR UPDATE OF o SKIP LOCKED))
 RETURNING call_id`
 
-// MarkUnreachableLost gives up what lies in spools that nobody has worked in for that long, and tells of which calls.
+// MarkUnreachableLost marks the recordings of spools without a heartbeat for after as lost, and
+// returns their calls.
 func (s *Recordings) MarkUnreachableLost(ctx context.Context, after time.Duration) ([]uuid.UUID, error) {
 	return s.ids(ctx, loseUnreachable, pg.Args{"spool": s.spool, "after": after})
 }
 
-// Due is a recording that something is to be done about.
+// Due is a recording that must be uploaded or deleted.
 type Due struct {
 	CallID    uuid.UUID   `db:"call_id"`
 	Workspace uuid.UUID   `db:"workspace_id"`
@@ -140,7 +145,8 @@ type Due struct {
 
 const again = ` tries = r.tries + 1, try_at = now() + least(interval '5 minutes', interval '1 second' * power(2, least(r.tries, 9)))`
 
-// The key is noted as being in the storage before anything is put there: who dies on the way leaves nothing that nobody knows of.
+// in_storage is set before the upload. If the process dies during the upload, the object is known
+// and can be deleted.
 const dueUploads = `
 UPDATE recordings r SET in_storage = true,` + again + `
 WHERE r.call_id = ANY (ARRAY(
@@ -149,7 +155,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY d.try_at LIMIT @limit FOR UPDATE OF d SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueUploads takes up to limit files of the spool that are to be brought into the storage; each comes again, later each time, until Stored.
+// DueUploads claims up to limit files of the spool that must be uploaded. Each is due again after a
+// growing pause, until MarkStored.
 func (s *Recordings) DueUploads(ctx context.Context, limit int) ([]Due, error) {
 	return s.due(ctx, dueUploads, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -161,7 +168,8 @@ WHERE r.call_id = ANY (ARRAY(
 	ORDER BY try_at LIMIT @limit FOR UPDATE SKIP LOCKED))
 RETURNING r.call_id, r.workspace_id, r.key, r.in_storage, r.erasures`
 
-// DueDeletions takes up to limit recordings that are to go; each comes again, later each time, until Gone.
+// DueDeletions claims up to limit recordings that must be deleted. Each is due again after a
+// growing pause, until Delete.
 func (s *Recordings) DueDeletions(ctx context.Context, limit int) ([]Due, error) {
 	return s.due(ctx, dueLeavings, pg.Args{"spool": s.spool, "limit": limit})
 }
@@ -176,7 +184,8 @@ func (s *Recordings) due(ctx context.Context, sql string, args pg.Args) ([]Due, 
 
 const stored = `UPDATE recordings SET state = 'stored', tries = 0 WHERE call_id = @call_id AND state = 'recorded'`
 
-// MarkStored says that the object lies in the storage. False: it is to leave again.
+// MarkStored records that the object is in storage. It returns false if the recording must be
+// deleted again.
 func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, error) {
 	did, err := s.pool.Exec(ctx, stored, pg.Args{"call_id": callID})
 	if err != nil {
@@ -187,7 +196,8 @@ func (s *Recordings) MarkStored(ctx context.Context, callID uuid.UUID) (bool, er
 
 const gone = `DELETE FROM recordings WHERE call_id = @call_id AND state = 'leaving' RETURNING workspace_id, erasures`
 
-// Delete forgets a recording of which nothing is left, and tells the erasures that waited for it.
+// Delete deletes the row of a recording whose file and object are deleted, and reports that to the
+// erasures that waited for it.
 func (s *Recordings) Delete(ctx context.Context, callID uuid.UUID) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var workspaceID uuid.UUID
@@ -220,7 +230,8 @@ WHERE call_id = ANY (ARRAY(
 		AND r.ended_at < @now::timestamptz - coalesce(make_interval(days => w.keep_recordings_days), @keep::interval)
 	ORDER BY r.ended_at LIMIT @limit FOR UPDATE OF r SKIP LOCKED))`
 
-// Expire has up to limit recordings leave that are older than their workspace, or the house (keep), wants them; it answers how many.
+// Expire marks up to limit recordings for deletion that are older than their workspace keeps them,
+// or than keep if the workspace has no such setting. It returns how many it marked.
 func (s *Recordings) Expire(ctx context.Context, now time.Time, keep time.Duration, limit int) (int64, error) {
 	did, err := s.pool.Exec(ctx, expireRecordings, pg.Args{"now": now, "keep": keep, "limit": limit})
 	if err != nil {

@@ -1,5 +1,3 @@
-// Package replicas owns the statements about the reports of dialer processes.
-
 package store
 
 import (
@@ -15,16 +13,17 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-// maxReportAge is how old a report may be that is still read: five times the interval of the reports.
+// maxReportAge is how old a report may be that is still returned: five times the interval of the
+// reports.
 const maxReportAge = 10 * time.Second
 
 // ReplicaReports stores the reports of processes.
 type ReplicaReports struct{ pool *pgxpool.Pool }
 
-// NewReplicaReports returns a store in the pool's schema.
+// NewReplicaReports returns a store on the pool.
 func NewReplicaReports(pool *pgxpool.Pool) *ReplicaReports { return &ReplicaReports{pool: pool} }
 
-// A killed process leaves its report behind; the others delete it after an hour.
+// A killed process leaves its report. Other processes delete it after an hour.
 const putReport = `
 WITH old AS (
 	DELETE FROM replica_reports WHERE owner <> @owner AND reported_at < now() - interval '1 hour'
@@ -67,10 +66,10 @@ func (s *ReplicaReports) List(ctx context.Context) ([]replicas.Stored, error) {
 	return found, nil
 }
 
-// Queue counts what waits in the dial queue and what is under way.
+// Queue counts queued requests and live calls.
 func (s *ReplicaReports) Queue(ctx context.Context) (Depth, error) { return ReadDepth(ctx, s.pool) }
 
-// Channels returns the number of live calls of every trunk, over all processes.
+// Channels returns the number of live calls of each trunk, over all processes.
 func (s *ReplicaReports) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
 	return Channels(ctx, s.pool)
 }

@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Ids contain the time at which they were made, which is before the end. So a pass reads the keys of the
-// oldest rows in order, one page at a time. Each statement returns the last key that it read.
+// Ids contain the time at which they were created, which is before the end. So a pass reads the
+// keys of the oldest rows in order, one page at a time. Each statement returns the last key that it
+// read.
 const (
 	deleteCalls = `
 WITH page AS MATERIALIZED (
@@ -23,7 +24,7 @@ WITH page AS MATERIALIZED (
 	RETURNING c.call_id
 )
 SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM deleted)`
-	// A request can have ended long before it was due.
+	// A request can end long before it is due.
 	deleteRequests = `
 WITH page AS MATERIALIZED (
 	SELECT call_request_id AS id FROM dial_queue WHERE call_request_id > @after AND call_request_id < @before
@@ -56,10 +57,11 @@ SELECT (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM del
 )
 
 // DeleteEnded deletes calls and requests that ended before the given time, the fences of deleted
-// requests, and opt-outs that contacts-compliance had by then. It returns how many rows it deleted.
-// Each statement reads up to batch rows in its own transaction. A call that has a recording stays:
-// the erasure of its request must find the recording. The database refuses to delete a fence that
-// is younger than 60 days.
+// requests, and opt-outs that were acknowledged by then. It returns how many rows it deleted. Each
+// statement reads up to batch rows in its own transaction.
+//
+// A call that has a recording is kept, because the erasure of its request must find the recording.
+// The database refuses to delete a fence that is younger than 60 days.
 func (s *Store) DeleteEnded(ctx context.Context, ended time.Time, batch int) (deleted int64, err error) {
 	for _, statement := range []string{deleteCalls, deleteRequests, deleteFences, deleteOptOuts} {
 		for after := new(uuid.UUID); after != nil; {

@@ -1,5 +1,6 @@
-// Package store owns every SQL statement of the dialer. A state changes by a guarded UPDATE together with the fact that tells of it; whoever
-// finds no row has lost the race. It decides nothing: rules live in the nouns.
+// Package store has every SQL statement of the dialer. A state changes by a guarded UPDATE in the
+// same transaction as its event. If the UPDATE finds no row, another process was faster. The rules
+// are in the domain packages.
 package store
 
 import (
@@ -18,26 +19,29 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// ErrLost says that the row was not in the state that the caller counted on: somebody else was first.
+// ErrLost is returned if the row was not in the expected state: another process has changed it.
 var ErrLost = errors.New("the row changed meanwhile")
 
-// Timing is the store's part of the configuration.
+// Timing has the timing settings of the store.
 type Timing struct {
-	// InstanceLease is how long after its last sign of life a process counts as gone.
+	// InstanceLease is how long a process counts as alive after its last heartbeat.
 	InstanceLease time.Duration
-	// ClaimLease is how long a claimed request is one process's alone.
+	// ClaimLease is how long a claimed request belongs to one process.
 	ClaimLease time.Duration
-	// QueueLimit is the age, from due_at, at which a request that was never dialled ends.
+	// QueueLimit is the age after the due time at which a request that was never dialed ends.
 	QueueLimit time.Duration
-	// CapacityLimit is how long a due request waits for room; at QueueLimit or beyond, that one says when it ends.
+	// CapacityLimit is how long a due request waits for capacity. It has no effect if it is not
+	// less than QueueLimit.
 	CapacityLimit time.Duration
-	// RingLimit is how long we let it ring.
+	// RingLimit is how long a call may ring.
 	RingLimit time.Duration
-	// WatchdogGrace is how long after its longest time a call is ended without anybody's news.
+	// WatchdogGrace is how long after its longest duration a call is ended if the carrier has not
+	// reported its end.
 	WatchdogGrace time.Duration
 }
 
-// Store is the dialer's schema as one process, the instance, works on it.
+// Store runs the statements of one process, which is the instance. Its methods are safe for
+// concurrent use.
 type Store struct {
 	pool     *pgxpool.Pool
 	instance uuid.UUID
@@ -45,7 +49,7 @@ type Store struct {
 	guard    *serverGuard
 }
 
-// New works on the pool as the given instance.
+// New returns a store of the instance on the pool.
 func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing, guard: &serverGuard{}}
 }
@@ -57,12 +61,11 @@ func (s *Store) On(pool *pgxpool.Pool) *Store {
 	return &other
 }
 
-// inTx runs f in one transaction.
 func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)
 }
 
-// outgoing is a fact as the outbox takes it.
+// outgoing returns events for the outbox.
 func outgoing(facts ...callstate.Fact) []outbox.Event {
 	events := make([]outbox.Event, 0, len(facts))
 	for _, f := range facts {
@@ -79,8 +82,9 @@ ON CONFLICT (instance_id) DO UPDATE SET
 	seen_at = now(),
 	steady_since = CASE WHEN instances.seen_at < now() - @lease::interval / 2 THEN now() ELSE instances.steady_since END`
 
-// Heartbeat is this process's sign of life. A process that was silent for half the lease begins anew to judge others: after an
-// outage of the database everybody looks dead.
+// Heartbeat stores the heartbeat of this process. A process without a heartbeat for half the lease
+// must wait for a lease before it takes over calls: after an outage of the database every process
+// looks dead.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, instanceHeartbeat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
 		return fmt.Errorf("beat: %w", err)
@@ -102,8 +106,8 @@ const forgetDead = `
 DELETE FROM instances i
 WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls c WHERE c.owner = i.instance_id AND c.ended_at IS NULL)`
 
-// TakeOver makes the live calls of processes that are gone ours to hang up, and answers how many. Calls of a living process are never touched, nor
-// anything before this process has itself been alive for a whole lease.
+// TakeOver makes this process the owner of live calls of dead processes, so that it hangs them up,
+// and returns how many. It takes nothing before this process has had heartbeats for a whole lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
 	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
@@ -124,7 +128,8 @@ WITH released AS (
 )
 DELETE FROM instances WHERE instance_id = @instance`
 
-// HandOver ends this instance in order: its calls go on, under whoever reads the news; only a fence without a dial is left to recovery.
+// HandOver removes this process, which stops. Its calls have no owner then, and the reader of the
+// carrier's events continues them. A fenced call stays with this process, and recovery ends it.
 func (s *Store) HandOver(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("hand over: %w", err)
@@ -135,7 +140,7 @@ func (s *Store) HandOver(ctx context.Context) error {
 const stillFenced = `
 SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instance AND status = 'fenced' AND ending = '')`
 
-// StillFenced says whether the fence is still this process's to dial.
+// StillFenced reports whether this process may still dial the fenced call.
 func (s *Store) StillFenced(ctx context.Context, callID uuid.UUID) (bool, error) {
 	var mine bool
 	err := s.pool.QueryRow(ctx, stillFenced, pg.Args{"call_id": callID, "instance": s.instance}).Scan(&mine)

@@ -32,8 +32,8 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 	recordings = EXCLUDED.recordings, keep_recordings_days = EXCLUDED.keep_recordings_days
 WHERE workspaces.version < EXCLUDED.version`
 
-// What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
-// when it is due.
+// makeWorkspaceDue makes the waiting requests due, so that they end as blocked within seconds. The
+// limit bounds how long one record delays the topic. The other requests end when they are due.
 const makeWorkspaceDue = `
 UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
@@ -47,7 +47,7 @@ UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY 
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 // ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
-// version is stored, and every check at dial time reads it.
+// version is stored, and every dial-time check reads it.
 func (s *Store) ApplyWorkspace(ctx context.Context, w dialqueue.Workspace) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
 }
@@ -81,13 +81,13 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
-// A deleted agent's key goes with it.
+// dropKey deletes the key of a deleted agent.
 const dropKey = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
-// ApplyAgent commits an agent for ApplySetting. When it returns nil, a.Version or a newer version is
-// stored, and every check at dial time reads it.
+// ApplyAgent commits an agent for ApplySetting. When it returns nil, a.Version or a newer version
+// is stored, and every dial-time check reads it.
 func (s *Store) ApplyAgent(ctx context.Context, a dialqueue.Agent) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
 }
@@ -146,14 +146,15 @@ SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from
 FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
 WHERE c.call_id = @call_id`
 
-// ConversationInputs is what a call's conversation is to be. Variables and Settings are JSON objects; Variables may be nil.
+// ConversationInputs are the settings of a call's conversation. Variables and Settings are JSON
+// objects. Variables may be nil.
 type ConversationInputs struct {
 	WorkspaceID, AgentID uuid.UUID
-	// Person is their number, TimeZone where they are, empty where that is not known.
+	// Person is the number of the person. TimeZone is "" if it is unknown.
 	Person, TimeZone    string
 	Variables, Settings []byte
 	MaxCallSeconds      int32
-	// Recorded: the workspace wants it recorded.
+	// Recorded reports that the workspace records its calls.
 	Recorded bool
 }
 
@@ -161,7 +162,7 @@ const workspaceOfCall = `
 SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.calls_per_second, w.destinations
 FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_id = @call_id`
 
-// WorkspaceOfCall reads whose a call is; ErrNoCall when there is no such call.
+// WorkspaceOfCall returns the workspace of a call. It returns ErrNoCall if there is no such call.
 func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (dialqueue.Workspace, error) {
 	found, err := pg.One[dialqueue.Workspace](ctx, s.pool, workspaceOfCall, pgx.NamedArgs{"call_id": callID})
 	switch {
@@ -173,10 +174,11 @@ func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (dialqueu
 	return found, nil
 }
 
-// ErrNoCall says that there is no such call.
+// ErrNoCall is returned if there is no such call.
 var ErrNoCall = errors.New("no such call")
 
-// ConversationInputs reads what a call's conversation is to be; ErrNoCall when there is no such call.
+// ConversationInputs returns the settings of a call's conversation. It returns ErrNoCall if there
+// is no such call.
 func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o ConversationInputs, err error) {
 	var variables *string
 	var settings string
@@ -193,7 +195,8 @@ func (s *Store) ConversationInputs(ctx context.Context, callID uuid.UUID) (o Con
 	return o, nil
 }
 
-// The walk goes from workspace to workspace by the index alone: what waits of one costs a probe, however much that is.
+// The recursion goes from workspace to workspace by the index. It reads one index entry of each,
+// however many calls wait.
 const dueAnalyses = `
 WITH RECURSIVE walk (workspace_id, n) AS (
 	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
@@ -219,7 +222,8 @@ WITH due AS MATERIALIZED (
 SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
 FROM begun d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_legs s ON s.call_id = d.call_id`
 
-// Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
+// Analysis is an ended call whose conversation must be summarized. Analyses is the number of
+// attempts, including this one.
 type Analysis struct {
 	CallID      uuid.UUID    `db:"call_id"`
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
@@ -234,14 +238,16 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisLimits is how many analyses are taken at most, how many a workspace may have under way, and how many it has.
+// AnalysisLimits limits a claim of analyses: Total for the claim, and PerWorkspace for the analyses
+// that a workspace may have in progress. Ongoing has those in progress.
 type AnalysisLimits struct {
 	Total, PerWorkspace int
 	Ongoing             map[uuid.UUID]int
 }
 
-// DueAnalyses takes calls that are to be analysed now, of the workspaces behind after, 64 at most, as far as there is room; each comes again after 90 s unless that was told. The look
-// goes on behind next; uuid.Nil says that it has come to the end.
+// DueAnalyses claims calls whose analysis is due, of at most 64 workspaces with ids after after. A
+// call is due again after 90 s unless its analysis was stored. next is the value of after for the
+// next claim. It is uuid.Nil after the last workspace.
 func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (due []Analysis, next uuid.UUID, err error) {
 	workspaces, left, next, err := s.workspacesWithAnalyses(ctx, after, room)
 	if err != nil || len(workspaces) == 0 {
@@ -251,13 +257,14 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisL
 	if due, err = pg.Many[Analysis](ctx, s.pool, takeAnalyses, args); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	if len(due) == room.Total { // the turn is whose is behind the last that was come to
+	if len(due) == room.Total { // the next claim continues after the last workspace that was served
 		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
 	}
 	return due, next, nil
 }
 
-// workspacesWithAnalyses are the workspaces that have something due and room for it, and how much.
+// workspacesWithAnalyses returns the workspaces with due analyses that may have more in progress,
+// and how many more.
 func (s *Store) workspacesWithAnalyses(ctx context.Context, after uuid.UUID, room AnalysisLimits) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
 	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
@@ -288,9 +295,9 @@ SELECT workspace_id, phone_e164 FROM opt_outs
 WHERE workspace_id = ANY (@workspaces::uuid[]) AND phone_e164 = ANY (@phones::text[])
 	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds')`
 
-// DialInputs are what the dialer itself knows about a request at dial time. Workspace and Agent are
-// nil if they are unknown. Number is empty if no number is assigned to the agent. OptedOut reports that
-// the person opted out in a call, and contacts-compliance may not know it yet.
+// DialInputs is what the dialer knows about a request at dial time. Workspace and Agent are nil if
+// they are unknown. Number is "" if no number is assigned to the agent. OptedOut reports that the
+// person opted out in a call, and contacts-compliance may not know it yet.
 type DialInputs struct {
 	Workspace *dialqueue.Workspace
 	Agent     *dialqueue.Agent
@@ -298,7 +305,7 @@ type DialInputs struct {
 	OptedOut  bool
 }
 
-// DialInputs reads the circumstances of each request in one round trip.
+// DialInputs reads the inputs of the dial-time checks of the requests in one round trip.
 func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) ([]DialInputs, error) {
 	var workspaceIDs, agentIDs []uuid.UUID
 	var phones []string
@@ -353,7 +360,7 @@ func (s *Store) DialInputs(ctx context.Context, requests ...dialqueue.Request) (
 	return known, nil
 }
 
-// person is the number of a person as a workspace knows it.
+// person is the number of a person in a workspace.
 type person struct {
 	workspaceID uuid.UUID
 	phone       string
@@ -365,13 +372,14 @@ SELECT @number_id, @workspace_id, @phone_e164, a.agent_id
 FROM agents a WHERE a.agent_id = @agent_id AND a.workspace_id = @workspace_id AND NOT a.deleted
 RETURNING number_id`
 
-// ErrTaken says that the number belongs to somebody already; ErrNoAgent that the workspace has no such agent, as far as is known here.
+// ErrTaken is returned if the number is assigned already. ErrNoAgent is returned if the dialer
+// knows no such agent of the workspace.
 var (
 	ErrTaken   = errors.New("the number is taken")
 	ErrNoAgent = errors.New("no such agent")
 )
 
-// AddNumber makes inbound calls to a number reach an agent of the workspace.
+// AddNumber assigns a number to an agent of the workspace, which then answers inbound calls to it.
 func (s *Store) AddNumber(ctx context.Context, n dialqueue.Number) error {
 	_, err := pg.Value[uuid.UUID](ctx, s.pool, insertNumber, pg.Args{
 		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
@@ -391,7 +399,7 @@ func (s *Store) AddNumber(ctx context.Context, n dialqueue.Number) error {
 const numberByID = `
 SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
 
-// Number finds one of a workspace; nil when there is none.
+// Number returns a number of a workspace, or nil if there is none.
 func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*dialqueue.Number, error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID}
 	found, err := pg.One[dialqueue.Number](ctx, s.pool, numberByID, args)
@@ -409,7 +417,7 @@ SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers
 WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR number_id < @after)
 ORDER BY number_id DESC LIMIT @rows`
 
-// Numbers lists a workspace's, newest first.
+// Numbers lists the numbers of a workspace, newest first.
 func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]dialqueue.Number, error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
 	if asked.After != uuid.Nil {
@@ -424,7 +432,7 @@ func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.R
 
 const deleteNumber = `DELETE FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
 
-// RemoveNumber gives a number up; found is false when the workspace has none such.
+// RemoveNumber removes a number. found is false if the workspace does not have it.
 func (s *Store) RemoveNumber(ctx context.Context, workspaceID, numberID uuid.UUID) (found bool, err error) {
 	done, err := s.pool.Exec(ctx, deleteNumber, pg.Args{"workspace_id": workspaceID, "number_id": numberID})
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// TrunkAttempt is what operators find an attempt by at the trunk. An attempt is stored with its call and outlives it.
+// TrunkAttempt identifies an attempt for the operators of the trunk. An attempt is stored with its
+// leg and is kept longer.
 type TrunkAttempt struct {
 	ID uuid.UUID
 	// Trunk is the name of the trunk.
@@ -20,16 +21,17 @@ type TrunkAttempt struct {
 	SIPCallID string
 }
 
-// Answer is the final answer of a trunk to an INVITE.
+// Answer is the final response of a trunk to an INVITE.
 type Answer struct {
-	// Status is 0 if there was no final response; then Error is the reason, if it is known.
+	// Status is 0 if there was no final response. Error is then the reason, if it is known.
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
 	Error  string
 }
 
-// endAttempt ends the attempt of a changed call. A call that was answered had a 200, also if its owner is gone.
+// endAttempt ends the attempt of a changed leg. A call that was answered had a 200, even if its
+// owner is dead.
 const endAttempt = `
 ), attempt AS (
 	UPDATE sip_attempts a SET ended_at = @at, cause = @cause, by_us = @by_us, sip_reason = @reason, error = @error,
@@ -48,7 +50,7 @@ ON CONFLICT (attempt_id) DO UPDATE SET ended_at = excluded.ended_at, sip_status 
 	sip_reason = excluded.sip_reason, cause = excluded.cause, by_us = excluded.by_us, error = excluded.error
 WHERE a.ended_at IS NULL`
 
-// Refusal is the end of an attempt that the trunk did not take, or that was never sent. It has no
+// Refusal is the end of an attempt that the trunk refused, or whose INVITE was not sent. It has no
 // event.
 type Refusal struct {
 	At     time.Time
@@ -57,7 +59,7 @@ type Refusal struct {
 	Answer Answer
 }
 
-// DeleteRefused deletes the leg of an attempt that was refused. It keeps the attempt, with the refusal.
+// DeleteRefused deletes the leg of a refused attempt. It keeps the attempt, with the refusal.
 func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	_, err := j.pool.Exec(ctx, deleteRefused, pg.Args{
 		"call_id": c.CallID, "owner": j.owner, "attempt_id": c.Attempt.ID, "trunk_id": c.TrunkID, "trunk": c.Attempt.Trunk,
@@ -70,7 +72,7 @@ func (j *Legs) DeleteRefused(ctx context.Context, c Leg, r Refusal) error {
 	return nil
 }
 
-// maxReasonLength bounds what is stored of a text that a far end chose, in characters.
+// maxReasonLength limits what is stored of a text that a peer chose, in characters.
 const maxReasonLength = 500
 
 func shortened(text string) string {

@@ -1,5 +1,3 @@
-// Package trunks owns the statements about SIP trunks.
-
 package store
 
 import (
@@ -25,7 +23,7 @@ import (
 // ErrNameTaken is returned if another trunk has the name.
 var ErrNameTaken = errors.New("another trunk has this name")
 
-// Trunks keeps trunks, their passwords sealed.
+// Trunks stores SIP trunks, with encrypted passwords.
 type Trunks struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
@@ -35,10 +33,10 @@ type Trunks struct {
 	read   time.Time
 }
 
-// NewTrunks keeps trunks in the pool's schema and seals with the box.
+// NewTrunks returns a store that encrypts with the box.
 func NewTrunks(pool *pgxpool.Pool, box *seal.Box) *Trunks { return &Trunks{pool: pool, box: box} }
 
-// row is a trunk as it lies in its table.
+// row is a row of the table trunks.
 type row struct {
 	TrunkID        uuid.UUID `db:"trunk_id"`
 	Version        int64     `db:"version"`
@@ -75,7 +73,7 @@ VALUES (@trunk_id, @version, @name, @status, @host, @port, @transport, @outbound
 	@caller_id_header, @number_format, @number_prefix, @codecs, @srtp, @session_seconds, @channels,
 	@calls_per_second, @priority, @inbound_sources, @media_timeout_seconds, @trace)`
 
-// Add keeps a new trunk. ErrNameTaken when its name is in use.
+// Add stores a new trunk. It returns ErrNameTaken if its name is in use.
 func (s *Trunks) Add(ctx context.Context, t trunks.Trunk) error {
 	args, err := s.args(t)
 	if err != nil {
@@ -94,7 +92,7 @@ const trunkColumns = `trunk_id, version, name, status, host, port, transport, ou
 
 const byID = `SELECT ` + trunkColumns + ` FROM trunks WHERE trunk_id = @trunk_id`
 
-// Find returns a trunk, or pg.ErrNotFound.
+// Find returns a trunk. It returns pg.ErrNotFound if there is none.
 func (s *Trunks) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 	return s.one(ctx, s.pool, byID, id)
 }
@@ -149,7 +147,7 @@ func (s *Trunks) Remove(ctx context.Context, id uuid.UUID) error {
 
 const listTrunks = `SELECT ` + trunkColumns + ` FROM trunks WHERE @after::uuid IS NULL OR trunk_id < @after ORDER BY trunk_id DESC LIMIT @rows`
 
-// List are trunks, newest first.
+// List returns a page of trunks, newest first.
 func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, error) {
 	args := pg.Args{"after": (*uuid.UUID)(nil), "rows": asked.Rows()}
 	if asked.After != uuid.Nil {
@@ -160,14 +158,16 @@ func (s *Trunks) List(ctx context.Context, asked page.Request) ([]trunks.Trunk, 
 
 const active = `SELECT ` + trunkColumns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// dropCache has the next Active look again: what was changed here counts at once.
+// dropCache makes the next Active read the database, so that a change of this process is effective
+// immediately.
 func (s *Trunks) dropCache() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = time.Time{}
 }
 
-// Active are the trunks that may place and take calls, in the order in which they are tried, as they were within the last second, or since the last change of this process.
+// Active returns the active trunks, best priority first. It caches them for one second, or until
+// the next change by this process.
 func (s *Trunks) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,8 @@ const (
 	resealTrunk = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
 )
 
-// Reseal brings every password under the first sealing key and answers how many it moved. A password that cannot be opened is an error; the others are moved all the same.
+// Reseal encrypts every password with the first sealing key, and returns how many it changed. A
+// password that cannot be decrypted is skipped, and the error names its trunk.
 func (s *Trunks) Reseal(ctx context.Context) (moved int, err error) {
 	type secret struct {
 		TrunkID        uuid.UUID `db:"trunk_id"`
@@ -231,7 +232,7 @@ func (s *Trunks) many(ctx context.Context, sql string, args pg.Args) ([]trunks.T
 	return trunks, nil
 }
 
-// named tells apart that the name is taken.
+// named returns ErrNameTaken if the name of the trunk is in use, otherwise err.
 func named(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
@@ -258,7 +259,8 @@ func (s *Trunks) args(t trunks.Trunk) (pg.Args, error) {
 	}, nil
 }
 
-// opened leaves the password out that cannot be opened: the trunk can still be read, and given another.
+// opened returns the trunk without its password if that cannot be decrypted. The trunk can still be
+// read, and given another password.
 func (s *Trunks) opened(r row) trunks.Trunk {
 	var password []byte
 	if r.PasswordSealed != nil {
