@@ -1,5 +1,7 @@
-// Package agent owns what an AI agent is to a call, whichever kind it is: what it is told before (Spec), what is said (turns, transcript), what it does while it
-// talks (Session, its Events) and what is made of the call afterwards. The kinds are packages below it; the telephone is the bridge's.
+// Package agent has what all kinds of AI agents share: their settings, the input of a model,
+// transcripts and judgements, the WebSocket to a model, and the interface of a session. It also has
+// the scripted agent. The packages below it have the other kinds; package conversation connects a
+// session with a call.
 package agent
 
 import (
@@ -17,7 +19,7 @@ const (
 	RoleAgent  = "agent"
 )
 
-// Turn is one thing said.
+// Turn is one utterance.
 type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`
@@ -26,88 +28,97 @@ type Turn struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// DisclosureRecord states what was played of the disclosure in one call. If StartedAt is nil, nothing
-// of it was played. Otherwise either FinishedAt or CutAt is set: the time of the last frame.
+// DisclosureRecord states what was played of the disclosure in one call. If StartedAt is nil,
+// nothing of it was played. Otherwise FinishedAt or CutAt is the time of the last frame.
 type DisclosureRecord struct {
-	// Text is what the agent was asked to say: the disclosure, and the notice if the call is recorded.
+	// Text is what the agent was asked to say: the disclosure, and the notice if the call is
+	// recorded.
 	Text       string     `json:"text"`
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	CutAt      *time.Time `json:"cut_at,omitempty"`
 }
 
-// ErrBroken says that the agent cannot go on: the call is to be hung up.
-var ErrBroken = errors.New("the agent broke")
+// ErrBroken means that the agent failed and the call must be hung up.
+var ErrBroken = errors.New("the agent failed")
 
-// FrameBytes is 20 ms of audio: 8 kHz mu-law, as all audio inside the house.
+// FrameBytes is the size of 20 ms of audio. All audio in the dialer is 8 kHz mu-law.
 const FrameBytes = 160
 
-// BytesPerSecond of audio.
+// BytesPerSecond is the size of one second of audio.
 const BytesPerSecond = 8000
 
-// Duration is how long so many bytes of audio are.
+// Duration returns the length of so many bytes of audio.
 func Duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / BytesPerSecond }
 
-// Spec is what a session is opened with.
+// Spec is the input for a new session.
 type Spec struct {
 	CallID, AgentID, WorkspaceID uuid.UUID
 
 	Settings Settings
-	// Variables is the contact's, merged with the request's: a JSON object of strangers' words, or nil.
+	// Variables are the contact's variables, merged with those of the request: a JSON object, or
+	// nil. Strangers can write them.
 	Variables json.RawMessage
-	// Notice is said right behind the disclosure: that the call is recorded; empty: it is not. NoticeKnown says that it is in the agent's language.
+	// Notice is spoken directly after the disclosure, if the call is recorded. It is empty if the
+	// call is not recorded. NoticeKnown means that it is in the agent's language.
 	Notice      string
 	NoticeKnown bool
-	// Key is the workspace's own for its base URL, or its secret for its media URL. It is in no log.
+	// Key is the workspace's key for its base URL, or its secret for its media URL. It must not be
+	// logged.
 	Key string
-	// Zone is the person's, and Now the instant at which the call begins.
+	// Zone is the person's time zone. Now is the start of the call.
 	Zone *time.Location
 	Now  time.Time
 }
 
-// Opener connects an agent. Open returns once the agent could talk: for as long as ctx lets it.
+// Opener opens sessions. Open returns after the agent is ready to speak, or an error when ctx ends.
 type Opener interface {
 	Open(ctx context.Context, spec Spec) (Session, error)
 }
 
-// Session is one conversation with an agent, in audio. Its methods never block, may be called at once and after the end, and do nothing then.
+// Session is one conversation with an agent, in audio. Its methods never block and are safe for
+// concurrent use. After the end they have no effect.
 type Session interface {
-	// Begin says that the person is there. Nothing is said, and nothing heard, before.
+	// Begin starts the conversation, because the person has answered. Before it the agent neither
+	// speaks nor hears.
 	Begin()
-	// HearAudio takes 20 ms of the person's audio; what the way to the agent has no room for is dropped and counted.
+	// HearAudio sends 20 ms of the person's audio to the agent. Audio that the connection cannot
+	// take is dropped and counted.
 	HearAudio(frame []byte)
-	// HearDigit takes a key that the person pressed.
+	// HearDigit sends a key that the person pressed.
 	HearDigit(digit byte)
-	// Events ends with Failed or Closed, after which it is closed. It must be read until then.
+	// Events ends with Failed or Closed, and is then closed. It must be read until then.
 	Events() <-chan Event
-	// Say has the agent say this, in its own voice, as soon as it does not speak: a message to a machine, a farewell.
+	// Say makes the agent speak a text as soon as it does not speak, such as a farewell or a
+	// message for an answering machine.
 	Say(text string)
-	// Interrupted says that an item stopped after so much of it had left for the person; the rest was thrown away.
+	// Interrupted reports that an item stopped after the duration played was sent. The rest was
+	// discarded.
 	Interrupted(item string, played time.Duration)
-	// Played says that all of an item has left for the person.
+	// Played reports that a whole item was sent.
 	Played(item string)
-	// ToolResult answers a ToolCall.
+	// ToolResult sends the result of a ToolCall to the agent.
 	ToolResult(id string, result json.RawMessage)
-	// Close ends the session: the call is over.
+	// Close ends the session.
 	Close()
 }
 
-// Kind of event.
+// Kind is the kind of an event.
 type Kind string
 
-// Kinds of event.
+// Kinds of events.
 //
-//   - Audio is a piece, of any length, of an item. An item is one thing that the agent says.
+//   - Audio is a piece of an item, of any length. An item is one utterance of the agent.
 //   - ItemDone is the end of an item.
-//   - SpeechStarted: the person began to talk. What is still queued is stale.
-//   - Clear: the agent discards what is queued.
+//   - SpeechStarted: the person began to speak. Queued audio is out of date.
+//   - Clear: the agent discards its queued audio.
 //   - Disclosed: the agent has sent the whole disclosure. Item is its last item.
 //   - Noticed: the agent has sent all of Spec.Notice. Item is its last item.
-//   - Said is a text, complete or, after an interruption, as far as it is known.
+//   - Said is a text: complete, or after an interruption as far as it is known.
 //   - ToolCall: the agent calls a tool.
 //   - TurnDone: the agent says nothing more until something happens.
-//   - Failed: the agent cannot go on.
-//   - Closed: the conversation was ended by the agent or by Close.
+//   - Failed: the agent failed.
+//   - Closed: the agent or Close ended the conversation.
 const (
 	Audio         Kind = "audio"
 	ItemDone      Kind = "item_done"
@@ -122,27 +133,30 @@ const (
 	Closed        Kind = "closed"
 )
 
-// Event is one thing that an agent does.
+// Event is one event of an agent.
 type Event struct {
 	Kind Kind
-	// Item names what is said: by the agent in Audio, ItemDone and Said, by the person in SpeechStarted and Said. It may be empty in Said.
+	// Item is the id of an utterance: the agent's in Audio, ItemDone and Said, the person's in
+	// SpeechStarted and Said. It can be empty in Said.
 	Item string
-	// Audio is the receiver's. Keep says that it is played to its end, whoever talks: the disclosure, and what Say asked for, which Asked marks where the agent knows it.
+	// Audio belongs to the receiver. Keep means that a barge-in does not interrupt it: it is the
+	// disclosure or a text of Say. Asked marks a text of Say, if the session knows it.
 	Audio       []byte
 	Keep, Asked bool
-	// Disclosure marks Audio of the disclosure and of the notice of a recording.
+	// Disclosure marks audio of the disclosure and of the notice of a recording.
 	Disclosure bool
-	// Role and Text are of Said.
+	// Role and Text are set in Said.
 	Role, Text string
-	// Tool, ID and Args are a ToolCall's.
+	// Tool, ID and Args are set in ToolCall.
 	Tool, ID string
 	Args     json.RawMessage
-	// Err is Failed's; Dropped, at the end, is how many frames the agent never heard.
+	// Err is set in Failed. Dropped is set in the last event: the frames that the agent did not
+	// receive.
 	Err     error
 	Dropped int64
 }
 
-// Tools that an agent may use.
+// Tools that an agent can call.
 const (
 	ToolEndCall   = "end_call"
 	ToolOptOut    = "opt_out"
@@ -150,11 +164,12 @@ const (
 	ToolVoicemail = "voicemail_detected"
 	ToolTransfer  = "transfer"
 	ToolDigits    = "press_digits"
-	// ToolStopRecording: the person does not want to be recorded.
+	// ToolStopRecording is called if the person does not want to be recorded.
 	ToolStopRecording = "stop_recording"
 )
 
-// IsRefusal reports whether the result of a tool call is a refusal. The agent can then call the tool again.
+// IsRefusal reports whether the result of a tool call is a refusal. The agent can then call the
+// tool again.
 func IsRefusal(result json.RawMessage) bool {
 	var state struct {
 		State string `json:"state"`

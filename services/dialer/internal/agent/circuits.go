@@ -20,7 +20,8 @@ type Address struct {
 	Kind, URL   string
 }
 
-// AddressOf returns the address of a workspace's agent; ok is false for a scripted agent, which has none.
+// AddressOf returns the address of a workspace's agent. ok is false for a scripted agent, which has
+// no address.
 func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address, ok bool) {
 	a = Address{WorkspaceID: workspaceID, Kind: kind, URL: baseURL}
 	if kind == MediaWS {
@@ -32,7 +33,8 @@ func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address
 	return a, kind != "" && kind != Scripted
 }
 
-// OwnedByWorkspace reports whether an agent runs on a model of its workspace, not on the operator's.
+// OwnedByWorkspace reports whether an agent runs on a model of its workspace, not on the
+// operator's.
 func OwnedByWorkspace(kind, baseURL, mediaURL string) bool {
 	a, ok := AddressOf(uuid.Max, kind, baseURL, mediaURL)
 	return ok && a.WorkspaceID != uuid.Nil
@@ -45,7 +47,7 @@ func (a Address) owner() string {
 	return "workspace"
 }
 
-// Circuits has one circuit breaker for each address of agents, as this process reaches it. It is safe for
+// Circuits has one circuit breaker for each address of agents, in this process. It is safe for
 // concurrent use.
 type Circuits struct {
 	failures int
@@ -55,16 +57,17 @@ type Circuits struct {
 	all map[Address]*circuitbreaker.Breaker // only addresses that failed since their last success
 }
 
-// NewCircuits returns circuits that open after so many failures in a row, for rest at first.
+// NewCircuits returns circuits that open after so many consecutive failures, first for the duration
+// rest.
 func NewCircuits(failures int, rest time.Duration) *Circuits {
 	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuitbreaker.Breaker{}}
 }
 
-// probing is the pause while one call tests an address.
-const probing = 500 * time.Millisecond
+// probePause is the wait while one call tests an address.
+const probePause = 500 * time.Millisecond
 
-// Allow reports whether a call may be placed for an agent at the address. If rest is positive, it may not for so
-// long. The caller calls done when the attempt is over.
+// Allow reports whether a call may be placed for an agent at the address. If rest is positive, it
+// may not be placed for that time. The caller must call done at the end of the attempt.
 func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	nothing := func() {}
 	if c == nil {
@@ -83,7 +86,7 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	probe, ok := b.Allow()
 	switch {
 	case !ok:
-		return nothing, probing
+		return nothing, probePause
 	case !probe:
 		return nothing, 0
 	}
@@ -94,29 +97,29 @@ func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
 	}, 0
 }
 
-// Watch returns an Opener that counts what becomes of the sessions that over opens.
-func (c *Circuits) Watch(over Opener) Opener { return watched{c, over} }
+// Watch returns an Opener that records the result of each session that next opens.
+func (c *Circuits) Watch(next Opener) Opener { return watched{c, next} }
 
 type watched struct {
 	circuits *Circuits
-	over     Opener
+	next     Opener
 }
 
-// slow is how long an address may take before the end of the call counts as its failure.
-const slow = 3 * time.Second
+// slowOpen is the time after which a canceled open counts as a failure of the address.
+const slowOpen = 3 * time.Second
 
-// Open opens a session. If the call ends while its session is opened, the address has failed only if it was slow.
+// Open opens a session. If the call ends meanwhile, the address has failed only if it was slow.
 func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
-	begun := time.Now()
-	session, err := w.over.Open(ctx, spec)
+	start := time.Now()
+	session, err := w.next.Open(ctx, spec)
 	a, ok := AddressOf(spec.WorkspaceID, spec.Settings.Kind, spec.Settings.BaseURL, spec.Settings.MediaURL)
-	if ok && (!errors.Is(ctx.Err(), context.Canceled) || time.Since(begun) >= slow) {
-		w.circuits.heard(a, err)
+	if ok && (!errors.Is(ctx.Err(), context.Canceled) || time.Since(start) >= slowOpen) {
+		w.circuits.record(a, err)
 	}
 	return session, err
 }
 
-func (c *Circuits) heard(a Address, err error) {
+func (c *Circuits) record(a Address, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.all[a]
@@ -162,7 +165,7 @@ func (c *Circuits) Open() []replicas.AgentCircuit {
 }
 
 var openCircuits = prometheus.NewDesc("ringfence_dialer_agent_circuits_open",
-	"Addresses of AI agents that could not be reached several times in a row, by kind and by whose model it is.",
+	"Addresses of AI agents with an open circuit, by kind and by owner of the model.",
 	[]string{"kind", "owner"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// opener opens no session; it fails with err, after a time.
+// opener opens no session. It fails with err after a time.
 type opener struct {
 	err  error
 	take time.Duration
@@ -27,7 +27,7 @@ func (o *opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) 
 	}
 }
 
-func TestCircuits_OneForEachAddress(t *testing.T) {
+func TestCircuits_OnePerAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := &opener{err: errors.New("connection refused")}
@@ -66,8 +66,8 @@ func TestCircuits_OneForEachAddress(t *testing.T) {
 	})
 }
 
-// The end of a call is a failure of the address only if the address was slow.
-func TestCircuits_EndOfTheCall(t *testing.T) {
+// The end of a call counts as a failure of the address only if the address was slow.
+func TestCircuits_EndOfTheCallIsAFailureOfASlowAddress(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string

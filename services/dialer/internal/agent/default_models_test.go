@@ -53,7 +53,14 @@ var shutdownDate = regexp.MustCompile(`Announced shutdown date: (\d{4}-\d\d-\d\d
 // in the comments of the constants, so it parses the source in the module cache.
 func sdkModels(t *testing.T, path string) []sdkModel {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, path)
+	list := exec.CommandContext(
+		t.Context(),
+		"go",
+		"list",
+		"-f",
+		`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`,
+		path,
+	)
 	files, err := list.Output()
 	if err != nil {
 		t.Fatalf("find %s: %v", path, err)
@@ -130,7 +137,7 @@ func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
 	}
 }
 
-// A new version of openai-go announces new shutdowns. This test fails until the table has them.
+// A new version of openai-go announces new shutdowns. This test fails until libs/aimodel has them.
 func TestRetirements_HaveTheDatesOfTheSDK(t *testing.T) {
 	t.Parallel()
 	for path, kinds := range map[string][]string{

@@ -1,6 +1,7 @@
 package agent
 
-// Outcomes (contract.md §2). An agent may define its own list.
+// Outcomes of conversations (docs/reference/api/calls.md#disposition-and-outcome). An agent can
+// define its own list.
 const (
 	OutcomeInterested        = "interested"
 	OutcomeNotInterested     = "not_interested"
@@ -16,7 +17,7 @@ const (
 	OutcomeUnknown           = "unknown"
 )
 
-// Outcomes are those of an agent that defines none of its own.
+// Outcomes returns the outcomes of an agent without its own list.
 func Outcomes() []string {
 	return []string{
 		OutcomeInterested, OutcomeNotInterested, OutcomeCallbackRequested, OutcomeAppointmentBooked, OutcomeQualified, OutcomeNotQualified,
@@ -24,7 +25,7 @@ func Outcomes() []string {
 	}
 }
 
-// Who was reached, as far as the conversation tells.
+// Dispositions of an answered call.
 const (
 	ReachedHuman     = "human"
 	ReachedVoicemail = "voicemail"
@@ -35,7 +36,8 @@ const (
 	ReachedError     = "error"
 )
 
-// Summary is the summary object of the specification, part 2.2a. None of its keys is null: what was not said is left out.
+// Summary is the summary of a conversation in the API. Members without a value are left out, never
+// null.
 type Summary struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    float64  `json:"confidence"`
@@ -44,11 +46,12 @@ type Summary struct {
 	CustomerName  *string  `json:"customer_name,omitempty"`
 	KeyInterests  []string `json:"key_interests"`
 	KeyObjections []string `json:"key_objections"`
-	// ScheduledFor is a date-time with its UTC offset.
+	// ScheduledFor is a date and time with a UTC offset.
 	ScheduledFor *string `json:"scheduled_for,omitempty"`
 }
 
-// Judgement is what the agent makes of an ended call that was answered. Summary is nil when nobody talked.
+// Judgement is the agent's judgement of an answered call after its end. Summary is nil if there was
+// no conversation.
 type Judgement struct {
 	Outcome string
 	Reached string

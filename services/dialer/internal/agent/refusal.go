@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// refusal holds the expressions that recognise a refusal of further calls in one language.
+// refusal has the expressions that recognise a refusal of further calls in one language.
 type refusal struct {
 	clause *regexp.Regexp // a whole clause that plainly refuses further calls
 	bare   *regexp.Regexp // a clause without a word such as "again" or "stop", which later words can limit
@@ -26,13 +26,13 @@ type sentence struct {
 }
 
 // RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It
-// supports the languages of the disclosure. It covers a model that does not call the tool opt_out.
+// supports the languages of the disclosure. It is needed if a model does not call the tool opt_out.
 //
-// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no refusal,
-// unless it ends with words such as "not ever". A question is a refusal only if it is a request
-// ("Can you ...?"). A later sentence takes a bare refusal back only if it limits it ("Not today.")
-// or asks for a later call ("Call me tomorrow."). In doubt the words are a refusal, because a lost
-// opt-out does more harm than a false one.
+// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is not a
+// refusal, unless it ends with words such as "not ever". A question is a refusal only if it is a
+// request ("Can you ...?"). A later sentence withdraws a bare refusal only if it limits it ("Not
+// today.") or asks for a later call ("Call me tomorrow."). In doubt the words are a refusal,
+// because a lost opt-out does more harm than a false one.
 func RefusesFurtherCalls(words string) bool {
 	all := sentences(words)
 	for i, s := range all {

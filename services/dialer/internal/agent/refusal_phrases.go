@@ -1,6 +1,6 @@
 package agent
 
-// phrases is the table of one language. Each string is a regular expression in the spelling that
+// phrases are the phrases of one language. Each string is a regular expression in the spelling that
 // fold returns: lower case, without accents and apostrophes, with spaces for hyphens.
 type phrases struct {
 	clauses []string // see refusal
@@ -12,8 +12,8 @@ type phrases struct {
 	wishes  []string // LIMIT matches at most one word and a limit of the sentence
 }
 
-// refusalPhrases returns the tables by language. A filler must not change the meaning between "not"
-// and "call", so words such as "just", "now" and "immediately" are no fillers.
+// refusalPhrases returns the phrases by language. A filler must not change the meaning between
+// "not" and "call", so words such as "just", "now" and "immediately" are not fillers.
 func refusalPhrases() map[string]phrases {
 	return map[string]phrases{
 		"en": {

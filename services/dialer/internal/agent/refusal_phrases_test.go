@@ -2,9 +2,9 @@ package agent
 
 import "testing"
 
-// TestRefusesFurtherCalls_InEachLanguage has the same kinds of sentences in each language: a bare refusal, one that the
-// next sentence takes back, one that a later wish does not take back, a limit of time or place, and sentences that only
-// look like a refusal. No native speaker has reviewed them.
+// Each language has the same kinds of sentences: a bare refusal, one that the next sentence
+// withdraws, one that a later wish does not withdraw, a limit of time or place, and sentences that
+// only resemble a refusal. No native speaker has reviewed them.
 func TestRefusesFurtherCalls_InEachLanguage(t *testing.T) {
 	t.Parallel()
 	tests := []refusalTest{

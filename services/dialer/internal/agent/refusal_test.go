@@ -2,7 +2,7 @@ package agent
 
 import "testing"
 
-// refusalTest is one sentence of a person. The sentences are written as people speak, not from the
+// refusalTest is one sentence of a person. The sentences are as people speak, not taken from the
 // table of phrases.
 type refusalTest struct {
 	language string
@@ -11,7 +11,7 @@ type refusalTest struct {
 	want     bool
 }
 
-func TestRefusesFurtherCalls(t *testing.T) {
+func TestRefusesFurtherCalls_Sentences(t *testing.T) {
 	t.Parallel()
 	for _, test := range refusalTests() {
 		t.Run(test.language+"/"+test.name, func(t *testing.T) {
@@ -23,9 +23,8 @@ func TestRefusesFurtherCalls(t *testing.T) {
 	}
 }
 
-// TestRefusesFurtherCalls_KnowsTheLanguagesOfTheDisclosure fails if a language is added to the
-// disclosures alone.
-func TestRefusesFurtherCalls_KnowsTheLanguagesOfTheDisclosure(t *testing.T) {
+// This fails if a language is added to the disclosures only.
+func TestRefusesFurtherCalls_SupportsTheLanguagesOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	refused, allowed := map[string]int{}, map[string]int{}
 	for _, test := range refusalTests() {
@@ -52,9 +51,8 @@ func TestRefusesFurtherCalls_KnowsTheLanguagesOfTheDisclosure(t *testing.T) {
 	}
 }
 
-// TestRefusesFurtherCalls_IsLimitedByLaterWords covers a refusal that the next sentence limits or
-// takes back. A refusal with a word such as "again" or "stop" remains, and so does a refusal before a
-// complaint that mentions a time.
+// The next sentence limits or withdraws the refusal. A refusal with a word such as "again" or
+// "stop" remains, and so does a refusal before a complaint that mentions a time.
 func TestRefusesFurtherCalls_IsLimitedByLaterWords(t *testing.T) {
 	t.Parallel()
 	limited := map[string]int{}
@@ -215,14 +213,24 @@ func refusalTests() []refusalTest {
 		{language: "en", name: "not wanted", words: "I don't want you calling me.", want: true},
 		{language: "en", name: "no more calls", words: "No more calls, please.", want: true},
 		{language: "en", name: "number", words: "Delete my number, please.", want: true},
-		{language: "en", name: "asked before", words: "I've told you before, don't call this number again.", want: true},
+		{
+			language: "en",
+			name:     "asked before",
+			words:    "I've told you before, don't call this number again.",
+			want:     true,
+		},
 
 		{language: "en", name: "past", words: "You never called me back.", want: false},
 		{language: "en", name: "habit", words: "I never call anyone after six.", want: false},
 		{language: "en", name: "before noon", words: "Don't call me again before noon.", want: false},
 		{language: "en", name: "before noon, first", words: "Before noon, please don't call me.", want: false},
 		{language: "en", name: "until", words: "Do not call me again until Monday.", want: false},
-		{language: "en", name: "until after a pause", words: "Don't call me again... until Monday, I mean.", want: false},
+		{
+			language: "en",
+			name:     "until after a pause",
+			words:    "Don't call me again... until Monday, I mean.",
+			want:     false,
+		},
 		{language: "en", name: "a.m.", words: "Until 9 a.m. don't call me.", want: false},
 		{language: "en", name: "this number", words: "Do not call this number before noon.", want: false},
 		{language: "en", name: "on this number", words: "Don't call me on this number, use my mobile.", want: false},
@@ -231,7 +239,12 @@ func refusalTests() []refusalTest {
 		{language: "en", name: "tomorrow", words: "Don't call me tomorrow, I'm away.", want: false},
 		{language: "en", name: "just", words: "Don't just call me, come by.", want: false},
 		{language: "en", name: "name", words: "Don't call me Bob.", want: false},
-		{language: "en", name: "no more calls today", words: "I have no more calls today, four o'clock works.", want: false},
+		{
+			language: "en",
+			name:     "no more calls today",
+			words:    "I have no more calls today, four o'clock works.",
+			want:     false,
+		},
 		{language: "en", name: "do not stop", words: "Please don't stop calling.", want: false},
 		{language: "en", name: "question", words: "Why did you stop calling me?", want: false},
 		{language: "en", name: "echo", words: "Remove my number? No, keep it.", want: false},

@@ -44,11 +44,15 @@ type RetirementMonitor struct {
 func NewRetirementMonitor(
 	agentModels func(context.Context) ([]string, error), configured []ConfiguredModel, metrics prometheus.Registerer,
 ) *RetirementMonitor {
-	m := &RetirementMonitor{agentModels: agentModels, configured: configured, retires: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ringfence_dialer_model_retires_timestamp_seconds",
-		Help: "When OpenAI shuts down a model in use. Models of the configuration without an announced shutdown are +Inf; " +
-			"those of agents are left out.",
-	}, []string{"model"})}
+	m := &RetirementMonitor{
+		agentModels: agentModels,
+		configured:  configured,
+		retires: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ringfence_dialer_model_retires_timestamp_seconds",
+			Help: "Time at which OpenAI shuts down a model in use. It is +Inf for a configured model without an announced " +
+				"shutdown. Such models of agents are left out.",
+		}, []string{"model"}),
+	}
 	metrics.MustRegister(m.retires)
 	return m
 }

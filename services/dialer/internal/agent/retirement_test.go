@@ -73,7 +73,13 @@ func TestWarnRetiringModels_LogsDueModels(t *testing.T) {
 
 func TestRetirementMonitor_PublishesModelsInUse(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
+	pool := pgtest.New(
+		t,
+		"dialer",
+		outbox.Migrations,
+		inbox.Migrations,
+		pg.Migrations{Name: "dialer", FS: store.Migrations},
+	)
 	st := store.New(pool, uuid.New(), store.Timing{})
 	save := func(settings string, deleted bool) {
 		t.Helper()
@@ -91,8 +97,12 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 	save(`{"kind":"scripted"}`, false)
 
 	registry := prometheus.NewPedanticRegistry()
-	monitor := agent.NewRetirementMonitor(st.AgentModels, []agent.ConfiguredModel{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"},
-		{Variable: "SUMMARY_MODEL", Model: "gpt-4.1"}}, registry)
+	monitor := agent.NewRetirementMonitor(
+		st.AgentModels,
+		[]agent.ConfiguredModel{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"},
+			{Variable: "SUMMARY_MODEL", Model: "gpt-4.1"}},
+		registry,
+	)
 	if err := monitor.Update(t.Context()); err != nil {
 		t.Fatalf("Update: %v", err)
 	}
@@ -106,7 +116,7 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 		t.Errorf("metric by model (-want +got):\n%s", diff)
 	}
 
-	// A model that no agent uses any more is no longer published.
+	// A model that no agent uses any more is not published.
 	if _, err := pool.Exec(t.Context(), `UPDATE agents SET deleted = true`); err != nil {
 		t.Fatal(err)
 	}

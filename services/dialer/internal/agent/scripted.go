@@ -1,6 +1,3 @@
-// Package scripted owns the agent that needs no model: what it answers to what the person says, what it makes of the call afterwards, and, on a real
-// line, a script of tone and silence. A conversation in words is nothing but its turns, so any replica can carry it on. It reads no clock.
-
 package agent
 
 import (
@@ -8,17 +5,18 @@ import (
 	"time"
 )
 
-// Conversation is one conversation in words.
+// Conversation is a text conversation of the scripted agent. It needs no model. Its turns are its
+// whole state, so any replica can continue it. It reads no clock.
 type Conversation struct{ turns []Turn }
 
-// Resume carries a conversation on from its turns so far; none begins one.
+// Resume continues a conversation from its turns. nil starts a new one.
 func Resume(turns []Turn) *Conversation { return &Conversation{turns: turns} }
 
-// Turns is the conversation so far, in the order in which it was said.
+// Turns returns the turns so far, in order.
 func (s *Conversation) Turns() []Turn { return s.turns }
 
-// Hear takes one line of the person's and answers it. optOut says that the person asked, in this line, not to be called again. On agent.ErrBroken the line
-// is kept and nothing was answered.
+// Hear adds an utterance of the person and the reply. optOut reports whether the person asked not
+// to be called again. If the error is ErrBroken, the utterance is stored without a reply.
 func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) {
 	s.turns = append(s.turns, Turn{Role: RolePerson, Text: text, At: at})
 	optOut = asksNeverAgain(text)
@@ -26,7 +24,7 @@ func (s *Conversation) Hear(text string, at time.Time) (optOut bool, err error) 
 	if reply == "" {
 		return optOut, ErrBroken
 	}
-	if !isVoicemail(text) { // nobody to talk to
+	if !isVoicemail(text) { // a machine gets no reply
 		s.turns = append(s.turns, Turn{Role: RoleAgent, Text: reply, At: at})
 	}
 	return optOut, nil

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/phone"
 )
 
-// Kinds of agent.
+// Kinds of agents.
 const (
 	Scripted = "scripted"
 	Realtime = "openai_realtime"
@@ -20,7 +20,7 @@ const (
 	Live = "openai_live"
 )
 
-// What becomes of a call that a machine answered.
+// Policies for a call that a machine answered.
 const (
 	VoicemailHangUp  = "hang_up"
 	VoicemailMessage = "leave_message"
@@ -29,48 +29,51 @@ const (
 
 // Limits of a conversation.
 const (
-	// DefaultSilence is how long nobody may say anything.
+	// DefaultSilence is how long both sides may be silent.
 	DefaultSilence = 30 * time.Second
-	// Longest bounds every call, except those of openai_live: OpenAI ends a Realtime session after
+	// Longest limits every call, except those of openai_live. OpenAI ends a Realtime session after
 	// 60 minutes.
 	Longest = 55 * time.Minute
-	// LongestLive bounds the calls of openai_live: OpenAI ends a Live session after two hours.
+	// LongestLive limits the calls of openai_live. OpenAI ends a Live session after two hours.
 	LongestLive = 115 * time.Minute
 )
 
-// Settings are an agent's, as agents.v1 tells them. What an agent leaves out is its zero value, and means what is said here.
+// Settings are the settings of an agent from agents.v1. Missing fields have the zero value, with
+// the meaning below.
 type Settings struct {
-	// Kind of agent; empty: scripted.
+	// Kind is one of the kinds. Empty means scripted.
 	Kind         string `json:"kind"`
 	Instructions string `json:"instructions"`
 	Voice        string `json:"voice"`
-	// Language is a BCP 47 tag; empty: English.
+	// Language is a BCP 47 tag. Empty means English.
 	Language string `json:"language"`
 	Greeting string `json:"greeting"`
-	// Disclosure that the agent is an AI, spoken first on every call.
+	// Disclosure is spoken first on every call.
 	Disclosure Disclosure `json:"disclosure"`
-	// Recording says how the person is told that the call is recorded, where the workspace has calls recorded.
+	// Recording is how the agent announces a recording, if the workspace records calls.
 	Recording Recording `json:"recording"`
-	// Model and BaseURL are of openai_realtime and openai_live. If empty, the operator's are used.
-	// MediaURL is of media_ws.
+	// Model and BaseURL are used by openai_realtime and openai_live. If they are empty, the
+	// operator's are used. MediaURL is used by media_ws.
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
-	// OnVoicemail is one of the policies; empty: continue. Message is left, after the beep.
+	// OnVoicemail is one of the policies. Empty means continue. Message is the message after the
+	// beep.
 	OnVoicemail string `json:"on_voicemail"`
 	Message     string `json:"voicemail_message"`
-	// Outcomes are the agent's own list; empty: contract.md's.
+	// Outcomes is the agent's own list. Empty means Outcomes().
 	Outcomes []string `json:"outcomes"`
-	// Transfers are the only numbers that a call may be handed to, by the names that the agent is told.
+	// Transfers are the only numbers to which a call can be transferred, by the names that the
+	// model knows.
 	Transfers map[string]string `json:"transfers"`
-	// SilenceSeconds is how long nobody may say anything; zero: 30.
+	// SilenceSeconds is how long both sides may be silent. 0 means 30.
 	SilenceSeconds int `json:"silence_seconds"`
-	// Script is a scripted agent's.
+	// Script is used by the scripted agent.
 	Script Script `json:"script"`
-	// Summary is where a finished call is summarised; what is empty is the operator's.
+	// Summary is the model that summarises ended calls. Empty fields mean the operator's.
 	Summary Summarised `json:"summary"`
-	// NoiseReduction and TurnDetection are of openai_realtime. If nil, the person's audio is not
-	// filtered, and turns are detected by server_vad with OpenAI's defaults.
+	// NoiseReduction and TurnDetection are used by openai_realtime. If they are nil, the person's
+	// audio is not filtered, and turns are detected by server_vad with OpenAI's defaults.
 	NoiseReduction *NoiseReduction `json:"noise_reduction"`
 	TurnDetection  *TurnDetection  `json:"turn_detection"`
 }
@@ -80,9 +83,9 @@ type NoiseReduction struct {
 	Type string `json:"type"`
 }
 
-// TurnDetection says how the model recognises that the person has finished speaking. Type is
-// server_vad or semantic_vad; Eagerness belongs to semantic_vad, the other fields to server_vad.
-// The service calls validates them. What is nil or empty is OpenAI's default.
+// TurnDetection is how the model detects that the person has finished speaking. Type is server_vad
+// or semantic_vad. Eagerness belongs to semantic_vad, the other fields to server_vad. The calls
+// service validates them. nil and empty mean OpenAI's defaults.
 type TurnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`
@@ -98,28 +101,33 @@ type Summarised struct {
 	Model   string `json:"model"`
 }
 
-// Disclosure is on unless OffReason, which is recorded with the agent, says why not. Text stands for the sentence of the agent's language.
+// Disclosure is spoken unless OffReason is set. The reason is stored with the agent. Text replaces
+// the sentence of the agent's language.
 type Disclosure struct {
 	Text      string `json:"text"`
 	OffReason string `json:"off_reason"`
 }
 
-// Recording of an agent's calls; Off: never. Notice stands for the sentence of the agent's language.
+// Recording is how recordings are announced. If Off is true, the agent's calls are never recorded.
+// Notice replaces the sentence of the agent's language.
 type Recording struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
 }
 
-// Script is what a scripted agent does: after an answer a tone of ToneHz for ToneMillis (zero: none), and the end after EndAfterMillis (zero: when the person hangs up).
+// Script is what a scripted agent does after the answer. It plays a tone of ToneHz for ToneMillis
+// (0: no tone), and ends the call after EndAfterMillis (0: when the person hangs up).
 type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
-	// Speaks says that its tones stand for words, the notice of a recording among them: for tests.
+	// Speaks means that tones replace spoken words, such as the notice of a recording. It is for
+	// tests.
 	Speaks bool `json:"speaks"`
 }
 
-// ReadSettings reads an agent's settings; a field that is not of its kind is an error naming it, fields that nobody knows are left alone.
+// ReadSettings reads an agent's settings. It returns an error for a field with an invalid value.
+// Unknown fields are ignored.
 func ReadSettings(raw []byte) (Settings, error) {
 	var s Settings
 	if len(bytes.TrimSpace(raw)) > 0 {
@@ -127,13 +135,30 @@ func ReadSettings(raw []byte) (Settings, error) {
 			return Settings{}, fmt.Errorf("read agent settings: %w", err)
 		}
 	}
-	s.Disclosure.OffReason, s.Disclosure.Text = strings.TrimSpace(s.Disclosure.OffReason), strings.TrimSpace(s.Disclosure.Text)
+	s.Disclosure.OffReason, s.Disclosure.Text = strings.TrimSpace(
+		s.Disclosure.OffReason,
+	), strings.TrimSpace(
+		s.Disclosure.Text,
+	)
 	switch {
 	case !slices.Contains([]string{"", Scripted, Realtime, MediaWS, Live}, s.Kind):
 		return Settings{},
-			fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted, Live)
+			fmt.Errorf(
+				"read agent settings: kind %q is none of %s, %s, %s, %s",
+				s.Kind,
+				Realtime,
+				MediaWS,
+				Scripted,
+				Live,
+			)
 	case !slices.Contains([]string{"", VoicemailHangUp, VoicemailMessage, VoicemailGoOn}, s.OnVoicemail):
-		return Settings{}, fmt.Errorf("read agent settings: on_voicemail %q is none of %s, %s, %s", s.OnVoicemail, VoicemailHangUp, VoicemailMessage, VoicemailGoOn)
+		return Settings{}, fmt.Errorf(
+			"read agent settings: on_voicemail %q is none of %s, %s, %s",
+			s.OnVoicemail,
+			VoicemailHangUp,
+			VoicemailMessage,
+			VoicemailGoOn,
+		)
 	case s.Kind == MediaWS && s.MediaURL == "":
 		return Settings{}, fmt.Errorf("read agent settings: a %s agent needs its media_url", MediaWS)
 	case s.SilenceSeconds < 0 || s.Script.ToneMillis < 0 || s.Script.EndAfterMillis < 0 || s.Script.ToneHz < 0 || s.Script.ToneHz >= BytesPerSecond/2:
@@ -149,7 +174,7 @@ func ReadSettings(raw []byte) (Settings, error) {
 	return s, nil
 }
 
-// Silence is how long nobody may say anything.
+// Silence returns how long both sides may be silent.
 func (s Settings) Silence() time.Duration {
 	if s.SilenceSeconds == 0 {
 		return DefaultSilence
@@ -157,7 +182,7 @@ func (s Settings) Silence() time.Duration {
 	return time.Duration(s.SilenceSeconds) * time.Second
 }
 
-// Longest is how long a call of the agent can last, whatever its settings say.
+// Longest returns the longest duration of a call of the agent.
 func (s Settings) Longest() time.Duration {
 	if s.Kind == Live {
 		return LongestLive
@@ -165,7 +190,8 @@ func (s Settings) Longest() time.Duration {
 	return Longest
 }
 
-// OutcomeList is what an outcome may be. opted_out, callback_requested and transferred are always among them, since tools reach them.
+// OutcomeList returns the permitted outcomes. It always contains those that tools and the end of a
+// call give.
 func (s Settings) OutcomeList() []string {
 	if len(s.Outcomes) == 0 {
 		return Outcomes()

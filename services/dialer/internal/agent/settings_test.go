@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-func TestReadSettings(t *testing.T) {
+func TestReadSettings_Validates(t *testing.T) {
 	t.Parallel()
 	for text, fault := range map[string]string{
 		``: "", `{}`: "", `{"kind":"openai_realtime","unknown":1}`: "", `{"kind":"media_ws","media_url":"wss://a.example"}`: "",
@@ -25,7 +25,7 @@ func TestReadSettings(t *testing.T) {
 	}
 }
 
-func TestDisclosureText(t *testing.T) {
+func TestDisclosureText_ByLanguageAndSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, settings, want string
@@ -50,7 +50,7 @@ func TestDisclosureText(t *testing.T) {
 	}
 }
 
-func TestNoticeText(t *testing.T) {
+func TestNoticeText_ByKindAndSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, settings, want string
@@ -78,28 +78,28 @@ func TestNoticeText(t *testing.T) {
 		"I have a broken record player": false, "Put it on record": false, "": false,
 	} {
 		if agent.ObjectsToRecording(words) != objects {
-			t.Errorf("%q: objects %v, want %v", words, !objects, objects)
+			t.Errorf("ObjectsToRecording(%q) = %v, want %v", words, !objects, objects)
 		}
 	}
 }
 
-func TestOutcomeList_HoldsWhatToolsReach(t *testing.T) {
+func TestOutcomeList_ContainsTheOutcomesOfTools(t *testing.T) {
 	t.Parallel()
 	own := agent.Settings{Outcomes: []string{"sold", "opted_out"}}.OutcomeList()
 	for _, must := range []string{"sold", "opted_out", "callback_requested", "transferred", "unknown"} {
 		if n := len(slices.DeleteFunc(slices.Clone(own), func(o string) bool { return o != must })); n != 1 {
-			t.Errorf("%s stands %d times in %v", must, n, own)
+			t.Errorf("%s is %d times in %v, want once", must, n, own)
 		}
 	}
 	if slices.Contains(own, "interested") {
-		t.Errorf("%v holds what the agent does not list", own)
+		t.Errorf("%v contains an outcome that the agent does not list", own)
 	}
 	if len(agent.Settings{}.OutcomeList()) != 12 {
-		t.Error("without a list of its own an agent has contract.md's")
+		t.Error("the list of an agent without its own list differs from Outcomes()")
 	}
 }
 
-func TestVoicemailText(t *testing.T) {
+func TestVoicemailText_ContainsTheDisclosureOnce(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
@@ -116,14 +116,20 @@ func TestVoicemailText(t *testing.T) {
 			want:     "I am an AI. Please call back.",
 		},
 		{
-			name:     "turned off with a reason",
-			settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Message: "Please call back."},
-			want:     "Please call back.",
+			name: "turned off with a reason",
+			settings: agent.Settings{
+				Disclosure: agent.Disclosure{OffReason: "employees"},
+				Message:    "Please call back.",
+			},
+			want: "Please call back.",
 		},
 		{
-			name:     "message that contains it",
-			settings: agent.Settings{Disclosure: agent.Disclosure{Text: "I am an AI."}, Message: "Hi. I am an AI. Call back."},
-			want:     "Hi. I am an AI. Call back.",
+			name: "message that contains it",
+			settings: agent.Settings{
+				Disclosure: agent.Disclosure{Text: "I am an AI."},
+				Message:    "Hi. I am an AI. Call back.",
+			},
+			want: "Hi. I am an AI. Call back.",
 		},
 	}
 	for _, test := range tests {

@@ -1,5 +1,3 @@
-// Package socket owns one WebSocket to an agent: it may hang, flood or fall silent, and the telephone's side never waits for it. What is said on it is the kind of agent's.
-
 package agent
 
 import (
@@ -21,41 +19,52 @@ import (
 )
 
 const (
-	// framesWaiting is how much audio waits for a slow network: a second. Older audio is of no use to an agent.
+	// framesWaiting is the number of frames that wait for a slow network: one second. Older audio
+	// is of no use to an agent.
 	framesWaiting = 50
-	// messagesWaiting bounds what else waits; an agent that leaves so much unread is lost.
+	// messagesWaiting limits the other messages that wait. If the limit is reached, the connection
+	// is closed.
 	messagesWaiting = 256
-	// MaxMessage bounds one message of the agent's, in bytes.
+	// MaxMessage is the largest message of an agent, in bytes.
 	MaxMessage = 1 << 20
-	// pingEvery is how often a silent agent is asked whether it is there, and pingWait how long its answer may take.
-	pingEvery, pingWait = 15 * time.Second, 10 * time.Second
-	// farewell bounds how long the last messages of a session may take.
-	farewell = time.Second
-	// handshake bounds how long the answer to the handshake may take when the caller sets no bound.
-	handshake = 10 * time.Second
+	// pingInterval is the time between two pings. pingTimeout is how long the pong may take.
+	pingInterval, pingTimeout = 15 * time.Second, 10 * time.Second
+	// closeTimeout limits the time for the last messages of a session.
+	closeTimeout = time.Second
+	// handshakeTimeout limits the handshake if ctx has no deadline.
+	handshakeTimeout = 10 * time.Second
 )
 
-// ErrLost says that the connection is gone, ErrClosed that the agent closed it in order.
+// ErrLost means that the connection was lost. ErrClosed means that the agent closed it in order.
 var (
 	ErrLost   = errors.New("the agent's connection is lost")
 	ErrClosed = errors.New("the agent closed its connection")
 )
 
-// NewClient opens connections by dial, for handshakes only: no proxy, no redirects, certificates verified. roots nil are the system's.
+// NewClient returns a client for WebSocket handshakes. It connects with dial, without a proxy or
+// redirects, and verifies certificates. If roots is nil, the system's root certificates are used.
 func NewClient(dial ssrf.Dialing, roots *x509.CertPool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:       nil, // the guard would judge the proxy's address instead of the agent's
-			DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: handshake,
-			Protocols: protocols, ResponseHeaderTimeout: handshake, MaxResponseHeaderBytes: 16 << 10, DisableCompression: true, DisableKeepAlives: true,
+			// with a proxy, the guard would check the proxy's address instead of the agent's
+			Proxy:                  nil,
+			DialContext:            dial,
+			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    handshakeTimeout,
+			Protocols:              protocols,
+			ResponseHeaderTimeout:  handshakeTimeout,
+			MaxResponseHeaderBytes: 16 << 10,
+			DisableCompression:     true,
+			DisableKeepAlives:      true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// Socket is one connection. Hear, Send and Close may be called at once and never block; Next is one reader's.
+// Socket is one WebSocket connection to an agent. Hear, Send and Close are safe for concurrent use
+// and never block, even if the agent does not read. Only one goroutine may call Next.
 type Socket struct {
 	conn     *websocket.Conn
 	encode   func(dst, frame []byte) []byte
@@ -63,7 +72,7 @@ type Socket struct {
 	messages chan []byte
 	dropped  atomic.Int64
 	held     atomic.Bool
-	// over ends everything that waits, last what the writer still says.
+	// over ends all waits. After closing is closed, the writer sends the last messages.
 	over     context.Context
 	end      context.CancelFunc
 	closing  chan struct{}
@@ -71,15 +80,26 @@ type Socket struct {
 	incoming bytes.Buffer
 }
 
-// Dial opens a socket; encode writes a frame as the agent wants it, behind dst, and is called by one goroutine. Audio is held back until Flow.
-func Dial(ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte) (*Socket, error) {
-	return dial(ctx, client, url, header, encode, pingEvery, pingWait)
+// Dial opens a socket. encode appends the message of an audio frame to dst, and is called by one
+// goroutine. Audio is dropped until Flow.
+func Dial(
+	ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte,
+) (*Socket, error) {
+	return dial(ctx, client, url, header, encode, pingInterval, pingTimeout)
 }
 
-func dial(ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte, every, wait time.Duration) (*Socket, error) {
-	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}) //nolint:bodyclose // the library does
-	if told := (*neturl.Error)(nil); errors.As(err, &told) {
-		err = told.Err // without the URL: a customer's may hold a token
+func dial(
+	ctx context.Context,
+	client *http.Client,
+	url string,
+	header http.Header,
+	encode func(dst, frame []byte) []byte,
+	every, wait time.Duration,
+) (*Socket, error) {
+	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}
+	conn, _, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library does
+	if urlErr := (*neturl.Error)(nil); errors.As(err, &urlErr) {
+		err = urlErr.Err // without the URL, because a customer's can contain a token
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
@@ -96,10 +116,10 @@ func dial(ctx context.Context, client *http.Client, url string, header http.Head
 	return s, nil
 }
 
-// Flow lets audio through from now on.
+// Flow starts the audio.
 func (s *Socket) Flow() { s.held.Store(false) }
 
-// Hear takes a frame, or drops it and counts that.
+// Hear queues a frame. If the queue is full, the frame is dropped and counted.
 func (s *Socket) Hear(frame []byte) {
 	if s.held.Load() || len(frame) != FrameBytes {
 		return
@@ -111,10 +131,11 @@ func (s *Socket) Hear(frame []byte) {
 	}
 }
 
-// Dropped is how many frames had no room.
+// Dropped returns the number of dropped frames.
 func (s *Socket) Dropped() int64 { return s.dropped.Load() }
 
-// Send takes a message, which goes before any audio that waits. An agent that has left too many unread is lost.
+// Send queues a message, which is sent before all queued audio. If the queue is full, the
+// connection is closed.
 func (s *Socket) Send(message []byte) {
 	select {
 	case s.messages <- message:
@@ -123,7 +144,8 @@ func (s *Socket) Send(message []byte) {
 	}
 }
 
-// Next is the agent's next text message, the receiver's until the next call. Binary messages are passed over.
+// Next returns the agent's next text message. It is valid until the next call. Binary messages are
+// ignored.
 func (s *Socket) Next() ([]byte, error) {
 	for {
 		kind, r, err := s.conn.Reader(s.over)
@@ -140,7 +162,7 @@ func (s *Socket) Next() ([]byte, error) {
 	}
 }
 
-// lost ends everything.
+// lost closes the connection and returns ErrClosed or ErrLost.
 func (s *Socket) lost(err error) error {
 	s.Cut()
 	if code := websocket.CloseStatus(err); code == websocket.StatusNormalClosure || code == websocket.StatusGoingAway {
@@ -149,30 +171,33 @@ func (s *Socket) lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Close says last, then goodbye, and ends the connection; it does not wait for that. Again it does nothing.
+// Close sends the messages in last and the close frame in the background, and closes the
+// connection. Later calls have no effect.
 func (s *Socket) Close(last ...[]byte) {
 	s.closed.Do(func() {
 		for _, message := range last {
 			s.Send(message)
 		}
 		close(s.closing)
-		time.AfterFunc(farewell, s.Cut)
+		time.AfterFunc(closeTimeout, s.Cut)
 	})
 }
 
-// Cut ends the connection at once.
+// Cut closes the connection immediately.
 func (s *Socket) Cut() {
 	s.end()
-	go func() { _ = s.conn.CloseNow() }() // it waits for a write that hangs
+	go func() { _ = s.conn.CloseNow() }() // CloseNow waits for a blocked write
 }
 
 func (s *Socket) write() {
 	defer s.Cut()
-	free := context.Background() // a write that hangs ends with the connection, which costs nothing for each frame
+	// Closing the connection ends a blocked write. A context with a timeout per frame would cost
+	// more.
+	ctx := context.Background()
 	var buf []byte
 	for {
 		var message []byte
-		select { // what is not audio goes first
+		select { // messages before audio
 		case message = <-s.messages:
 		default:
 			select {
@@ -183,22 +208,22 @@ func (s *Socket) write() {
 			case <-s.over.Done():
 				return
 			case <-s.closing:
-				s.sayGoodbye()
+				s.closeInOrder()
 				return
 			}
 		}
-		if s.conn.Write(free, websocket.MessageText, message) != nil {
+		if s.conn.Write(ctx, websocket.MessageText, message) != nil {
 			return
 		}
 	}
 }
 
-func (s *Socket) sayGoodbye() {
-	free := context.Background()
+func (s *Socket) closeInOrder() {
+	ctx := context.Background()
 	for {
 		select {
 		case message := <-s.messages:
-			if s.conn.Write(free, websocket.MessageText, message) != nil {
+			if s.conn.Write(ctx, websocket.MessageText, message) != nil {
 				return
 			}
 		default:
@@ -208,7 +233,7 @@ func (s *Socket) sayGoodbye() {
 	}
 }
 
-// ping finds out an agent that is gone without a word. Its connection is cut, which the reader and the writer see.
+// ping detects a dead connection. It closes it, which ends the reader and the writer.
 func (s *Socket) ping(every, wait time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

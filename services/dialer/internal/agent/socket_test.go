@@ -37,10 +37,11 @@ func serve(t *testing.T, do func(context.Context, *websocket.Conn)) string {
 
 func plain(dst, frame []byte) []byte { return append(dst, frame...) }
 
-// An agent whose machine is gone says nothing: nobody closes anything, and no write fails for minutes.
-func TestPing_FindsAnAgentThatIsGone(t *testing.T) {
+// The agent's machine is gone: no side closes the connection, and writes succeed for minutes.
+func TestPing_ClosesADeadConnection(t *testing.T) {
 	t.Parallel()
-	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() }) // it reads nothing, so it answers no ping
+	// the server does not read, so it sends no pong
+	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 10*time.Millisecond, 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +51,11 @@ func TestPing_FindsAnAgentThatIsGone(t *testing.T) {
 	}
 }
 
-func TestPing_LeavesAnAgentAloneThatListens(t *testing.T) {
+func TestPing_KeepsALiveConnection(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, ws *websocket.Conn) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = ws.Write(ctx, websocket.MessageText, []byte("still here")) })
-		_, _, _ = ws.Read(ctx) // answers pings
+		_, _, _ = ws.Read(ctx) // sends pongs
 	})
 	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Minute)
 	if err != nil {
@@ -68,7 +69,7 @@ func TestPing_LeavesAnAgentAloneThatListens(t *testing.T) {
 	s.Cut()
 }
 
-func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
+func TestSocket_SendsMessagesBeforeAudioAndIgnoresBinary(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 8)
 	begin := make(chan struct{})
@@ -90,7 +91,7 @@ func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := []byte(strings.Repeat("a", 160))
-	s.Hear(frame) // held back
+	s.Hear(frame) // dropped before Flow
 	s.Flow()
 	s.Hear([]byte("short"))
 	for range 3 {
@@ -104,7 +105,7 @@ func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
 	}
 	s.Close([]byte("last"))
 	s.Close([]byte("again"))
-	_, _ = s.Next() // takes part in the goodbye
+	_, _ = s.Next() // takes part in the closing handshake
 	var order string
 	for one := range got {
 		order += one
@@ -119,7 +120,7 @@ func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestSend_AnAgentThatReadsNothingIsLost(t *testing.T) {
+func TestSend_ClosesTheConnectionOfAnAgentThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() })
 	s, err := Dial(t.Context(), NewClient(local(), nil), url, nil, plain)
@@ -135,8 +136,8 @@ func TestSend_AnAgentThatReadsNothingIsLost(t *testing.T) {
 	}
 }
 
-// A customer's URL may hold a token, and what goes wrong is written to the log.
-func TestDial_TellsNoURL(t *testing.T) {
+// A customer's URL can contain a token, and errors are logged.
+func TestDial_ErrorHasNoURL(t *testing.T) {
 	t.Parallel()
 	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil,
 		plain); err == nil {
@@ -146,7 +147,7 @@ func TestDial_TellsNoURL(t *testing.T) {
 	}
 }
 
-func TestNewClient_FollowsNothing(t *testing.T) {
+func TestNewClient_FollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	visited := make(chan struct{}, 1)
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visited <- struct{}{} }))
@@ -164,6 +165,6 @@ func TestNewClient_FollowsNothing(t *testing.T) {
 	}))
 	t.Cleanup(huge.Close)
 	if _, err := Dial(t.Context(), NewClient(local(), nil), huge.URL, nil, plain); err == nil {
-		t.Error("a page is no socket")
+		t.Error("Dial of a web page succeeded")
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// maxTranscript bounds the transcript in a fact, in bytes (contract.md §5).
+// maxTranscript limits the transcript in an event, in bytes (docs/reference/api/calls.md).
 const maxTranscript = 256 << 10
 
-// Transcript is the JSON form of a conversation: {"turns":[{"role","text","at"}]}, cut at a turn at 256 KiB, then with
-// "truncated": true. No turns give nothing.
+// Transcript returns the JSON form of a conversation: {"turns":[{"role","text","at"}]}. Beyond 256
+// KiB it is cut between turns and has "truncated": true. It returns nil for no turns.
 func Transcript(turns []Turn) ([]byte, error) {
 	if len(turns) == 0 {
 		return nil, nil

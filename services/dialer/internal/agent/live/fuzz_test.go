@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// FuzzTake checks that no message of the model causes a panic, and that what is played and called
-// is bounded by the message.
+// No message of the model may cause a panic. The resulting audio and text are limited by the
+// message.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"session.output_audio.delta","delta":"IDCgsA=="}`, `{"type":"session.output_audio.delta","delta":7}`,
@@ -24,7 +24,7 @@ func FuzzTake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		s := newSession(agent.Spec{}, nil)
-		s.begun = true
+		s.started = true
 		e, err := decode(message)
 		if err != nil {
 			return

@@ -1,10 +1,10 @@
-// Package live holds conversations with a model that speaks OpenAI's Live protocol (GPT-Live). It
-// is experimental: the protocol is new, and the package has been tested against a fake server only.
+// Package live opens sessions with a model of OpenAI's Live API (GPT-Live). It is experimental: the
+// API is new, and the package was tested against a fake server only.
 //
 // The model listens and speaks at the same time. It sends audio without a break, silence included,
-// at the speed of the clock, and it decides itself when to speak and when to stop. No event marks
-// the end of a turn. The session therefore finds the beginning and the end of what is said by its
-// loudness, and measures time by the audio that arrives.
+// in real time, and decides itself when to speak and when to stop. No event marks the end of a
+// turn. The session therefore finds the start and the end of an utterance by its loudness, and
+// measures time by the audio that arrives.
 package live
 
 import (
@@ -20,12 +20,12 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the configuration of the operator's own models, for agents without a base_url.
+// Config is the configuration of the operator's models, for agents without a base_url.
 type Config struct {
-	URL          string `env:"LIVE_URL" envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket of the Live API, for openai_live agents (experimental) without a base_url"`
-	Key          string `env:"LIVE_KEY" help:"its key, as a bearer token; without one openai_live agents need their own base_url and key"`
-	Model        string `env:"LIVE_MODEL" envDefault:"gpt-live-1" help:"voice model, for openai_live agents that name no other"`
-	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna" help:"model that calls the tools of openai_live agents"`
+	URL          string `env:"LIVE_URL"           envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket URL of the Live API, for openai_live agents (experimental) without a base_url"`
+	Key          string `env:"LIVE_KEY"                                                              help:"bearer token for LIVE_URL; if empty, openai_live agents need their own base_url and key"`
+	Model        string `env:"LIVE_MODEL"         envDefault:"gpt-live-1"                            help:"voice model of openai_live agents without a model"`
+	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna"                            help:"model that calls the tools of openai_live agents"`
 }
 
 // ErrUnconfigured is returned for an agent without a base_url if LIVE_KEY is empty.
@@ -36,12 +36,12 @@ type Opener struct {
 	cfg   Config
 	guard *ssrf.Guard
 	log   *slog.Logger
-	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
 	own, guarded *http.Client
 }
 
-// New returns an opener. Connections to the base_url of an agent go through the guard. Connections
-// to cfg.URL do not. If roots is nil, the system's certificate authorities are trusted.
+// New returns an opener. Connections to an agent's base_url go through the guard. Connections to
+// cfg.URL do not. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
 	return &Opener{
 		cfg: cfg, guard: g, log: log,
@@ -50,8 +50,8 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool, log *slog.Logger) *Ope
 	}
 }
 
-// Open connects and returns when the model has confirmed the session. The model gets no audio, and
-// its audio is dropped, before Begin.
+// Open connects and returns when the model has confirmed the session. Before Begin the model
+// receives no audio, and its audio is dropped.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	client, address, key, err := o.endpoint(spec)
 	if err != nil {
@@ -77,8 +77,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 }
 
 // endpoint returns the URL of the model, its key and the client that may connect to it. The
-// operator's key is sent to the operator's URL only. The guard judges every URL of a workspace, even
-// if it has the operator's host.
+// operator's key is sent only to the operator's URL. The guard checks every URL of a workspace,
+// even if it has the operator's host.
 func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
 	client, url, key = o.own, o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

@@ -40,8 +40,8 @@ func opener(server *modeltest.LiveServer, log *slog.Logger) *live.Opener {
 	return live.New(cfg, ssrf.New(nil), nil, log)
 }
 
-// line is the telephone's side of a session. It sends the person's audio twenty times as fast as a
-// telephone, which is the clock of the fake server, and collects the events.
+// line is the telephone side of a session. It sends the person's audio in twenty times real time,
+// which is the clock of the fake server, and collects the events.
 type line struct {
 	agent.Session
 	t     *testing.T
@@ -103,14 +103,14 @@ func (l *line) feed(ctx context.Context) {
 	}
 }
 
-// speak has the person speak for so many frames of 20 ms.
+// speak makes the person speak for so many frames of 20 ms.
 func (l *line) speak(frames int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.loud = frames
 }
 
-// wait returns the first event that matches. It fails a test that hangs.
+// wait returns the first event that matches.
 func (l *line) wait(what string, match func(agent.Event) bool) agent.Event {
 	l.t.Helper()
 	hang := time.After(testkit.Timeout)
@@ -158,7 +158,7 @@ func kind(k agent.Kind) func(agent.Event) bool {
 	return func(e agent.Event) bool { return e.Kind == k }
 }
 
-// received returns the nth event of a type that the server received. It waits for it.
+// received waits for the nth event of a type that the server receives, and returns it.
 func received(t *testing.T, server *modeltest.LiveServer, kind string, n int) map[string]any {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("the server has received %d events %s", n, kind), func() bool {
@@ -217,7 +217,7 @@ func TestOpen_ConfiguresTheSession(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestOpen_Fails(t *testing.T) {
+func TestOpen_ReturnsTheRefusal(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -271,9 +271,9 @@ func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 	}
 }
 
-// The disclosure comes first and is kept even if the person talks, then the greeting. The person's audio
-// reaches the model after the disclosure.
-func TestConversation_DisclosureAndGreeting(t *testing.T) {
+// The disclosure is first and is not interrupted by the person. The greeting follows. The model
+// receives the person's audio after the disclosure.
+func TestConversation_StartsWithDisclosureAndGreeting(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Greeting: "This is Ida from the tea shop."}})
@@ -314,7 +314,7 @@ func TestConversation_DisclosureAndGreeting(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_NoticeIsReportedAfterTheDisclosure(t *testing.T) {
+func TestConversation_ReportsTheNoticeAfterTheDisclosure(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Notice: "This call is recorded.", NoticeKnown: true})
@@ -326,7 +326,7 @@ func TestConversation_NoticeIsReportedAfterTheDisclosure(t *testing.T) {
 	}
 }
 
-// A notice that the model did not speak is not reported, and the call does not go on without it.
+// If the model does not speak the notice, it is not reported, and the call ends.
 func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 2})
@@ -343,7 +343,7 @@ func TestConversation_UnspokenDisclosureFailsTheSession(t *testing.T) {
 	}
 }
 
-func TestConversation_DisclosureIsRequestedAgain(t *testing.T) {
+func TestConversation_RequestsAnUnspokenDisclosureAgain(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Unspoken: 1})
 	l := call(t, server, agent.Spec{})
@@ -352,9 +352,9 @@ func TestConversation_DisclosureIsRequestedAgain(t *testing.T) {
 	received(t, server, "session.commentary.append", 2)
 }
 
-// Audio flows both ways in PCMU: the person's words become a transcript, the model's sound becomes
-// items without the silence between them.
-func TestConversation_AudioBothWays(t *testing.T) {
+// Audio is PCMU in both directions. The person's words become a transcript. The model's sound
+// becomes items without the silence between them.
+func TestConversation_AudioInBothDirections(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{
 		Hears: func(int) string { return "Who is there?" },
@@ -394,7 +394,7 @@ func TestConversation_AudioBothWays(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_ToolCalls(t *testing.T) {
+func TestConversation_SendsToolResults(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ tool, args, result string }{
 		{tool: agent.ToolOptOut, args: `{"quote":"never call again"}`},
@@ -415,7 +415,11 @@ func TestConversation_ToolCalls(t *testing.T) {
 				}
 				return modeltest.LiveReply{Text: "One moment.", Tool: tt.tool, Args: tt.args}
 			}})
-			l := call(t, server, agent.Spec{Settings: agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}})
+			l := call(
+				t,
+				server,
+				agent.Spec{Settings: agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}},
+			)
 			l.Begin()
 			called := l.wait("tool call", kind(agent.ToolCall))
 			if called.Tool != tt.tool {
@@ -425,7 +429,7 @@ func TestConversation_ToolCalls(t *testing.T) {
 				t.Errorf("arguments = %s, want %s", got, tt.args)
 			}
 			l.ToolResult(called.ID, json.RawMessage(result))
-			l.ToolResult(called.ID, json.RawMessage(result)) // the second one has no effect
+			l.ToolResult(called.ID, json.RawMessage(result)) // the second result has no effect
 			l.wait("answer after the result", said(agent.RoleAgent, "That is noted."))
 			if got := len(server.Received("response.item.create")); got != 1 {
 				t.Errorf("results that the server received = %d, want 1", got)
@@ -435,7 +439,7 @@ func TestConversation_ToolCalls(t *testing.T) {
 	}
 }
 
-func TestConversation_EndCallNeedsNoAnswer(t *testing.T) {
+func TestConversation_EndCallRequestsNoResponse(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Reply: func(string) modeltest.LiveReply {
 		return modeltest.LiveReply{Text: "Goodbye.", Tool: agent.ToolEndCall, Args: `{"outcome":"interested"}`}
@@ -456,7 +460,7 @@ func TestConversation_EndCallNeedsNoAnswer(t *testing.T) {
 
 // The model stops by itself when the person speaks. The item ends early, with the words that were
 // spoken.
-func TestConversation_Interruption(t *testing.T) {
+func TestConversation_InterruptionShortensTheItem(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("word ", 200))
 	server := serve(t, modeltest.LiveOptions{
@@ -477,13 +481,13 @@ func TestConversation_Interruption(t *testing.T) {
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
-	l.Interrupted(cut.Item, time.Second) // the protocol has no event for it
+	l.Interrupted(cut.Item, time.Second) // the API has no event for it
 	l.wait("words of the person", said(agent.RolePerson, "Stop."))
 	l.wait("answer", said(agent.RoleAgent, "Sorry."))
 	refusals(t, server)
 }
 
-func TestSay_IsKeptAndEndsTheTurn(t *testing.T) {
+func TestSay_IsNotInterruptedAndEndsTheTurn(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "test"}}})
@@ -507,7 +511,7 @@ func TestSay_IsKeptAndEndsTheTurn(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestHearDigit_TellsTheModel(t *testing.T) {
+func TestHearDigit_InstructsTheModel(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{Reply: func(heard string) modeltest.LiveReply {
 		if strings.Contains(heard, "key 5") {
@@ -522,7 +526,7 @@ func TestHearDigit_TellsTheModel(t *testing.T) {
 	refusals(t, server)
 }
 
-func TestConversation_End(t *testing.T) {
+func TestConversation_LastEvent(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -539,9 +543,14 @@ func TestConversation_End(t *testing.T) {
 			name: "content filter", end: func(s *modeltest.LiveServer, _ *line) { s.End("content") }, want: agent.Failed,
 			err: `"content"`,
 		},
-		{name: "lost connection", end: func(s *modeltest.LiveServer, _ *line) { s.Cut() }, want: agent.Failed, err: "lost"},
 		{
-			name: "message that is no JSON", end: func(s *modeltest.LiveServer, _ *line) { s.Inject([]byte("{")) },
+			name: "lost connection",
+			end:  func(s *modeltest.LiveServer, _ *line) { s.Cut() },
+			want: agent.Failed,
+			err:  "lost",
+		},
+		{
+			name: "invalid JSON", end: func(s *modeltest.LiveServer, _ *line) { s.Inject([]byte("{")) },
 			want: agent.Failed, err: "read the agent's event",
 		},
 	}
@@ -570,8 +579,8 @@ func TestConversation_End(t *testing.T) {
 	}
 }
 
-// Errors that belong to no command of ours, such as those of moderation, do not end the session.
-func TestConversation_GoesOnAfterAnError(t *testing.T) {
+// Errors that belong to no command, such as those of moderation, do not end the session.
+func TestConversation_ContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{Settings: agent.Settings{Greeting: "Welcome."}})
@@ -581,7 +590,7 @@ func TestConversation_GoesOnAfterAnError(t *testing.T) {
 	l.wait("greeting", said(agent.RoleAgent, "Welcome."))
 }
 
-func TestMethods_DoNothingOutsideTheCall(t *testing.T) {
+func TestMethods_HaveNoEffectOutsideTheCall(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.LiveOptions{})
 	l := call(t, server, agent.Spec{})
@@ -600,7 +609,7 @@ func TestMethods_DoNothingOutsideTheCall(t *testing.T) {
 	}
 }
 
-func TestSettings_LiveAgent(t *testing.T) {
+func TestSettings_OfALiveAgent(t *testing.T) {
 	t.Parallel()
 	settings, err := agent.ReadSettings([]byte(`{"kind":"openai_live"}`))
 	if err != nil {

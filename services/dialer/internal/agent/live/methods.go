@@ -7,15 +7,15 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Begin has the model say the disclosure and then the greeting. Without a greeting the model begins
-// the conversation as its instructions say.
+// Begin makes the model speak the disclosure and then the greeting. Without a greeting the model
+// starts the conversation as its instructions demand.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun || s.ended {
+	if s.started || s.ended {
 		return
 	}
-	s.begun = true
+	s.started = true
 	s.sock.Flow()
 	if text, inLanguage := agent.FirstWords(s.spec); text != "" {
 		s.waiting = append(s.waiting, &sentence{text: text, inLanguage: inLanguage, first: true})
@@ -32,11 +32,11 @@ func (s *session) Begin() {
 // HearAudio sends 20 ms of the person's audio.
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 
-// HearDigit informs the model in words: the protocol has no keys on this transport.
+// HearDigit informs the model in words, because the API has no event for keys on this transport.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || !s.begun || digit < '#' || digit > 'D' {
+	if s.ended || !s.started || digit < '#' || digit > 'D' {
 		return
 	}
 	s.append("session.instructions.append",
@@ -45,28 +45,28 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say has the model say a sentence after the disclosure, and before everything else.
+// Say makes the model speak a sentence after the disclosure and before everything else.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || !s.begun {
+	if s.ended || !s.started {
 		return
 	}
 	s.opening = appendEvent{}
-	clear(s.calls) // their results do not matter any more
+	clear(s.calls) // their results are not needed any more
 	s.waiting = append(s.waiting, &sentence{text: text, inLanguage: true})
 	s.ask()
 }
 
-// Interrupted does nothing: the model stops by itself when the person interrupts it, and the
-// protocol has no event by which the model learns how much of its audio was played.
+// Interrupted has no effect. The model stops by itself, and the API has no event for how much of
+// its audio was played.
 func (s *session) Interrupted(string, time.Duration) {}
 
-// Played does nothing: nothing depends on it.
+// Played has no effect.
 func (s *session) Played(string) {}
 
-// ToolResult sends a result to the backend, and requests a response when it has all of them. After end_call it
-// requests one only if the result is a refusal.
+// ToolResult sends a result to the backend, and requests a response when it has all results. After
+// end_call it requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

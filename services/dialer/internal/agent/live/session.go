@@ -16,45 +16,46 @@ import (
 	"ringfence.dev/services/dialer/internal/amd"
 )
 
-// Durations of the model's audio. The session measures time by the audio that arrives.
+// Durations of the model's audio.
 const (
 	// itemPause is the silence that ends an item.
 	itemPause = 700 * time.Millisecond
-	// utterancePause is the time without a new fragment that ends what the person says.
+	// utterancePause is the time without a new fragment that ends the person's utterance.
 	utterancePause = 800 * time.Millisecond
-	// speakTimeout is how long the model may be silent after it was asked to say a sentence, or
-	// before it goes on with one.
+	// speakTimeout is how long the model may be silent after a sentence was requested, or within
+	// it.
 	speakTimeout = 8 * time.Second
 )
 
 const (
-	// loudLevel is the mean magnitude of 20 ms, of 32,124, from which the model speaks.
+	// loudLevel is the mean magnitude of 20 ms, at most 32,124, from which the model counts as
+	// speaking.
 	loudLevel = 64
-	// maxTries is how often the model is asked to say one sentence.
+	// maxTries is how often one sentence is requested.
 	maxTries = 2
-	// maxToolCalls bounds the tool calls of one conversation.
+	// maxToolCalls limits the tool calls of one conversation.
 	maxToolCalls = 100
-	// maxText bounds the arguments of a tool and one transcript, in bytes.
+	// maxText limits the arguments of a tool and one transcript, in bytes.
 	maxText = 32 << 10
 )
 
 var (
 	errRefused = errors.New("the model refused the session")
 	errSilent  = errors.New("the model did not say what it was asked to say")
-	errTools   = errors.New("the model calls tools without end")
+	errTools   = errors.New("the model called too many tools")
 	errClosed  = errors.New("the model closed the session")
 )
 
-// sentence is a text that the person must hear to its end: the disclosure with the notice of a
-// recording (first), or a sentence of Say. The model gets no audio of the person meanwhile, so that
-// the person does not interrupt it.
+// sentence is a text that the person must hear completely: the disclosure with the notice of a
+// recording (first), or a sentence of Say. The model receives no audio meanwhile, so that the
+// person cannot interrupt it.
 type sentence struct {
 	text       string
 	inLanguage bool
 	first      bool
 
-	id      string // of the last append; empty if the server has not been asked yet
-	started bool   // the server has accepted it
+	id      string // id of the last append; empty if the sentence was not requested yet
+	started bool   // the server has accepted the sentence
 	letters int    // letters of the model's transcript since then
 	silent  time.Duration
 	tries   int
@@ -79,8 +80,8 @@ func letters(text string) (n int) {
 	return n
 }
 
-// session is one conversation. Its fields below mu are shared by the reader of the socket and the
-// methods of agent.Session.
+// session is one conversation. mu protects the fields below it, which the reader of the socket and
+// the methods of agent.Session use.
 type session struct {
 	spec   agent.Spec
 	sock   *agent.Socket
@@ -88,19 +89,19 @@ type session struct {
 	over   chan struct{} // closed by Close
 
 	mu       sync.Mutex
-	begun    bool
+	started  bool
 	ended    bool
-	asked    *sentence   // the sentence that the model says now
-	waiting  []*sentence // sentences to be said afterwards
-	opening  appendEvent // what the model is asked to begin with; empty once it was asked
+	asked    *sentence   // sentence that the model speaks now
+	waiting  []*sentence // sentences to speak afterwards
+	opening  appendEvent // first request to the model; empty after it was sent
 	muted    bool
 	appends  int
 	items    int
 	speaking bool // an item has begun and not ended
 	quiet    time.Duration
-	before   []byte // the audio before the item: it delays the item, which absorbs jitter
+	before   []byte // audio before the item; it delays the item and absorbs jitter
 	words    string // transcript of the model since the last item
-	person   string // transcript of the person that is not complete
+	person   string // incomplete transcript of the person
 	pause    time.Duration
 	calls    map[string]string // names of tool calls without a result, by id
 	called   map[string]bool
@@ -137,8 +138,8 @@ func (s *session) start(ctx context.Context, cfg sessionConfig) error {
 	}
 }
 
-// run reads the model's events until the session is over. A lost session is not opened again: its
-// end ends the call.
+// run reads the model's events until the session has ended. A lost session is not opened again: the
+// call ends.
 func (s *session) run() {
 	defer close(s.events)
 	err := s.read()
@@ -173,12 +174,12 @@ func (s *session) read() error {
 	}
 }
 
-// take handles one event of the model and returns the events that follow from it.
+// take handles one event of the model and returns the resulting events.
 func (s *session) take(e serverEvent) ([]agent.Event, error) {
 	switch e.Type {
 	case "session.output_audio.delta":
 		audio, err := e.audio()
-		if err != nil || !s.begun || len(audio) == 0 {
+		if err != nil || !s.started || len(audio) == 0 {
 			return nil, err
 		}
 		if s.withheld() {
@@ -207,7 +208,7 @@ func (s *session) take(e serverEvent) ([]agent.Event, error) {
 	return nil, nil
 }
 
-// onAudio splits the model's endless audio into items: an item begins with sound and ends with
+// onAudio splits the model's continuous audio into items. An item begins with sound and ends with
 // itemPause of silence. The silence between items is dropped.
 func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	length, sound := agent.Duration(len(audio)), loud(audio)
@@ -241,7 +242,8 @@ func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
 	return append(events, followed...), err
 }
 
-// withheld reports whether the person must not hear the model yet: before the disclosure.
+// withheld reports whether the person must not hear the model yet, because the disclosure has not
+// started.
 func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
 
 func (s *session) audioEvent(audio []byte) agent.Event {
@@ -254,7 +256,7 @@ func (s *session) audioEvent(audio []byte) agent.Event {
 
 func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
 
-// loud reports whether there is sound in any 20 ms of the audio.
+// loud reports whether any 20 ms of the audio are loud.
 func loud(audio []byte) bool {
 	for frame := range slices.Chunk(audio, agent.FrameBytes) {
 		if amd.Level(frame) >= loudLevel {
@@ -264,7 +266,7 @@ func loud(audio []byte) bool {
 	return false
 }
 
-// endItem ends the item that the model speaks, if there is one, with its transcript.
+// endItem ends the current item, if there is one, with its transcript.
 func (s *session) endItem() (events []agent.Event) {
 	if s.speaking {
 		s.speaking = false
@@ -280,7 +282,7 @@ func (s *session) endItem() (events []agent.Event) {
 	return events
 }
 
-// endPerson ends what the person says.
+// endPerson ends the person's utterance.
 func (s *session) endPerson() (events []agent.Event) {
 	if text := strings.TrimSpace(s.person); text != "" {
 		events = append(events, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: text})
@@ -290,7 +292,7 @@ func (s *session) endPerson() (events []agent.Event) {
 }
 
 func (s *session) onWords(text string) []agent.Event {
-	if !s.begun || s.withheld() {
+	if !s.started || s.withheld() {
 		return nil
 	}
 	if len(s.words) < maxText {
@@ -299,12 +301,12 @@ func (s *session) onWords(text string) []agent.Event {
 	if s.asked != nil && s.asked.started {
 		s.asked.letters += letters(text)
 	}
-	events, _ := s.settle() // only silence is an error, and time does not pass here
+	events, _ := s.settle() // only silence is an error, and no time passes here
 	return events
 }
 
-// onAppended notes that the model begins with the sentence that it was asked for. What it said
-// before is another item.
+// onAppended records that the model starts the requested sentence. Its earlier words are another
+// item.
 func (s *session) onAppended(id string) []agent.Event {
 	if s.asked == nil || s.asked.started || s.asked.id != id {
 		return nil
@@ -314,8 +316,8 @@ func (s *session) onAppended(id string) []agent.Event {
 	return events
 }
 
-// settle ends the sentence that was asked for once it was said, and asks for it again if the model
-// is silent for too long.
+// settle ends the requested sentence after it was spoken. If the model is silent for too long, it
+// requests the sentence again.
 func (s *session) settle() (events []agent.Event, err error) {
 	u := s.asked
 	if u == nil || s.speaking {
@@ -344,7 +346,7 @@ func (s *session) settle() (events []agent.Event, err error) {
 	return nil, nil
 }
 
-// ask requests the next sentence, if there is one and none is being said.
+// ask requests the next sentence, if there is one and none is being spoken.
 func (s *session) ask() {
 	if s.asked != nil || s.ended {
 		return
@@ -378,8 +380,8 @@ func (s *session) append(kind, content string) string {
 	return id
 }
 
-// mute has the server drop the person's audio, or not. Audio is sent all the time: the model needs
-// it as its clock.
+// mute makes the server drop the person's audio, or not. Audio is always sent, because it is the
+// model's clock.
 func (s *session) mute(on bool) {
 	if s.muted == on {
 		return
@@ -392,7 +394,8 @@ func (s *session) mute(on bool) {
 	s.send(plainEvent{kind})
 }
 
-// onTool handles a tool call of the backend. Arguments that are not valid JSON count as none.
+// onTool handles a tool call of the backend. Arguments that are not valid JSON are replaced by an
+// empty object.
 func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	if id == "" || s.called[id] {
 		return nil, nil
@@ -408,7 +411,7 @@ func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
 	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
 }
 
-// onError handles an error of the server. Most errors leave the session as it is. If the server
+// onError handles an error of the server. Most errors do not affect the session. If the server
 // refused a sentence, it is requested again.
 func (s *session) onError(e serverEvent) error {
 	id := e.Error.ClientEventID
@@ -431,7 +434,7 @@ func (s *session) send(event any) {
 	}
 }
 
-// emit passes events on. After Close they are dropped if no caller reads them.
+// emit sends events to the receiver. After Close it drops them if the receiver does not read.
 func (s *session) emit(events ...agent.Event) {
 	for _, e := range events {
 		select {

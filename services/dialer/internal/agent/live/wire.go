@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The events of the Live protocol that the session uses. Unknown events and members are ignored.
+// These are the events of the Live API that the session uses. Unknown events and members are
+// ignored.
 
 type audioFormat struct {
 	Type string `json:"type"`
@@ -47,18 +48,19 @@ type sessionConfig struct {
 }
 
 const (
-	// voiceRules tell the voice model that it acts through the backend. It does not know the tools.
+	// voiceRules instruct the voice model to act through the backend. It does not know the tools.
 	voiceRules = "\n# Actions\nYou cannot call functions yourself. Wherever these instructions say to call one " +
 		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate " +
 		"that to the backend at once. " +
 		"Never mention the backend to the person.\n"
-	// backendRules tell the backend what its only task is.
+	// backendRules instruct the backend to call tools only.
 	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function " +
 		"that the conversation asks for, and call no function " +
 		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
 )
 
-// newSessionConfig returns the configuration of a session in PCMU, as the telephone's audio is.
+// newSessionConfig returns the configuration of a session with PCMU audio, as in the telephone
+// network.
 func newSessionConfig(spec agent.Spec, model, backend string) sessionConfig {
 	instructions := agent.Instructions(spec)
 	cfg := sessionConfig{
@@ -80,12 +82,12 @@ type startEvent struct {
 	Session sessionConfig `json:"session"`
 }
 
-// appendEvent adds text to the session: session.commentary.append has the model speak it,
+// appendEvent adds text to the session. session.commentary.append makes the model speak it, and
 // session.instructions.append instructs the model.
 type appendEvent struct {
 	Type    string `json:"type"`
 	EventID string `json:"event_id"`
-	// DelegationID is always null: the text belongs to no delegation.
+	// DelegationID is always null, because the text belongs to no delegation.
 	DelegationID *string `json:"delegation_id"`
 	Content      string  `json:"content"`
 }
@@ -96,7 +98,7 @@ type toolOutput struct {
 	Output string `json:"output"`
 }
 
-// itemEvent hands the result of a tool to the backend.
+// itemEvent sends the result of a tool to the backend.
 type itemEvent struct {
 	Type string     `json:"type"`
 	Item toolOutput `json:"item"`
@@ -155,7 +157,7 @@ func (e serverEvent) text() string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// fault returns the name of an error. The rest of what a model says is not logged.
+// fault returns the name of an error. The model's other texts are not logged.
 func (e serverEvent) fault() string {
 	if e.Error.Code != "" {
 		return e.Error.Code
@@ -163,17 +165,17 @@ func (e serverEvent) fault() string {
 	return e.Error.Type
 }
 
-// appendAudio writes the event that sends a frame to the model.
+// appendAudio appends the event that sends a frame to the model.
 func appendAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"type":"session.input_audio.append","audio":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, frame)
 	return append(dst, `"}`...)
 }
 
-// maxAppend bounds the text of one append, in characters. The server takes 500 tokens.
+// maxAppend limits the text of one append, in characters. The server accepts 500 tokens.
 const maxAppend = 1200
 
-// split cuts a text into parts that fit into one append each, behind spaces where there are any.
+// split cuts a text into parts that fit into one append each, after spaces if possible.
 func split(text string) []string {
 	var parts []string
 	runes := []rune(text)

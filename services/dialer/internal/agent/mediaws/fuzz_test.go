@@ -6,7 +6,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// FuzzTake: whatever the agent sends, nothing panics, and what comes of it is bounded by it.
+// No message of the agent may cause a panic. The resulting audio and text are limited by the
+// message.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"event":"media","media":{"payload":"//8="}}`, `{"event":"media","media":{"payload":7}}`, `{"event":"mark"}`, `{"event":"mark","mark":{"name":"x"}}`,

@@ -1,5 +1,5 @@
-// Package mediaws holds conversations with a customer's own agent over a WebSocket in the format of
-// Media Streams. It connects to the customer's URL with a signed request, sends the person's audio
+// Package mediaws opens sessions with a customer's own agent over a WebSocket, in the format of
+// Media Streams. It connects to the customer's URL with a signed request, sends the person's audio,
 // and plays the audio that it receives. docs/media-stream-agents.md describes the protocol.
 package mediaws
 
@@ -18,13 +18,13 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Headers of the request that opens the socket, besides the signature.
+// Headers of the request that opens the socket, in addition to the signature.
 const (
 	CallHeader = "X-Service-Call-Id"
 	userAgent  = "Ringfence-Agents/1.0"
 )
 
-// ErrUnsigned says that the agent has no secret, without which nothing is opened.
+// ErrUnsigned means that the agent has no secret, so that the request cannot be signed.
 var ErrUnsigned = errors.New("the agent has no secret to sign with")
 
 // Opener opens sessions.
@@ -34,15 +34,16 @@ type Opener struct {
 	now    func() time.Time
 }
 
-// New makes an opener whose connections go through the guard. roots nil are the system's.
+// New returns an opener whose connections go through the guard. If roots is nil, the system's root
+// certificates are used.
 func New(g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	return &Opener{client: agent.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
 }
 
-// Signed is what X-Service-Signature signs of the request that opens a call's socket, in place of a webhook's body.
+// Signed returns the text that X-Service-Signature signs, instead of the body of a webhook.
 func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
 
-// Open connects to the agent's media URL. The agent hears of the call with Begin.
+// Open connects to the agent's media URL. The agent learns about the call only at Begin.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	url, err := ssrf.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
 	if err != nil {

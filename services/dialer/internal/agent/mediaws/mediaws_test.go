@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// bot is a customer's agent: one connection, and what it heard.
+// bot is a customer's agent. It accepts one connection.
 type bot struct {
 	notice string
 	t      *testing.T
@@ -61,7 +61,9 @@ func newBot(t *testing.T) *bot {
 func local() *ssrf.Guard { return ssrf.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
 
 var spec = agent.Spec{
-	CallID: uuid.MustParse("01990000-0000-7000-8000-000000000001"), AgentID: uuid.MustParse("01990000-0000-7000-8000-000000000002"),
+	CallID: uuid.MustParse(
+		"01990000-0000-7000-8000-000000000001",
+	), AgentID: uuid.MustParse("01990000-0000-7000-8000-000000000002"),
 	Variables: json.RawMessage(`{"name":"Ada"}`), Key: "whsec_agent",
 }
 
@@ -80,7 +82,7 @@ func (b *bot) open() agent.Session {
 	return s
 }
 
-// next is the next message of an event; others are passed over.
+// next returns the next message of an event and ignores others.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), testkit.Timeout)
@@ -88,7 +90,7 @@ func (b *bot) next(event string) map[string]any {
 	for {
 		_, text, err := b.ws.Read(ctx)
 		if err != nil {
-			b.t.Fatalf("no %s came: %v", event, err)
+			b.t.Fatalf("no %s message: %v", event, err)
 		}
 		var m map[string]any
 		if err := json.Unmarshal(text, &m); err != nil {
@@ -130,7 +132,7 @@ func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
 	}
 }
 
-func TestOpen_IsSigned(t *testing.T) {
+func TestOpen_SignsTheRequest(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	before := time.Now().Truncate(time.Second)
@@ -155,13 +157,13 @@ func TestOpen_IsSigned(t *testing.T) {
 	}
 	for name, values := range header {
 		if strings.Contains(strings.Join(values, " "), "whsec_agent") {
-			t.Errorf("%s carries the secret", name)
+			t.Errorf("%s contains the secret", name)
 		}
 	}
 }
 
-// No connection is opened to any of these.
-func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
+// No connection is opened to any of these URLs.
+func TestOpen_RefusesForbiddenURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
 		"", "ws://agents.example/", "https://agents.example/", "wss://u@agents.example/", "wss://agents.example/#x", "wss://127.0.0.1/", "wss://10.0.0.1/",
@@ -189,11 +191,11 @@ func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
 	}
 }
 
-func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
+func TestSession_SendsTheMessagesOfMediaStreams(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
-	s.HearAudio(make([]byte, 160)) // before the call: nobody hears it
+	s.HearAudio(make([]byte, 160)) // dropped before Begin
 	if m := b.next("connected"); m["protocol"] != "Call" {
 		t.Errorf(`next: m["protocol"] = %q, want "Call"`, m["protocol"])
 	} else if m["version"] != "1.0.0" {
@@ -240,7 +242,7 @@ func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
 	take(t, s, agent.Closed)
 }
 
-func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
+func TestMark_IsReturnedAfterItsAudio(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -271,28 +273,28 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	b.send(`{"event":"clear"}`) // without a mark
 	b.play(time.Second)
 	if fourth := take(t, s, agent.Audio); fourth.Item == third.Item {
-		t.Error("what comes after a clear is thrown away with what came before")
+		t.Error("audio after a clear belongs to the item before it")
 	}
 	s.Played("nonsense")
 	s.Interrupted(second.Item, 200*time.Millisecond)
 	s.Played(first.Item)
 	s.Played(first.Item)
-	s.Played(third.Item) // no mark ends it
+	s.Played(third.Item) // no mark ends this item
 	s.HearDigit('1')
 	var names []string
 	for range 2 {
 		names = append(names, b.next("mark")["mark"].(map[string]any)["name"].(string))
 	}
 	if strings.Join(names, " ") != "second first" {
-		t.Errorf("marks %v came back", names)
+		t.Errorf("returned marks = %v", names)
 	}
 	if m := b.next("dtmf"); m == nil {
-		t.Error("a mark came back twice")
+		t.Error("a mark was returned twice")
 	}
 }
 
-// What stands before the mark of that name is the notice, when there is one to say and something was said.
-func TestMark_OfTheRecordingNotice(t *testing.T) {
+// The audio before the mark recording_notice is the notice, if the call has one and there is audio.
+func TestMark_ReportsTheRecordingNotice(t *testing.T) {
 	t.Parallel()
 	for _, notice := range []string{"", "This call is recorded."} {
 		b := newBot(t)
@@ -305,7 +307,7 @@ func TestMark_OfTheRecordingNotice(t *testing.T) {
 		} else if notice != "" && told != notice {
 			t.Errorf("notice of the message = %v, want %v", told, notice)
 		}
-		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // nothing was said
+		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // without audio
 		b.play(time.Second)
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
 		b.send(`{"event":"hangup"}`)
@@ -328,8 +330,8 @@ func TestMark_OfTheRecordingNotice(t *testing.T) {
 	}
 }
 
-// The whole way: a mark comes back when the line has really taken the audio.
-func TestMark_WithALine(t *testing.T) {
+// With a conversation: a mark is returned when the audio was sent.
+func TestMark_InAConversation(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -340,7 +342,7 @@ func TestMark_WithALine(t *testing.T) {
 	b.play(100 * time.Millisecond)
 	b.send(`{"event":"mark","mark":{"name":"end"}}`)
 	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
-	b.next("tool_result") // what came before is queued
+	b.next("tool_result") // the earlier messages are queued
 	frame, n := make([]byte, 160), 0
 	for range 10 {
 		if c.NextFrame(frame) {
@@ -359,7 +361,7 @@ func TestMark_WithALine(t *testing.T) {
 	b.next("stop")
 }
 
-func TestSession_TakesWordsAndTools(t *testing.T) {
+func TestSession_ReceivesTranscriptsAndToolCalls(t *testing.T) {
 	t.Parallel()
 	b := newBot(t)
 	s := b.open()
@@ -386,7 +388,7 @@ func TestSession_TakesWordsAndTools(t *testing.T) {
 	}
 }
 
-func TestSession_Ends(t *testing.T) {
+func TestSession_LastEvent(t *testing.T) {
 	t.Parallel()
 	huge := `{"event":"media","x":"` + strings.Repeat("x", 2<<20) + `"}`
 	for name, test := range map[string]struct {
@@ -418,19 +420,19 @@ func TestSession_Ends(t *testing.T) {
 				case e := <-s.Events():
 					if e.Kind == agent.Closed || e.Kind == agent.Failed {
 						if e.Kind != test.want {
-							t.Errorf("it ended with %s: %v", e.Kind, e.Err)
+							t.Errorf("last event = %s: %v", e.Kind, e.Err)
 						}
 						return
 					}
 				case <-limit:
-					t.Fatal("it did not end")
+					t.Fatal("the session did not end")
 				}
 			}
 		})
 	}
 }
 
-// many sends a message again and again, as long as somebody reads.
+// many sends a message again and again until the connection is closed.
 func (b *bot) many(n int, text string) {
 	for range n {
 		if b.ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// mostMarks is how many marks may wait for their audio, maxMark how long a name is, and maxWords a transcript or a tool's arguments, in bytes.
-	mostMarks, maxMark, maxWords = 1024, 256, 32 << 10
-	// mostTools bounds what an agent may ask for in one call.
-	mostTools = 200
+	// maxMarks limits the marks that wait for their audio, maxMark the length of a name, and
+	// maxWords a transcript or the arguments of a tool, in bytes.
+	maxMarks, maxMark, maxWords = 1024, 256, 32 << 10
+	// maxToolCalls limits the tool calls of one call.
+	maxToolCalls = 200
 )
 
-// Names of marks with a meaning: the audio before disclosureMark is the disclosure, the audio before
+// Marks with a meaning: the audio before disclosureMark is the disclosure, and the audio before
 // noticeMark is the notice of a recording.
 const (
 	disclosureMark = "disclosure"
@@ -28,11 +29,12 @@ const (
 )
 
 var (
-	errTools = errors.New("the agent asks for tools without end")
-	errMarks = errors.New("the agent sets more marks than anybody plays")
+	errTools = errors.New("the agent called too many tools")
+	errMarks = errors.New("the agent set too many marks")
 )
 
-// session is one conversation. What the agent says between two marks, or up to a clear, is one item: so a mark comes back when all before it was played.
+// session is one conversation. The agent's audio between two marks, or up to a clear, is one item.
+// A mark is returned when everything before it was played.
 type session struct {
 	spec    agent.Spec
 	stream  string
@@ -40,17 +42,17 @@ type session struct {
 	events  chan agent.Event
 	over    chan struct{}
 	counter atomic.Int64
-	chunk   int64 // the socket's writer's
+	chunk   int64 // used only by the socket's writer
 
-	mu    sync.Mutex
-	begun bool
-	ended bool
-	item  int
-	heard bool           // there is sound in it
-	marks map[int]string // names by the item they end
-	tools map[string]bool
-	asked int
-	gone  bool // the agent ended the conversation
+	mu        sync.Mutex
+	started   bool
+	ended     bool
+	item      int
+	heard     bool           // the item contains sound
+	marks     map[int]string // names by the item that they end
+	tools     map[string]bool
+	toolCalls int
+	hungUp    bool // the agent ended the conversation
 }
 
 func newSession(spec agent.Spec) *session {
@@ -60,14 +62,15 @@ func newSession(spec agent.Spec) *session {
 	}
 }
 
-// Begin tells the agent of the call: with what it is to know and with what is to be said first.
+// Begin sends the start of the call, with its variables and the texts that the agent must speak
+// first.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun || s.ended {
+	if s.started || s.ended {
 		return
 	}
-	s.begun = true
+	s.started = true
 	parameters := map[string]string{"call_id": s.spec.CallID.String(), "agent_id": s.spec.AgentID.String()}
 	if variables := s.spec.Variables; json.Valid(variables) {
 		parameters["variables"] = string(variables)
@@ -100,26 +103,26 @@ func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun && !s.ended {
+	if s.started && !s.ended {
 		s.send(message{Event: "dtmf", DTMF: &dtmf{Track: "inbound_track", Digit: string(rune(digit))}})
 	}
 }
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Say asks in words; an agent that does not know the event leaves it alone.
+// Say sends the text. An agent that does not know the event ignores it.
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun && !s.ended {
+	if s.started && !s.ended {
 		s.send(message{Event: "say", Say: &say{text}})
 	}
 }
 
-// Interrupted: what was thrown away is over, so its mark comes back, as the protocol has it.
+// Interrupted returns the mark of the discarded audio, as the protocol demands.
 func (s *session) Interrupted(item string, _ time.Duration) { s.Played(item) }
 
-// Played sends the mark back that ends the item.
+// Played returns the mark that ends the item.
 func (s *session) Played(item string) {
 	n, err := strconv.Atoi(item)
 	s.mu.Lock()
@@ -148,7 +151,7 @@ func (s *session) Close() {
 	if s.ended {
 		return
 	}
-	if s.begun {
+	if s.started {
 		s.send(message{Event: "stop", Stop: &stop{s.spec.CallID.String()}})
 	}
 	s.ended = true
@@ -156,8 +159,9 @@ func (s *session) Close() {
 	s.sock.Close()
 }
 
-// run reads until either side ends it. An agent that closes its socket, or says hangup, ends the call after its last word; one whose connection is lost
-// cannot be had back: what it knows of the conversation is with that connection.
+// run reads until either side ends the session. If the agent closes its socket or sends hangup, the
+// call ends after the queued audio. A lost connection is not opened again, because the agent's
+// state of the conversation belongs to it.
 func (s *session) run() {
 	defer close(s.events)
 	var err error
@@ -174,19 +178,20 @@ func (s *session) run() {
 	s.mu.Lock()
 	last := agent.Event{Kind: agent.Closed, Dropped: s.sock.Dropped()}
 	ours := s.ended
-	if !ours && !s.gone && (errors.Is(err, agent.ErrLost) || !errors.Is(err, agent.ErrClosed)) {
+	if !ours && !s.hungUp && (errors.Is(err, agent.ErrLost) || !errors.Is(err, agent.ErrClosed)) {
 		last.Kind, last.Err = agent.Failed, fmt.Errorf("%w: %w", agent.ErrBroken, err)
 	}
 	item := s.item
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emit(last)
-	if !ours { // its marks come back while the last words are played; Close says stop and ends the connection
+	// marks are returned while the last audio is played; Close sends stop and closes the connection
+	if !ours {
 		<-s.over
 	}
 }
 
-// take is one message of the agent's.
+// take handles one message of the agent.
 func (s *session) take(m message) error {
 	switch m.Event {
 	case "media":
@@ -211,12 +216,18 @@ func (s *session) take(m message) error {
 		s.emit(agent.Event{Kind: agent.Clear})
 	case "hangup":
 		s.mu.Lock()
-		s.gone = true
+		s.hungUp = true
 		s.mu.Unlock()
 		return errHangup
 	case "transcript":
 		if t := m.Transcript; t != nil && (t.Role == agent.RoleAgent || t.Role == agent.RolePerson) {
-			s.emit(agent.Event{Kind: agent.Said, Role: t.Role, Text: strings.ToValidUTF8(t.Text[:min(len(t.Text), maxWords)], "")})
+			s.emit(
+				agent.Event{
+					Kind: agent.Said,
+					Role: t.Role,
+					Text: strings.ToValidUTF8(t.Text[:min(len(t.Text), maxWords)], ""),
+				},
+			)
 		}
 	case "tool":
 		return s.onTool(m)
@@ -226,13 +237,13 @@ func (s *session) take(m message) error {
 
 var errHangup = errors.New("the agent hung up")
 
-// onMark ends an item; one without audio comes back when its turn is.
+// onMark ends an item. A mark without audio is returned in its order.
 func (s *session) onMark(m message) error {
 	if m.Mark == nil {
 		return nil
 	}
 	s.mu.Lock()
-	if len(s.marks) >= mostMarks {
+	if len(s.marks) >= maxMarks {
 		s.mu.Unlock()
 		return errMarks
 	}
@@ -259,7 +270,7 @@ func (s *session) onTool(m message) error {
 		return nil
 	}
 	s.mu.Lock()
-	if s.asked++; s.asked > mostTools {
+	if s.toolCalls++; s.toolCalls > maxToolCalls {
 		s.mu.Unlock()
 		return errTools
 	}

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// message is one of the protocol's, in either direction: its event, and the object of that name.
+// message is a message of the protocol, in either direction: an event, and the object with its
+// name.
 type message struct {
 	Event          string      `json:"event"`
 	SequenceNumber string      `json:"sequenceNumber,omitempty"`
@@ -29,7 +30,7 @@ type start struct {
 	StreamSID string   `json:"streamSid"`
 	CallSID   string   `json:"callSid"`
 	Tracks    []string `json:"tracks"`
-	// CustomParameters are strings; variables is a JSON object in one.
+	// CustomParameters are strings. variables is a JSON object in a string.
 	CustomParameters map[string]string `json:"customParameters"`
 	MediaFormat      mediaFormat       `json:"mediaFormat"`
 }
@@ -77,7 +78,7 @@ type toolResult struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// decode reads one message. What is no JSON object is an error; an event that nobody knows is not.
+// decode decodes one message. Invalid JSON is an error; an unknown event is not.
 func decode(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -86,10 +87,10 @@ func decode(text []byte) (message, error) {
 	return m, nil
 }
 
-// audio of a media message.
+// audio returns the audio of a media message.
 func (m message) audio() ([]byte, error) {
 	if m.Media == nil {
-		return nil, fmt.Errorf("read the agent's audio: there is none")
+		return nil, fmt.Errorf("read the agent's audio: no media")
 	}
 	audio, err := base64.StdEncoding.DecodeString(m.Media.Payload)
 	if err != nil {
@@ -98,7 +99,7 @@ func (m message) audio() ([]byte, error) {
 	return audio, nil
 }
 
-// encode writes what the person says. Only the socket's writer calls it.
+// encode appends a message with the person's audio. Only the socket's writer calls it.
 func (s *session) encode(dst, frame []byte) []byte {
 	dst = append(dst, `{"event":"media","sequenceNumber":"`...)
 	dst = strconv.AppendInt(dst, s.counter.Add(1), 10)

@@ -7,7 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// FuzzTake: whatever the model sends, nothing panics, and what is played and called is bounded by what came.
+// No message of the model may cause a panic. The resulting audio and text are limited by the
+// message.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`,
@@ -24,7 +25,7 @@ func FuzzTake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		s := newSession(agent.Spec{}, "", nil)
-		s.begun = true
+		s.started = true
 		e, err := decode(message)
 		if err != nil {
 			return

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// TestClient_WorkspaceIsGuardedAtTheOperatorsHost: the operator's model is at a private address. A
-// workspace that names a host with the same address and port must not reach it.
+// The operator's model has a private address. A workspace that names a host with the same address
+// and port must not reach it.
 func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
 	t.Parallel()
 	operators := httptest.NewServer(http.NotFoundHandler())

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// recorded is a line whose call is recorded.
+// recorded returns a line whose call is recorded.
 func recorded(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
 	settings.Kind = agent.Realtime
@@ -26,14 +26,15 @@ func recorded(t *testing.T, server *modeltest.RealtimeServer, settings agent.Set
 	return listen(t, server, s)
 }
 
-func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
+func TestNotice_IsPartOfTheDisclosure(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		settings agent.Settings
 		want     string
 	}{
-		"behind the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte."},
-		"alone":                 {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
+		"behind the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. " +
+			"Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte."},
+		"alone": {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
 	} {
 		failed := false
 		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {
@@ -70,7 +71,7 @@ func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
 	}
 }
 
-func TestNotice_NobodyIsToldOfARecordingThatIsNone(t *testing.T) {
+func TestNotice_IsAbsentWithoutARecording(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{})

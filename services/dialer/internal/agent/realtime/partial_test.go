@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// TestWords_OfAnItemThatTheModelDoesNotComplete covers the end of the call while the model is still
-// sending an item. The text that has arrived must not be lost: a part of it was played.
-func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
+// The call ends while the model is still sending an item. The received text must be kept, because a
+// part of it was played.
+func TestSession_EmitsTheTextOfAnIncompleteItem(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{})
@@ -39,8 +39,7 @@ func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
 	}
 }
 
-// TestDisclosure_IsMarked checks that the audio of the disclosure is marked, and that an event names
-// the item that ends it.
+// The audio of the disclosure is marked, and an event names its last item.
 func TestDisclosure_IsMarked(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})

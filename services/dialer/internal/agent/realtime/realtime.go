@@ -1,5 +1,5 @@
-// Package realtime owns the conversation with a model that speaks the OpenAI Realtime protocol (GA events): how it is opened, what the model is told, what its
-// events mean, and what it is told of what the person really heard. The line is the bridge's.
+// Package realtime opens sessions with a model of the OpenAI Realtime API (GA events). It
+// configures the model, translates its events, and reports to it which audio the person heard.
 package realtime
 
 import (
@@ -16,31 +16,32 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// Config is the realtime part of the environment: the operator's own model, for agents that name no other.
+// Config is the configuration of the operator's model, for agents without a base_url or model.
 type Config struct {
-	URL string `env:"REALTIME_URL" envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket of a Realtime API, for agents without a base_url"`
-	Key string `env:"REALTIME_KEY" help:"its key; without one agents need a base_url and key of their own"`
-	// AuthHeader carries the key: Authorization as a bearer's, any other (api-key) as it is.
-	AuthHeader         string `env:"REALTIME_AUTH_HEADER" envDefault:"Authorization" help:"header that carries the key; Authorization: as a bearer token"`
-	Model              string `env:"REALTIME_MODEL" envDefault:"gpt-realtime-2.1" help:"model, for agents that name no other"`
-	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe" help:"model that writes down what the person says"`
+	URL string `env:"REALTIME_URL"                 envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket URL of a Realtime API, for agents without a base_url"`
+	Key string `env:"REALTIME_KEY"                                                               help:"key for REALTIME_URL; if empty, agents need their own base_url and key"`
+	// In AuthHeader Authorization, the key is a bearer token. In any other header, such as api-key,
+	// it is the whole value.
+	AuthHeader         string `env:"REALTIME_AUTH_HEADER"         envDefault:"Authorization"                    help:"header of the key; in Authorization it is a bearer token"`
+	Model              string `env:"REALTIME_MODEL"               envDefault:"gpt-realtime-2.1"                 help:"model of agents without a model"`
+	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe"                   help:"model that transcribes the audio of the person"`
 }
 
-// ErrUnconfigured says that nobody gave a key.
+// ErrUnconfigured means that REALTIME_KEY is empty and the agent has no key.
 var ErrUnconfigured = errors.New("no key for the agent's model")
 
 // Opener opens sessions.
 type Opener struct {
 	cfg   Config
 	guard *ssrf.Guard
-	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	// own connects to the operator's URL. guarded connects to the URLs of workspaces.
 	own, guarded *http.Client
-	// renew is after what time a session is opened anew.
+	// renew is the age at which a session is replaced.
 	renew time.Duration
 }
 
-// New returns an Opener. Connections to the base_url of an agent go through the guard. Connections to the
-// operator's own URL do not. If roots is nil, the system's root certificates are used.
+// New returns an opener. Connections to an agent's base_url go through the guard. Connections to
+// the operator's URL do not. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	if cfg.AuthHeader == "" {
 		cfg.AuthHeader = "Authorization"
@@ -52,7 +53,8 @@ func New(cfg Config, g *ssrf.Guard, roots *x509.CertPool) *Opener {
 	}
 }
 
-// Open connects, tells the model what it is to be, and returns when it has confirmed that. Nothing is said, and nothing heard, before Begin.
+// Open connects, configures the model, and returns when it has confirmed the configuration. Before
+// Begin the model neither speaks nor hears.
 func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
 	address, header, err := o.address(spec)
 	if err != nil {
@@ -69,8 +71,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	return s, nil
 }
 
-// client returns the HTTP client for the agent's URL. The guard judges every URL of a workspace, even if it
-// has the operator's host.
+// client returns the HTTP client for the agent's URL. The guard checks every URL of a workspace,
+// even if it has the operator's host.
 func (o *Opener) client(spec agent.Spec) *http.Client {
 	if spec.Settings.BaseURL != "" {
 		return o.guarded
@@ -78,7 +80,8 @@ func (o *Opener) client(spec agent.Spec) *http.Client {
 	return o.own
 }
 
-// address is where the model is, and the header with the key. The operator's key goes to the operator's host alone.
+// address returns the URL of the model and the header with the key. The operator's key is sent only
+// to the operator's URL.
 func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
 	base, key := o.cfg.URL, o.cfg.Key
 	if spec.Settings.BaseURL != "" {

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// line is a session and what it did so far.
+// line is a session and its events so far.
 type line struct {
 	agent.Session
 	t      *testing.T
@@ -37,21 +37,35 @@ func serve(t *testing.T, opts modeltest.RealtimeOptions) *modeltest.RealtimeServ
 }
 
 func opener(server *modeltest.RealtimeServer) *realtime.Opener {
-	return realtime.New(realtime.Config{URL: server.URL, Key: "operator", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"}, ssrf.New(nil), nil)
+	return realtime.New(
+		realtime.Config{
+			URL:                server.URL,
+			Key:                "operator",
+			Model:              "gpt-realtime",
+			TranscriptionModel: "gpt-4o-mini-transcribe",
+		},
+		ssrf.New(nil),
+		nil,
+	)
 }
 
 func open(t *testing.T, server *modeltest.RealtimeServer, settings agent.Settings) *line {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
-	s, err := opener(server).Open(ctx, agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
-	cancel() // the session outlives it
+	s, err := opener(
+		server,
+	).Open(
+		ctx,
+		agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)},
+	)
+	cancel() // the session continues after ctx
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
 	return listen(t, server, s)
 }
 
-// listen takes what a session does.
+// listen collects the events of a session.
 func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *line {
 	t.Helper()
 	l := &line{Session: s, t: t, server: server, more: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -71,7 +85,7 @@ func listen(t *testing.T, server *modeltest.RealtimeServer, s agent.Session) *li
 	return l
 }
 
-// all are the events of a kind so far.
+// all returns the events of a kind so far.
 func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +97,7 @@ func (l *line) all(kind agent.Kind) (found []agent.Event) {
 	return found
 }
 
-// wait until there are n events of a kind; the last of them.
+// wait waits for n events of a kind and returns the last one.
 func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	l.t.Helper()
 	deadline := time.After(testkit.Timeout)
@@ -101,12 +115,12 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 			for _, e := range l.events {
 				kinds = append(kinds, e.Kind)
 			}
-			l.t.Fatalf("%d events of kind %s did not come; there were %v", n, kind, kinds)
+			l.t.Fatalf("fewer than %d events of kind %s; events: %v", n, kind, kinds)
 		}
 	}
 }
 
-// got waits until the server has received n events of a type; the last of them.
+// got waits until the server has received n events of a type, and returns the last one.
 func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map[string]any {
 	t.Helper()
 	var found []json.RawMessage
@@ -123,11 +137,11 @@ func got(t *testing.T, server *modeltest.RealtimeServer, kind string, n int) map
 	return event
 }
 
-// clean fails when the server refused anything.
+// clean reports an error if the server refused an event.
 func (l *line) clean() {
 	l.t.Helper()
 	if faults := l.server.Sent("error"); len(faults) > 0 {
-		l.t.Errorf("the server refused: %s", faults)
+		l.t.Errorf("refused events = %s, want none", faults)
 	}
 }
 
@@ -139,10 +153,15 @@ func dig(from any, path ...string) any {
 	return from
 }
 
-func TestOpen_TellsTheModelWhatItIsToBe(t *testing.T) {
+func TestOpen_ConfiguresTheModel(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{Key: "operator"})
-	settings := agent.Settings{Instructions: "Sell tea to {{name}}.", Voice: "marin", Language: "de-CH", Transfers: map[string]string{"desk": "+41440000000"}}
+	settings := agent.Settings{
+		Instructions: "Sell tea to {{name}}.",
+		Voice:        "marin",
+		Language:     "de-CH",
+		Transfers:    map[string]string{"desk": "+41440000000"},
+	}
 	l := open(t, server, settings)
 	update := got(t, server, "session.update", 1)
 	for want, path := range map[string][]string{
@@ -159,21 +178,22 @@ func TestOpen_TellsTheModelWhatItIsToBe(t *testing.T) {
 		name, _ := dig(one, "name").(string)
 		names = append(names, name)
 	}
-	if got := strings.Join(names, " "); got != "end_call opt_out schedule_callback voicemail_detected press_digits transfer" {
+	if got := strings.Join(names, " "); got != "end_call opt_out schedule_callback voicemail_detected press_digits "+
+		"transfer" {
 		t.Errorf("tools %s", got)
 	}
 	l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
 	l.Begin()
 	l.wait(agent.TurnDone, 1)
 	if server.Frames() != 0 {
-		t.Error("the agent heard something before the call began")
+		t.Error("the model received audio before Begin")
 	}
 	l.clean()
 }
 
-func TestOpen_Fails(t *testing.T) {
+func TestOpen_ReturnsErrors(t *testing.T) {
 	t.Parallel()
-	t.Run("when the key is wrong", func(t *testing.T) {
+	t.Run("wrong key", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t, modeltest.RealtimeOptions{Key: "another"})
 		if _, err := opener(server).Open(t.Context(), agent.Spec{}); err == nil {
@@ -182,7 +202,7 @@ func TestOpen_Fails(t *testing.T) {
 			t.Errorf(`Open: err = %q, want it without "operator"`, err.Error())
 		}
 	})
-	t.Run("when the model never confirms", func(t *testing.T) {
+	t.Run("no confirmation", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t, modeltest.RealtimeOptions{})
 		server.Mute()
@@ -192,14 +212,14 @@ func TestOpen_Fails(t *testing.T) {
 			t.Errorf("Open = %v, want the deadline", err)
 		}
 	})
-	t.Run("when nobody gave a key", func(t *testing.T) {
+	t.Run("no key", func(t *testing.T) {
 		t.Parallel()
 		o := realtime.New(realtime.Config{URL: "ws://127.0.0.1:1"}, ssrf.New(nil), nil)
 		if _, err := o.Open(t.Context(), agent.Spec{}); !errors.Is(err, realtime.ErrUnconfigured) {
 			t.Errorf("Open = %v, want %v", err, realtime.ErrUnconfigured)
 		}
 	})
-	t.Run("when the model refuses its settings", func(t *testing.T) {
+	t.Run("refused settings", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t, modeltest.RealtimeOptions{})
 		server.Mute()
@@ -212,7 +232,10 @@ func TestOpen_Fails(t *testing.T) {
 		}()
 		testkit.Until(t, "the session is connected", func() bool { return server.Connections() > 0 })
 		server.Inject(
-			[]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
+			[]byte(
+				`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`,
+			),
+		)
 		err := <-opened
 		if err == nil {
 			t.Fatal("Open returned no error, want the code of the model's error")
@@ -226,8 +249,8 @@ func TestOpen_Fails(t *testing.T) {
 	})
 }
 
-// An agent's own base_url is the customer's: guarded, over TLS alone, and with the customer's key.
-func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
+// An agent's own base_url is guarded, needs TLS, and gets only the workspace's key.
+func TestOpen_GuardsTheBaseURLOfAnAgent(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	for _, base := range []string{server.URL, "wss://127.0.0.1:1/v1", "wss://10.0.0.1/v1", "wss://169.254.169.254", "https://models.example/v1", "wss://u:p@models.example"} {
@@ -238,15 +261,18 @@ func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
 			t.Errorf(`Open: err = %q, want it to contain "base_url"`, err.Error())
 		}
 	}
-	if _, err := opener(server).Open(t.Context(), agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(err, realtime.ErrUnconfigured) {
+	if _, err := opener(server).Open(t.Context(), agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(
+		err,
+		realtime.ErrUnconfigured,
+	) {
 		t.Errorf("Open = %v: the operator's key must not go to a customer's host", err)
 	}
 	if server.Connections() != 0 {
-		t.Error("somebody was connected to")
+		t.Error("a connection was opened")
 	}
 }
 
-func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
+func TestBegin_SpeaksTheDisclosureFirst(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{})
 	l := open(t, server, agent.Settings{Language: "de", Greeting: "Hier ist {{who}}."})
@@ -288,7 +314,7 @@ func TestBegin_WithoutADisclosure(t *testing.T) {
 	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})
 	l.Begin()
 	if said := l.wait(agent.Said, 1); said.Text != "Good day." {
-		t.Errorf("said %q first", said.Text)
+		t.Errorf("first text = %q", said.Text)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if e.Keep {
@@ -298,9 +324,9 @@ func TestBegin_WithoutADisclosure(t *testing.T) {
 	l.clean()
 }
 
-func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
+func TestBegin_RequestsAMissingDisclosureAgain(t *testing.T) {
 	t.Parallel()
-	for _, status := range []string{"failed", "completed"} { // a model may end it well and have said nothing
+	for _, status := range []string{"failed", "completed"} { // a model can complete a response without sound
 		server := serve(t, modeltest.RealtimeOptions{Reply: func(_, asked string, n int) modeltest.RealtimeReply {
 			if n == 1 {
 				return modeltest.RealtimeReply{Status: status}
@@ -319,7 +345,7 @@ func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// speaking is a line whose disclosure and greeting are over.
+// speaking returns a line after the disclosure and the greeting.
 func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	t.Helper()
 	l := open(t, serve(t, opts), agent.Settings{})
@@ -328,7 +354,7 @@ func speaking(t *testing.T, opts modeltest.RealtimeOptions) *line {
 	return l
 }
 
-func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
+func TestInterrupted_TruncatesAtThePlayedAudio(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Said)[1].Item
@@ -341,7 +367,7 @@ func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
 	l.server.Speak("Stop.")
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
-	l.Interrupted(greeting, 300*time.Millisecond) // once
+	l.Interrupted(greeting, 300*time.Millisecond) // only once
 	switch e := got(t, l.server, "conversation.item.truncate", 1); {
 	case e["item_id"] != greeting:
 		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
@@ -350,26 +376,28 @@ func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
 	case e["content_index"] != 0.0:
 		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
-	answer := l.wait(agent.Said, 4) // the person's words are one
+	answer := l.wait(agent.Said, 4) // one of the texts is the person's
 	if answer.Role == agent.RolePerson {
 		answer = l.all(agent.Said)[2]
 	}
 	l.wait(agent.TurnDone, 3)
 	l.Interrupted(answer.Item, time.Hour)
-	if e := got(t, l.server, "conversation.item.truncate", 2); e["audio_end_ms"].(float64) > 60*float64(len(answer.Text)) {
-		t.Errorf("truncated %v, beyond the audio", e)
+	if e := got(t, l.server, "conversation.item.truncate", 2); e["audio_end_ms"].(float64) > 60*float64(
+		len(answer.Text),
+	) {
+		t.Errorf("truncated at %v, beyond the audio", e)
 	}
 	l.Interrupted("another", time.Second)
 	l.Say("Bye.")
 	last := l.wait(agent.Said, 5)
 	l.wait(agent.TurnDone, 4)
 	l.Played(last.Item)
-	l.Interrupted(last.Item, time.Millisecond) // it finished
+	l.Interrupted(last.Item, time.Millisecond) // the item has ended
 	l.ToolResult("unknown", nil)
 	l.HearDigit('5')
 	got(t, l.server, "response.create", 4) // disclosure, greeting, farewell, key
 	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
-		t.Errorf("%d truncations, want 2", n)
+		t.Errorf("truncations = %d, want 2", n)
 	}
 	l.clean()
 }

@@ -13,28 +13,33 @@ import (
 )
 
 const (
-	// reconnectWait bounds the one attempt to get the model back in the middle of a call.
-	reconnectWait = 5 * time.Second
-	// lateEvent is how long an event after Close waits for a reader.
+	// reconnectTimeout limits the single attempt to reconnect during a call.
+	reconnectTimeout = 5 * time.Second
+	// lateEvent is how long an event after Close waits for the receiver.
 	lateEvent = 100 * time.Millisecond
-	// renewAfter is before the 60 minutes after which the model ends a session by itself; a new one is opened then.
+	// renewAfter is the age at which a session is replaced. The model ends a session after 60
+	// minutes.
 	renewAfter = 58 * time.Minute
-	// mostTools bounds what a model may ask for in one call, and failures how often in a row it may fail to answer.
-	mostTools, failures = 100, 2
-	// mostWords bounds the arguments of a tool and one transcript, in bytes; mostHistory what a new session is told of the old one.
-	mostWords, mostHistory = 32 << 10, 16 << 10
-	// mostItems is how many items are remembered.
-	mostItems = 256
+	// maxToolCalls limits the tool calls of one call, and maxFailures the consecutive failures to
+	// respond.
+	maxToolCalls, maxFailures = 100, 2
+	// maxWords limits the arguments of a tool and one transcript, in bytes. maxHistory limits the
+	// history that a new session receives.
+	maxWords, maxHistory = 32 << 10, 16 << 10
+	// maxItems limits how many items are remembered.
+	maxItems = 256
 )
 
 var (
 	errSilent   = errors.New("the model failed to answer")
-	errTools    = errors.New("the model asks for tools without end")
+	errTools    = errors.New("the model called too many tools")
 	errRefused  = errors.New("the model refused the session")
 	errMessages = errors.New("the model does not speak the protocol")
 )
 
-// response is one that we ask for. first: the disclosure. said: what Say asked for. Both are played to their end, whoever talks. moot: it is not worth saying once the model answers something else.
+// response is a response that the session requests. first means the disclosure, and said a text of
+// Say. Neither is interrupted. moot means that it is not needed any more once the model responds to
+// something else.
 type response struct {
 	settings          *responseSettings
 	first, said, moot bool
@@ -42,7 +47,7 @@ type response struct {
 
 func (r response) keep() bool { return r.first || r.said }
 
-// item is one thing that the model says, by what has come of it.
+// item is an item of the model.
 type item struct {
 	bytes     int
 	done, cut bool
@@ -56,35 +61,38 @@ type session struct {
 	events        chan agent.Event
 	over          chan struct{} // closed by Close
 
-	mu     sync.Mutex
-	sock   *agent.Socket
-	ended  bool
-	begun  bool
-	opened bool // the disclosure was said, or there is none: what the person says is answered
-	// active: a response is being made. asked is ours that was not confirmed yet, by its event's id; waiting are those to ask for next.
+	mu      sync.Mutex
+	sock    *agent.Socket
+	ended   bool
+	started bool
+	opened  bool // the disclosure was spoken, or there is none; the person gets responses
+	// active means that the model creates a response. asked is the requested response that is not
+	// confirmed yet, and askedID the id of its event. waiting are the next responses.
 	active  bool
 	asked   *response
 	askedID string
 	waiting []response
-	// kept is the response under way that is to be kept, keptSaid that Say asked for it. echoes: the server tells which response is whose, as its first one, which can only be ours, has shown.
-	kept     string
-	keptSaid bool
-	echoes   bool
-	making   bool   // the response that is made is the disclosure
-	spoken   string // its last item of which there was sound
-	items    map[string]*item
-	calls    map[string]string // tool calls that wait for their result, by name
-	names    map[string]string // names of calls that are still being written, by item
-	called   map[string]bool
-	partial  map[string]string // text of items that are not complete, by item
-	failed   int
-	counted  int
-	history  []agent.Turn
-	words    int
-	lost     bool // the one reconnect is used up
-	renewed  *time.Timer
-	renew    bool
-	dropped  int64
+	// kept is the id of the active response that must not be interrupted. keptSaid means that it is
+	// a text of Say. returnsIDs means that the server returns the request id with a response; its
+	// first response shows this.
+	kept       string
+	keptSaid   bool
+	returnsIDs bool
+	making     bool   // the active response is the disclosure
+	spoken     string // its last item with sound
+	items      map[string]*item
+	calls      map[string]string // names of tool calls without a result, by id
+	names      map[string]string // names of incomplete tool calls, by item
+	called     map[string]bool
+	partial    map[string]string // text of incomplete items, by item
+	failed     int
+	counted    int
+	history    []agent.Turn
+	words      int
+	lost       bool // the single reconnect was used
+	renewed    *time.Timer
+	renew      bool
+	dropped    int64
 }
 
 func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*agent.Socket, error)) *session {
@@ -98,12 +106,15 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 	return s
 }
 
-// settings are the session's, as they are sent at its beginning.
+// settings returns the settings of a new session.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
 		Type: "realtime", OutputModalities: []string{modality}, Instructions: agent.Instructions(s.spec),
 		Tools: agent.Tools(s.spec), ToolChoice: "auto",
-		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
+		Audio: audioSettings{
+			Input:  s.input(),
+			Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice},
+		},
 	}
 	return out
 }
@@ -121,7 +132,8 @@ func (s *session) input() audioInput {
 		in.TurnDetection.TurnDetection = *settings.TurnDetection
 	}
 	if !s.opened {
-		in.TurnDetection.IdleTimeoutMS = nil // a response before the disclosure would be the model's own words
+		// a response before the disclosure would be the model's own words
+		in.TurnDetection.IdleTimeoutMS = nil
 	}
 	if s.transcription != "" {
 		in.Transcription = newTranscription(s.transcription, s.spec.Settings.Language)
@@ -174,7 +186,7 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// code is the fault's name; what else a model says is kept out of logs.
+// code returns the name of an error. The model's other texts are not logged.
 func code(e serverEvent) string {
 	if e.Error.Code != "" {
 		return strconv.Quote(e.Error.Code)
@@ -182,7 +194,7 @@ func code(e serverEvent) string {
 	return strconv.Quote(e.Error.Type)
 }
 
-// run reads until the call or the model is over.
+// run reads until the call or the model has ended.
 func (s *session) run(ctx context.Context) {
 	defer close(s.events)
 	for {
@@ -215,7 +227,7 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// read takes events until the socket is gone or a rule is broken.
+// read handles events until the connection is lost or a limit is exceeded.
 func (s *session) read() error {
 	s.mu.Lock()
 	sock := s.sock
@@ -235,11 +247,12 @@ func (s *session) read() error {
 	}
 }
 
-// reconnect opens a new session in the middle of the call and tells it what was said. What the old one was saying is over.
+// reconnect opens a new session during the call and sends it the history. What the old session was
+// saying ends.
 func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	speaking := s.active || len(s.waiting) > 0
-	if s.making { // the disclosure was cut off: it is said again, whole
+	if s.making { // an interrupted disclosure is repeated completely
 		s.waiting = append([]response{s.disclosure()}, s.waiting...)
 	} else if s.active && s.opened {
 		s.waiting = append([]response{{}}, s.waiting...)
@@ -260,7 +273,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	if speaking {
 		s.emit(agent.Event{Kind: agent.TurnDone})
 	}
-	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
+	ctx, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)
@@ -277,20 +290,24 @@ func (s *session) reconnect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, turn := range s.history {
-		said := conversationItem{Type: "message", Role: "user", Content: []content{{Type: "input_text", Text: turn.Text}}}
+		said := conversationItem{
+			Type:    "message",
+			Role:    "user",
+			Content: []content{{Type: "input_text", Text: turn.Text}},
+		}
 		if turn.Role == agent.RoleAgent {
 			said.Role, said.Content[0].Type = "assistant", "output_text"
 		}
 		send(s.sock, clientEvent{Type: "conversation.item.create", Item: &said})
 	}
-	if s.begun {
+	if s.started {
 		s.sock.Flow()
 	}
 	s.ask()
 	return nil
 }
 
-// emit passes an event on. After Close, it waits for a reader for at most lateEvent.
+// emit sends an event to the receiver. After Close, it waits for at most lateEvent.
 func (s *session) emit(e agent.Event) {
 	select {
 	case s.events <- e:

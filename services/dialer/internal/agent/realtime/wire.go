@@ -10,9 +10,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
+// These are the events of the Realtime API (GA) that the session uses. Unknown members are ignored.
 
-// Formats, and the modality, of a telephone.
+// Audio format and modality of a telephone call.
 const (
 	mulaw    = "audio/pcmu"
 	modality = "audio"
@@ -22,7 +22,7 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// transcription names the language either as Language or as Languages, depending on the model.
+// transcription has the language as Language or as Languages, depending on the model.
 type transcription struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language,omitempty"`
@@ -31,7 +31,7 @@ type transcription struct {
 
 // newTranscription returns the settings of a transcription model. tag is the agent's BCP 47
 // language tag; the API takes its primary subtag. gpt-transcribe and gpt-live-transcribe take a
-// list of languages, all other models take one language.
+// list of languages, and all other models take one language.
 func newTranscription(model, tag string) *transcription {
 	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
@@ -40,8 +40,8 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection is the agent's setting and whether the model answers the person. While the
-// disclosure is spoken, speech is transcribed, but it is not answered and does not interrupt.
+// turnDetection is the agent's setting, and whether the model responds to the person. While the
+// disclosure is spoken, speech is transcribed, but gets no response and does not interrupt.
 type turnDetection struct {
 	agent.TurnDetection
 	CreateResponse    bool `json:"create_response"`
@@ -93,7 +93,7 @@ type conversationItem struct {
 	Output  string    `json:"output,omitempty"`
 }
 
-// clientEvent is what we send, but for audio.
+// clientEvent is an event to the model, except audio.
 type clientEvent struct {
 	Type     string            `json:"type"`
 	EventID  string            `json:"event_id,omitempty"`
@@ -109,7 +109,7 @@ type truncation struct {
 	AudioEndMS   int64  `json:"audio_end_ms"`
 }
 
-// serverEvent is what comes.
+// serverEvent is an event of the model.
 type serverEvent struct {
 	Type       string          `json:"type"`
 	ItemID     string          `json:"item_id"`
@@ -138,7 +138,7 @@ type serverEvent struct {
 	} `json:"error"`
 }
 
-// decode reads one event. One that is no event is an error; one that nobody knows is not.
+// decode decodes one event. Invalid JSON is an error; an unknown event is not.
 func decode(message []byte) (serverEvent, error) {
 	var e serverEvent
 	if err := json.Unmarshal(message, &e); err != nil {
@@ -147,10 +147,10 @@ func decode(message []byte) (serverEvent, error) {
 	return e, nil
 }
 
-// audio is the sound of a delta.
+// audio returns the audio of a delta.
 func (e serverEvent) audio() ([]byte, error) {
 	if len(e.Delta) < 2 || e.Delta[0] != '"' {
-		return nil, fmt.Errorf("read the agent's audio: it is no string")
+		return nil, fmt.Errorf("read the agent's audio: not a string")
 	}
 	text := e.Delta[1 : len(e.Delta)-1]
 	if bytes.IndexByte(text, '\\') >= 0 { // a slash may be written as \/
@@ -168,7 +168,7 @@ func (e serverEvent) audio() ([]byte, error) {
 	return audio[:n], nil
 }
 
-// appendAudio writes the event that lets the agent hear a frame.
+// appendAudio appends the event that sends a frame to the model.
 func appendAudio(dst, frame []byte) []byte {
 	dst = append(dst, `{"type":"input_audio_buffer.append","audio":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, frame)

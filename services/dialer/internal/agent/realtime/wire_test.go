@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// BenchmarkAppendAudio is what one frame to the agent costs, before the socket.
+// BenchmarkAppendAudio measures the encoding of one frame.
 func BenchmarkAppendAudio(b *testing.B) {
 	frame, buf := make([]byte, agent.FrameBytes), []byte(nil)
 	b.ReportAllocs()
@@ -16,10 +16,14 @@ func BenchmarkAppendAudio(b *testing.B) {
 	}
 }
 
-// BenchmarkDelta is what half a second of the agent's costs, read and decoded.
+// BenchmarkDelta measures the decoding of half a second of the model's audio.
 func BenchmarkDelta(b *testing.B) {
-	message := []byte(`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"` +
-		base64.StdEncoding.EncodeToString(make([]byte, agent.BytesPerSecond/2)) + `"}`)
+	message := []byte(
+		`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"` +
+			base64.StdEncoding.EncodeToString(
+				make([]byte, agent.BytesPerSecond/2),
+			) + `"}`,
+	)
 	b.ReportAllocs()
 	for b.Loop() {
 		e, err := decode(message)

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// take is one event of the model's. Those that nobody knows are passed over; an error ends the connection.
+// take handles one event of the model. Unknown events are ignored. An error ends the connection.
 func (s *session) take(e serverEvent) error {
 	switch e.Type {
 	case "response.output_audio.delta":
@@ -30,7 +30,7 @@ func (s *session) take(e serverEvent) error {
 		return s.onDone(e)
 	case "response.output_item.added":
 		s.mu.Lock()
-		if e.Item.Type == "function_call" && len(s.names) < mostTools {
+		if e.Item.Type == "function_call" && len(s.names) < maxToolCalls {
 			s.names[e.Item.ID] = e.Item.Name
 		}
 		s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *session) take(e serverEvent) error {
 	return nil
 }
 
-// onAudio: a piece of what the model says. Of an item that was cut nothing more is played.
+// onAudio passes audio to the conversation. Further audio of an item that was cut is dropped.
 func (s *session) onAudio(e serverEvent) error {
 	audio, err := e.audio()
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *session) onAudio(e serverEvent) error {
 	s.mu.Lock()
 	it := s.items[e.ItemID]
 	if it == nil {
-		if len(s.items) >= mostItems {
-			clear(s.items) // of items so old nobody asks
+		if len(s.items) >= maxItems {
+			clear(s.items) // old items are not needed any more
 		}
 		it = &item{}
 		s.items[e.ItemID] = it
@@ -87,7 +87,7 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
-// onPartialWords keeps the text of an item that is not complete yet.
+// onPartialWords stores the text of an item that is not complete yet.
 func (s *session) onPartialWords(e serverEvent) {
 	var delta string
 	if json.Unmarshal(e.Delta, &delta) != nil {
@@ -96,13 +96,13 @@ func (s *session) onPartialWords(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.partial[e.ItemID]
-	if (known || len(s.partial) < mostItems) && len(s.partial[e.ItemID])+len(delta) <= mostWords {
+	if (known || len(s.partial) < maxItems) && len(s.partial[e.ItemID])+len(delta) <= maxWords {
 		s.partial[e.ItemID] += delta
 	}
 }
 
-// emitPartialWords emits the text of the items that the model will not complete: the session ended, or
-// its connection was lost. A part of them may have been played.
+// emitPartialWords emits the text of the items that the model will not complete, because the
+// session has ended or its connection was lost. A part of them may have been played.
 func (s *session) emitPartialWords() {
 	s.mu.Lock()
 	partial := s.partial
@@ -115,14 +115,14 @@ func (s *session) emitPartialWords() {
 
 // onWords emits a complete text and adds it to the history.
 func (s *session) onWords(role string, e serverEvent) {
-	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), mostWords)], ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), maxWords)], ""))
 	if text == "" {
 		return
 	}
 	s.mu.Lock()
 	delete(s.partial, e.ItemID)
 	s.history, s.words = append(s.history, agent.Turn{Role: role, Text: text}), s.words+len(text)
-	for s.words > mostHistory {
+	for s.words > maxHistory {
 		s.words -= len(s.history[0].Text)
 		s.history = s.history[1:]
 	}
@@ -130,19 +130,23 @@ func (s *session) onWords(role string, e serverEvent) {
 	s.emit(agent.Event{Kind: agent.Said, Role: role, Item: e.ItemID, Text: text})
 }
 
-// onCreated: the model makes a response, ours or, when the person spoke, its own.
+// onCreated handles the start of a response: one that the session requested, or the model's own
+// response to the person.
 func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active = true // whether ours was taken shows when it is not: the error comes before the end of the other
-	echo := e.Response.Metadata[asked]
-	s.echoes = s.echoes || echo != ""
-	if s.asked != nil && s.asked.keep() && (echo == s.askedID || !s.echoes) {
+	// A refused request is noticed later: its error arrives before the end of the model's own
+	// response.
+	s.active = true
+	requestID := e.Response.Metadata[asked]
+	s.returnsIDs = s.returnsIDs || requestID != ""
+	if s.asked != nil && s.asked.keep() && (requestID == s.askedID || !s.returnsIDs) {
 		s.kept, s.keptSaid = e.Response.ID, s.asked.said
 	}
 }
 
-// onDone: the response is made, or given up. A disclosure that was not made, or without a sound, is asked for again.
+// onDone handles the end of a response. A disclosure that is incomplete or silent is requested
+// again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
 	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.making || s.spoken != "")
@@ -160,7 +164,7 @@ func (s *session) onDone(e serverEvent) error {
 	spoken := s.spoken
 	s.failed = failedInARow(s.failed, broken)
 	s.active, s.asked, s.making, s.kept = false, nil, false, ""
-	silent := s.failed >= failures
+	silent := s.failed >= maxFailures
 	if !silent && len(s.calls) == 0 {
 		s.ask()
 	}
@@ -185,7 +189,8 @@ func failedInARow(before int, broken bool) int {
 	return 0
 }
 
-// onTool: a tool is called, told once or twice by two events. Arguments that are no object are none.
+// onTool handles a tool call. The model reports it with one or two events. Arguments that are not
+// valid JSON are replaced by an empty object.
 func (s *session) onTool(itemID, name, id, arguments string) error {
 	s.mu.Lock()
 	if name == "" {
@@ -196,21 +201,22 @@ func (s *session) onTool(itemID, name, id, arguments string) error {
 		s.mu.Unlock()
 		return nil
 	}
-	if s.called[id] = true; len(s.called) > mostTools {
+	if s.called[id] = true; len(s.called) > maxToolCalls {
 		s.mu.Unlock()
 		return errTools
 	}
 	s.calls[id] = name
 	s.mu.Unlock()
 	args := json.RawMessage(arguments)
-	if len(arguments) > mostWords || !json.Valid(args) {
+	if len(arguments) > maxWords || !json.Valid(args) {
 		args = json.RawMessage("{}")
 	}
 	s.emit(agent.Event{Kind: agent.ToolCall, Tool: name, ID: id, Args: args})
 	return nil
 }
 
-// onError: only a response that was not taken matters. When the model is making one of its own, ours waits for the end of that.
+// onError handles the refusal of a requested response. If the model creates its own response, the
+// request is sent again afterwards. Other errors have no effect.
 func (s *session) onError(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +233,7 @@ func (s *session) onError(e serverEvent) {
 		return
 	}
 	s.active = false
-	if s.failed++; s.failed >= failures {
+	if s.failed++; s.failed >= maxFailures {
 		if s.lost = true; s.sock != nil {
 			s.sock.Cut()
 		}

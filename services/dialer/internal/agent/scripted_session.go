@@ -8,48 +8,54 @@ import (
 	"time"
 )
 
-// After calls a function once, later, unless it is stopped before: time.AfterFunc is one.
+// After calls a function once after a time, unless it is stopped before. time.AfterFunc is one.
 type After func(wait time.Duration, do func()) (stop func() bool)
 
-// ScriptedOpener opens scripted sessions.
+// ScriptedOpener opens sessions of the scripted agent, which play a script.
 type ScriptedOpener struct{ after After }
 
-// New makes sessions that wait by after.
+// New returns an opener whose sessions wait with after.
 func New(after After) *ScriptedOpener { return &ScriptedOpener{after} }
 
-// Open is ready at once.
+// Open returns immediately.
 func (o *ScriptedOpener) Open(_ context.Context, spec Spec) (Session, error) {
-	return &session{script: spec.Settings.Script, notice: spec.Notice != "", after: o.after, events: make(chan Event, 12)}, nil
+	return &session{
+		script: spec.Settings.Script,
+		notice: spec.Notice != "",
+		after:  o.after,
+		events: make(chan Event, 12),
+	}, nil
 }
 
-// session plays its script: a tone, then nothing, then the end. It hears and does not answer.
+// session plays a script: a tone, then silence, then the end. It does not react to the person.
 type session struct {
 	script Script
 	notice bool
 	after  After
 	events chan Event
 
-	mu    sync.Mutex
-	begun bool
-	ended bool
-	stop  func() bool
+	mu      sync.Mutex
+	started bool
+	ended   bool
+	stop    func() bool
 }
 
-// tone is what the script says, and what is said when it is to say words: for so many milliseconds. notice stands for the words that the call is recorded.
+// tone and notice are the ids of the items. wordsMillis is the length of the tone that replaces
+// spoken words.
 const (
 	tone, notice = "tone", "notice"
-	words        = 500
+	wordsMillis  = 500
 )
 
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun || s.ended {
+	if s.started || s.ended {
 		return
 	}
-	s.begun = true
+	s.started = true
 	if s.notice && s.script.Speaks {
-		s.events <- Event{Kind: Audio, Item: notice, Audio: Tone(max(s.script.ToneHz, 1), words), Keep: true}
+		s.events <- Event{Kind: Audio, Item: notice, Audio: Tone(max(s.script.ToneHz, 1), wordsMillis), Keep: true}
 		s.events <- Event{Kind: ItemDone, Item: notice}
 		s.events <- Event{Kind: Noticed, Item: notice}
 	}
@@ -59,7 +65,8 @@ func (s *session) Begin() {
 	}
 }
 
-// play queues a tone, of its own accord or as it was asked to; the queue has room for one and its end, and what does not fit is not said.
+// play queues a tone. asked means that Say requested it. If the channel is full, the tone is
+// dropped.
 func (s *session) play(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
@@ -69,12 +76,12 @@ func (s *session) play(millis int, asked bool) {
 	s.events <- Event{Kind: TurnDone}
 }
 
-// Say stands for words: half a second of the tone.
+// Say plays half a second of the tone instead of the words.
 func (s *session) Say(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		s.play(words, true)
+		s.play(wordsMillis, true)
 	}
 }
 
@@ -99,7 +106,7 @@ func (s *session) Interrupted(string, time.Duration)  {}
 func (s *session) Played(string)                      {}
 func (s *session) ToolResult(string, json.RawMessage) {}
 
-// Tone is a sine of a quarter of full scale in mu-law.
+// Tone returns a sine in mu-law, with a quarter of the full amplitude.
 func Tone(hz, millis int) []byte {
 	audio := make([]byte, millis*BytesPerSecond/1000)
 	for i := range audio {

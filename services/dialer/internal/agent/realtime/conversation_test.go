@@ -14,9 +14,10 @@ import (
 	"ringfence.dev/services/dialer/internal/conversation"
 )
 
-// TestConversation is the whole of it but the telephone: voice is found in the audio, interrupts what the agent says, which is told what really left, asks not to be
-// called again, and is told goodbye before the call ends.
-func TestConversation(t *testing.T) {
+// A session and a conversation without a telephone. The person's voice interrupts the agent, and
+// the model learns how much was played. The person then opts out, and the farewell is played before
+// the call ends.
+func TestConversation_InterruptionOptOutAndFarewell(t *testing.T) {
 	t.Parallel()
 	server := serve(t, modeltest.RealtimeOptions{
 		Hears: func(int) string { return "Never call me again." },
@@ -25,25 +26,43 @@ func TestConversation(t *testing.T) {
 			case heard == "Never call me again.":
 				return modeltest.RealtimeReply{Tool: agent.ToolOptOut, Args: `{"quote":"never call me again"}`}
 			case strings.Contains(heard, "noted"):
-				return modeltest.RealtimeReply{Text: "It is noted, goodbye.", Length: 700 * time.Millisecond, Tool: agent.ToolEndCall, Args: `{"outcome":"opted_out"}`}
+				return modeltest.RealtimeReply{
+					Text:   "It is noted, goodbye.",
+					Length: 700 * time.Millisecond,
+					Tool:   agent.ToolEndCall,
+					Args:   `{"outcome":"opted_out"}`,
+				}
 			}
 			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, ""), Length: 2 * time.Second}
 		},
 	})
 	settings := agent.Settings{Greeting: "Good day, I call about tea and many other things that you may like."}
-	s, err := realtime.New(realtime.Config{URL: server.URL, Key: "k", Model: "m", TranscriptionModel: "t"}, ssrf.New(nil), nil).Open(t.Context(), agent.Spec{Settings: settings})
+	s, err := realtime.New(
+		realtime.Config{URL: server.URL, Key: "k", Model: "m", TranscriptionModel: "t"},
+		ssrf.New(nil),
+		nil,
+	).Open(
+		t.Context(),
+		agent.Spec{Settings: settings},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	optedOut := make(chan string, 1)
-	c := conversation.New(s, conversation.Settings{Agent: settings}, nil, nil, func(words string, _ time.Time) { optedOut <- words })
+	c := conversation.New(
+		s,
+		conversation.Settings{Agent: settings},
+		nil,
+		nil,
+		func(words string, _ time.Time) { optedOut <- words },
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	over := make(chan conversation.Result, 1)
 	go func() { over <- c.Run(ctx) }()
 
 	quiet, voice, frame := bytes.Repeat([]byte{0xff}, 160), bytes.Repeat([]byte{0x10, 0x90}, 80), make([]byte, 160)
-	tick := time.NewTicker(time.Millisecond) // a line that is twenty times as fast
+	tick := time.NewTicker(time.Millisecond) // twenty times real time
 	defer tick.Stop()
 	played := 0
 	for {
@@ -56,7 +75,8 @@ func TestConversation(t *testing.T) {
 		if c.NextFrame(frame) {
 			played++
 		}
-		if played > 140 && len(server.Sent("input_audio_buffer.speech_stopped")) == 0 && len(server.Sent("input_audio_buffer.speech_started")) == 0 {
+		if played > 140 && len(server.Sent("input_audio_buffer.speech_stopped")) == 0 &&
+			len(server.Sent("input_audio_buffer.speech_started")) == 0 {
 			c.HearFrame(voice) // 0.8 s into the greeting
 		} else {
 			c.HearFrame(quiet)
@@ -73,14 +93,15 @@ func check(t *testing.T, server *modeltest.RealtimeServer, result conversation.R
 		t.Errorf("result.Outcome = %v, want %v", result.Outcome, agent.OutcomeOptedOut)
 	case !result.OptedOut:
 		t.Error("result.OptedOut = false, want true")
-	case words != "Never call me again.": // the person's own words, which arrive before the tool call
+	case words != "Never call me again.": // the person's words, which arrive before the tool call
 		t.Errorf(`words = %v, want "Never call me again."`, words)
 	}
 	if faults := server.Sent("error"); len(faults) > 0 {
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
-	// What left: the disclosure (2 s), the greeting up to the cut, and the farewell (0.7 s).
+	// Sent audio: the disclosure (2 s), the greeting up to the interruption, and the farewell (0.7
+	// s).
 	switch left := float64(played*20) - 2700; {
 	case truncated != left:
 		t.Errorf("truncated = %v, want %v", truncated, left)

@@ -20,40 +20,40 @@ func open(t *testing.T, script agent.Script) agent.Session {
 	return s
 }
 
-func TestSession_PlaysItsToneAndEndsByTheScript(t *testing.T) {
+func TestSession_PlaysTheScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, agent.Script{ToneHz: 440, ToneMillis: 300, EndAfterMillis: 2000})
 		select {
 		case e := <-s.Events():
-			t.Fatalf("%v before anybody was there", e)
+			t.Fatalf("event before Begin = %v, want none", e)
 		default:
 		}
 		began := time.Now()
 		s.Begin()
-		s.Begin() // once
+		s.Begin() // only the first Begin has an effect
 		var kinds []agent.Kind
 		for e := range s.Events() {
 			kinds = append(kinds, e.Kind)
 			if e.Kind == agent.Audio && len(e.Audio) != 2400 {
-				t.Errorf("a tone of %d bytes, want 300 ms", len(e.Audio))
+				t.Errorf("tone = %d bytes, want 300 ms", len(e.Audio))
 			}
 		}
 		if want := []agent.Kind{agent.Audio, agent.ItemDone, agent.TurnDone, agent.Closed}; !slices.Equal(kinds, want) {
-			t.Errorf("events %v, want %v", kinds, want)
+			t.Errorf("events = %v, want %v", kinds, want)
 		}
 		if took := time.Since(began); took != 2*time.Second {
-			t.Errorf("it ended after %s, want 2s", took)
+			t.Errorf("duration = %s, want 2s", took)
 		}
 	})
 }
 
-func TestSession_SaysNothingUnlessItIsToldTo(t *testing.T) {
+func TestSession_WithoutAScriptIsSilent(t *testing.T) {
 	t.Parallel()
 	s := open(t, agent.Script{})
 	s.Begin()
 	for range 20 {
-		s.Say("goodbye") // nobody listens: it never blocks
+		s.Say("goodbye") // Say never blocks, even if no events are read
 	}
 	s.Close()
 	s.Close()
@@ -74,7 +74,7 @@ func TestSession_SaysNothingUnlessItIsToldTo(t *testing.T) {
 func TestTone_IsMuLaw(t *testing.T) {
 	t.Parallel()
 	tone := agent.Tone(1000, 20)
-	// 8 samples a period; 0, 5656, 8000 … as ITU-T G.711 writes them.
+	// 8 samples per period: 0, 5656, 8000 and so on in ITU-T G.711.
 	if want := []byte{0xff, 0xa9, 0xa0, 0xa9}; len(tone) != 160 {
 		t.Errorf("length of tone = %d, want 160; tone[:8] = % x", len(tone), tone[:8])
 	} else if !slices.Equal(tone[:4], want) {

@@ -9,29 +9,31 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
-// asked is the key under which a response carries the id of what asked for it.
+// asked is the metadata key of a response that has the id of its request.
 const asked = "asked"
 
-// exactly has the model speak a sentence and call no tool.
+// exactly returns the settings of a response that speaks a sentence and calls no tool.
 func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
 	return responseSettings{Instructions: agent.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
-// disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
+// disclosure returns the first response of every call. It is not interrupted. Until it was spoken,
+// the model does not respond to the person.
 func (s *session) disclosure() response {
 	text, inLanguage := agent.FirstWords(s.spec)
 	settings := exactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, first: true}
 }
 
-// Begin: the disclosure, then the greeting, or what the instructions begin with.
+// Begin requests the disclosure and then the greeting, or the start of the conversation by the
+// instructions.
 func (s *session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun || s.ended || s.sock == nil {
+	if s.started || s.ended || s.sock == nil {
 		return
 	}
-	s.begun = true
+	s.started = true
 	s.sock.Flow()
 	if text, _ := agent.FirstWords(s.spec); text != "" {
 		s.waiting = append(s.waiting, s.disclosure())
@@ -45,18 +47,26 @@ func (s *session) Begin() {
 	s.ask()
 }
 
-// answer has the model answer what the person says, and stop when interrupted, from now on.
+// answer makes the model respond to the person, and stop when the person interrupts, from now on.
 func (s *session) answer() {
 	if s.opened {
 		return
 	}
 	s.opened = true
-	send(s.sock, clientEvent{Type: "session.update", EventID: "answer", Session: &sessionSettings{Type: "realtime", Audio: audioSettings{Input: s.input()}}})
+	send(
+		s.sock,
+		clientEvent{
+			Type:    "session.update",
+			EventID: "answer",
+			Session: &sessionSettings{Type: "realtime", Audio: audioSettings{Input: s.input()}},
+		},
+	)
 }
 
-// ask asks for the next response, once the one before is made: the model makes one at a time.
+// ask requests the next response after the active one has ended, because the model creates one at a
+// time.
 func (s *session) ask() {
-	if s.active || s.ended || !s.begun || len(s.waiting) == 0 {
+	if s.active || s.ended || !s.started || len(s.waiting) == 0 {
 		return
 	}
 	next := s.waiting[0]
@@ -75,12 +85,13 @@ func (s *session) ask() {
 func (s *session) Say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || !s.begun {
+	if s.ended || !s.started {
 		return
 	}
 	settings := exactly(text, true, s.spec.Settings)
-	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first }) // never before the disclosure, but before all else
-	clear(s.calls)                                                                      // nobody answers them any more
+	// everything except the disclosure
+	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first })
+	clear(s.calls) // their results are not needed any more
 	s.waiting = append(s.waiting, response{settings: &settings, said: true})
 	s.ask()
 }
@@ -94,14 +105,18 @@ func (s *session) HearAudio(frame []byte) {
 	}
 }
 
-// HearDigit tells the model in words: the protocol has no keys.
+// HearDigit informs the model in words, because the API has no event for keys.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || !s.begun || digit < '#' || digit > 'D' {
+	if s.ended || !s.started || digit < '#' || digit > 'D' {
 		return
 	}
-	pressed := conversationItem{Type: "message", Role: "user", Content: []content{{Type: "input_text", Text: "[The person pressed the key " + string(rune(digit)) + "]"}}}
+	pressed := conversationItem{
+		Type:    "message",
+		Role:    "user",
+		Content: []content{{Type: "input_text", Text: "[The person pressed the key " + string(rune(digit)) + "]"}},
+	}
 	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &pressed})
 	if len(s.waiting) == 0 {
 		s.waiting = append(s.waiting, response{})
@@ -111,8 +126,8 @@ func (s *session) HearDigit(digit byte) {
 
 func (s *session) Events() <-chan agent.Event { return s.events }
 
-// Interrupted tells the model how much of an item the person heard. An item that is not the session's, or was told of before, is passed over; more than has come of it
-// would be an error.
+// Interrupted reports to the model how much of an item the person heard. It ignores an unknown
+// item, and one that was already reported. A duration beyond the item's audio would be an error.
 func (s *session) Interrupted(id string, played time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,10 +137,16 @@ func (s *session) Interrupted(id string, played time.Duration) {
 	}
 	it.cut = true
 	heard := min(played, agent.Duration(it.bytes))
-	send(s.sock, clientEvent{Type: "conversation.item.truncate", truncation: &truncation{ItemID: id, AudioEndMS: heard.Milliseconds()}})
+	send(
+		s.sock,
+		clientEvent{
+			Type:       "conversation.item.truncate",
+			truncation: &truncation{ItemID: id, AudioEndMS: heard.Milliseconds()},
+		},
+	)
 }
 
-// Played forgets the item: it can be truncated no more.
+// Played removes the item, which cannot be truncated any more.
 func (s *session) Played(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +156,7 @@ func (s *session) Played(id string) {
 }
 
 // ToolResult sends the result of a tool to the model and requests a response. After end_call it
-// requests a response only if the result is a refusal. Otherwise the conversation is over.
+// requests a response only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,11 +165,17 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 		return
 	}
 	delete(s.calls, id)
-	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &conversationItem{Type: "function_call_output", CallID: id, Output: string(result)}})
+	send(
+		s.sock,
+		clientEvent{
+			Type: "conversation.item.create",
+			Item: &conversationItem{Type: "function_call_output", CallID: id, Output: string(result)},
+		},
+	)
 	if name == agent.ToolEndCall && !agent.IsRefusal(result) {
 		return
 	}
-	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) { // one answer for all results
+	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) { // one response for all results
 		s.waiting = append(s.waiting, response{})
 	}
 	if len(s.calls) == 0 {

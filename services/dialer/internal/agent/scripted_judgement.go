@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Judge reads the conversation. zone is the person's, for the instants it speaks of.
+// Judge judges the conversation of the scripted agent. zone is the person's, for the times in the
+// summary.
 func (c *Conversation) Judge(endedAt time.Time, zone *time.Location) Judgement {
 	var heard []string
 	for _, turn := range c.turns {
@@ -32,7 +33,8 @@ func (c *Conversation) Judge(endedAt time.Time, zone *time.Location) Judgement {
 		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeCallbackRequested, 0.95, "Call back at the agreed time."
 		summary.ScheduledFor = &tomorrowAtTen
 	case len(summary.KeyInterests) > 0:
-		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeInterested, 0.9, "Send the details and follow up the next day."
+		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeInterested, 0.9, "Send the details and follow up "+
+			"the next day."
 		summary.ScheduledFor = &tomorrowAtTen
 	default:
 		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeUnknown, 0.3, "Read the transcript."
@@ -62,7 +64,7 @@ func list(pattern *regexp.Regexp, text string) []string {
 	return items
 }
 
-// nextDayAtTen is 10:00 of the day after, on the person's own calendar.
+// nextDayAtTen returns 10:00 of the next day in the person's time zone.
 func nextDayAtTen(after time.Time, zone *time.Location) string {
 	year, month, day := after.In(zone).Date()
 	return time.Date(year, month, day+1, 10, 0, 0, 0, zone).Format("2006-01-02T15:04:05-07:00")

@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// The model ends a session after an hour. It is opened anew before, as often as need be, and that is no loss.
-func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
+// The model ends a session after an hour. The session is replaced before that, as often as needed,
+// and this does not count as a lost connection.
+func TestSession_IsReplacedBeforeTheModelEndsIt(t *testing.T) {
 	t.Parallel()
 	if renewAfter >= time.Hour {
 		t.Errorf("renewAfter = %v, want less than %v", renewAfter, time.Hour)
@@ -42,6 +43,6 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 	s.Close()
 	last := <-ended
 	if last.Kind != agent.Closed {
-		t.Errorf("it ended with %s: %v", last.Kind, last.Err)
+		t.Errorf("last event = %s: %v", last.Kind, last.Err)
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"strings"
 )
 
-// DisclosureText is what is said first: that the person talks to an AI. Empty: it was turned off, for the reason on record. known says that the sentence is in
-// the agent's own language; if not, it is English and is to be translated by whoever speaks it.
+// DisclosureText returns the disclosure that the person talks to an AI. It is empty if the
+// disclosure was turned off. known is false if the text is English and the agent's language has no
+// sentence; the agent must then translate it.
 func (s Settings) DisclosureText() (text string, known bool) {
 	switch {
 	case s.Disclosure.OffReason != "":
@@ -16,8 +17,8 @@ func (s Settings) DisclosureText() (text string, known bool) {
 	return inLanguage(disclosures(), s.Language)
 }
 
-// VoicemailText returns what is left on a voicemail: the disclosure, unless it was turned off, and the
-// message. The mailbox does not contain what was said before the beep.
+// VoicemailText returns the text for a mailbox: the disclosure, unless it was turned off, and the
+// message. The mailbox does not contain what was spoken before the beep.
 func (s Settings) VoicemailText() string {
 	disclosure, _ := s.DisclosureText()
 	if strings.Contains(s.Message, disclosure) {
@@ -26,8 +27,8 @@ func (s Settings) VoicemailText() string {
 	return disclosure + " " + s.Message
 }
 
-// NoticeText is what a person is told before the call is recorded; known as for DisclosureText. Empty: this agent's calls are not recorded, since they are not to be, or since it
-// cannot say so.
+// NoticeText returns the notice of a recording, with known as in DisclosureText. It is empty if the
+// agent's calls must not be recorded, or if the agent cannot announce it.
 func (s Settings) NoticeText() (text string, known bool) {
 	switch {
 	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && s.Kind != Live && !s.Script.Speaks:
@@ -38,7 +39,7 @@ func (s Settings) NoticeText() (text string, known bool) {
 	return inLanguage(notices(), s.Language)
 }
 
-// inLanguage picks the sentence of a language, else the English one.
+// inLanguage returns the sentence of a language, else the English one.
 func inLanguage(sentences map[string]string, language string) (text string, known bool) {
 	primary, _, _ := strings.Cut(strings.ToLower(language), "-")
 	if primary == "" {
@@ -50,7 +51,8 @@ func inLanguage(sentences map[string]string, language string) (text string, know
 	return sentences["en"], false
 }
 
-// ObjectsToRecording says that somebody's words ask for no recording. It is a net below the agent's own tool, and knows only the plainest words.
+// ObjectsToRecording reports whether the words ask for no recording. It knows only the plainest
+// words, and is needed if the model does not call the tool.
 func ObjectsToRecording(words string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
 	for _, phrase := range objections() {

@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-func TestTool_ItsResultIsAnswered(t *testing.T) {
+func TestToolResult_RequestsAResponse(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
 		switch {
@@ -39,20 +39,20 @@ func TestTool_ItsResultIsAnswered(t *testing.T) {
 		t.Errorf("call.Args = %q, want %q", string(call.Args), `{"quote":"never again"}`)
 	}
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
-	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // once
+	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // only once
 	end := l.wait(agent.ToolCall, 2)
 	l.wait(agent.TurnDone, 4)
 	l.ToolResult(end.ID, json.RawMessage(`{}`))
 	got(t, l.server, "conversation.item.create", 2)
 	if n := len(l.server.Received("response.create")); n != 3 {
-		t.Errorf("%d responses were asked for, want 3: after end_call nothing more is said", n)
+		t.Errorf("requested responses = %d, want 3: none after end_call", n)
 	}
 	heard := l.all(agent.Said)
 	if !strings.Contains(string(mustJSON(t, heard)), "Call me never again.") {
-		t.Errorf("the person's words are missing in %v", heard)
+		t.Errorf("history = %v, want the person's words in it", heard)
 	}
 	if n := len(l.all(agent.ToolCall)); n != 2 {
-		t.Errorf("%d tool calls, want each once", n)
+		t.Errorf("tool calls = %d, want each once", n)
 	}
 	l.clean()
 }
@@ -66,8 +66,8 @@ func mustJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// What is asked for while the model answers the person is asked for again when that is over.
-func TestSay_WaitsForTheModel(t *testing.T) {
+// A text that is requested during a response is requested again after it.
+func TestSay_WaitsForTheActiveResponse(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800})
 	l.server.Speak("Tell me all about tea.")
@@ -75,7 +75,7 @@ func TestSay_WaitsForTheModel(t *testing.T) {
 	l.wait(agent.TurnDone, 4)
 	said := l.all(agent.Said)
 	if last := said[len(said)-1]; last.Text != "Goodbye now." {
-		t.Errorf("said %v, want the farewell last", said)
+		t.Errorf("spoken texts = %v, want the farewell last", said)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if disclosure, farewell := said[0].Item, said[len(said)-1].Item; e.Keep != (e.Item == disclosure || e.Item == farewell) {
@@ -84,10 +84,15 @@ func TestSay_WaitsForTheModel(t *testing.T) {
 	}
 }
 
-// A machine may want its message before the person was told anything: first the disclosure, then the message, which alone is marked, and no greeting.
-func TestSay_BehindTheDisclosure(t *testing.T) {
+// A machine can need its message before the disclosure was spoken. The disclosure is first, then
+// the message, which alone has Asked. There is no greeting.
+func TestSay_FollowsTheDisclosure(t *testing.T) {
 	t.Parallel()
-	l := open(t, serve(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800}), agent.Settings{Greeting: "This is Ida."})
+	l := open(
+		t,
+		serve(t, modeltest.RealtimeOptions{Pace: 5 * time.Millisecond, Chunk: 800}),
+		agent.Settings{Greeting: "This is Ida."},
+	)
 	l.Begin()
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
@@ -110,7 +115,7 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 	l.clean()
 }
 
-func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
+func TestReconnect_OnceWithTheHistory(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	l.server.Speak("My name is Ada.")
@@ -123,11 +128,18 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	}
 	for _, must := range []string{`"assistant","content":[{"type":"output_text","text":"Hello, you are`, `"user","content":[{"type":"input_text","text":"My name is Ada."`} {
 		if !strings.Contains(strings.Join(told, "\n"), must) {
-			t.Errorf("the new session is not told %s but %v", must, told)
+			t.Errorf("history lacks %s: %v", must, told)
 		}
 	}
-	if update := got(t, l.server, "session.update", 3); dig(update, "session", "audio", "input", "turn_detection", "create_response") != true {
-		t.Error("the new session answers nobody")
+	if update := got(t, l.server, "session.update", 3); dig(
+		update,
+		"session",
+		"audio",
+		"input",
+		"turn_detection",
+		"create_response",
+	) != true {
+		t.Error("the new session does not respond to the person")
 	}
 	before := l.server.Frames()
 	testkit.Until(t, "the server receives audio", func() bool {
@@ -140,7 +152,7 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	l.server.Speak("Are you there?")
 	l.wait(agent.TurnDone, 4)
 	if n := len(l.server.Received("response.create")); n != 2 {
-		t.Errorf("%d responses were asked for: the disclosure and the greeting are said once", n)
+		t.Errorf("requested responses = %d, want the disclosure and the greeting once", n)
 	}
 	l.clean()
 	l.server.Cut()
@@ -152,7 +164,7 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	}
 }
 
-func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
+func TestReconnect_RepeatsTheWholeDisclosure(t *testing.T) {
 	t.Parallel()
 	l := open(t, serve(t, modeltest.RealtimeOptions{Pace: 3 * time.Millisecond, Chunk: 160}), agent.Settings{})
 	l.Begin()
@@ -168,44 +180,59 @@ func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
 	case !first.Keep:
 		t.Error("first.Keep = false, want true")
 	}
-	if len(l.all(agent.ItemDone)) != 3 { // the broken one, the disclosure, the greeting
+	if len(l.all(agent.ItemDone)) != 3 { // the interrupted item, the disclosure and the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
 	}
 }
 
-func TestFails(t *testing.T) {
+func TestSession_Fails(t *testing.T) {
 	t.Parallel()
-	t.Run("when the model cannot be had again", func(t *testing.T) {
+	t.Run("reconnect fails", func(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Refuse(1)
 		l.server.Cut()
 		l.wait(agent.Failed, 1)
 	})
-	t.Run("when the model fails to answer twice", func(t *testing.T) {
+	t.Run("two failed responses", func(t *testing.T) {
 		t.Parallel()
-		l := open(t, serve(t, modeltest.RealtimeOptions{Reply: func(string, string, int) modeltest.RealtimeReply { return modeltest.RealtimeReply{Status: "failed"} }}), agent.Settings{})
+		l := open(
+			t,
+			serve(
+				t,
+				modeltest.RealtimeOptions{
+					Reply: func(string, string, int) modeltest.RealtimeReply { return modeltest.RealtimeReply{Status: "failed"} },
+				},
+			),
+			agent.Settings{},
+		)
 		l.Begin()
 		l.wait(agent.Failed, 1)
 	})
-	t.Run("when the model calls tools without end", func(t *testing.T) {
+	t.Run("too many tool calls", func(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, modeltest.RealtimeOptions{})
 		for i := range 101 {
-			l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c` + strconv.Itoa(i) + `","name":"opt_out","arguments":"{}"}`))
+			l.server.Inject(
+				[]byte(
+					`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c` + strconv.Itoa(
+						i,
+					) + `","name":"opt_out","arguments":"{}"}`,
+				),
+			)
 		}
 		l.wait(agent.Failed, 1)
 		if n := len(l.all(agent.ToolCall)); n != 100 {
 			t.Errorf("%d tool calls", n)
 		}
 	})
-	t.Run("when what comes is no JSON", func(t *testing.T) {
+	t.Run("invalid JSON", func(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":`))
 		l.wait(agent.Failed, 1)
 	})
-	t.Run("when messages are huge, twice", func(t *testing.T) {
+	t.Run("two messages beyond the limit", func(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, modeltest.RealtimeOptions{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
@@ -216,7 +243,7 @@ func TestFails(t *testing.T) {
 	})
 }
 
-func TestUnknownEventsAreLeftAlone(t *testing.T) {
+func TestSession_IgnoresUnknownEvents(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	for _, odd := range []string{`{}`, `{"type":"from.the.future","delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
@@ -227,7 +254,7 @@ func TestUnknownEventsAreLeftAlone(t *testing.T) {
 	l.server.Speak("Still there?")
 	l.wait(agent.TurnDone, 3)
 	if n := len(l.all(agent.Failed)) + len(l.all(agent.ToolCall)); n != 0 {
-		t.Errorf("%d faults or tools of events that mean nothing", n)
+		t.Errorf("failures and tool calls of unknown events = %d, want 0", n)
 	}
 }
 
@@ -247,7 +274,7 @@ func TestClose_EndsTheSession(t *testing.T) {
 	}
 }
 
-// stuck is a server that confirms the session and then reads nothing any more.
+// stuck returns the URL of a server that confirms the session and then reads nothing.
 func stuck(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -271,7 +298,7 @@ func stuck(t *testing.T) string {
 	return "ws" + strings.TrimPrefix(server.URL, "http") + "/v1/realtime"
 }
 
-func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
+func TestHearAudio_NeverBlocks(t *testing.T) {
 	t.Parallel()
 	s, err := realtime.New(realtime.Config{URL: stuck(t), Key: "k"}, ssrf.New(nil), nil).Open(t.Context(), agent.Spec{})
 	if err != nil {
@@ -279,7 +306,7 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 	}
 	s.Begin()
 	frame := bytes.Repeat([]byte{0x55}, 160)
-	for range 100_000 { // 27 MB on the wire: more than any buffer of the system's
+	for range 100_000 { // 27 MB in total, more than any buffer of the system
 		s.HearAudio(frame)
 	}
 	s.Close()
@@ -295,8 +322,8 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 	}
 }
 
-// What was on its way when the person interrupted is not played.
-func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
+// Audio that was in transit when the person interrupted is not played.
+func TestInterrupted_DropsFurtherAudioOfTheItem(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	greeting := l.all(agent.Said)[1].Item
@@ -306,24 +333,32 @@ func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"another","delta":"//8="}`))
 	testkit.Until(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
 	if last := l.all(agent.Audio)[before]; last.Item != "another" {
-		t.Errorf("%d bytes of %s were played", len(last.Audio), last.Item)
+		t.Errorf("played bytes = %d of item %s, want none", len(last.Audio), last.Item)
 	}
 }
 
-func TestTool_OneAnswerForAllResults(t *testing.T) {
+func TestToolResult_RequestsOneResponseForAllResults(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, modeltest.RealtimeOptions{})
 	for _, id := range []string{"c1", "c2"} {
-		l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out","arguments":"{}"}`))
+		l.server.Inject(
+			[]byte(
+				`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out","arguments":"{}"}`,
+			),
+		)
 	}
 	l.wait(agent.ToolCall, 2)
 	l.ToolResult("c1", json.RawMessage(`{}`))
 	got(t, l.server, "conversation.item.create", 1)
 	l.ToolResult("c2", json.RawMessage(`{}`))
 	l.wait(agent.TurnDone, 3)
-	l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c3","name":"opt_out","arguments":"{}"}`))
+	l.server.Inject(
+		[]byte(
+			`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c3","name":"opt_out","arguments":"{}"}`,
+		),
+	)
 	l.wait(agent.ToolCall, 3)
-	l.ToolResult("c3", json.RawMessage(`{}`)) // behind whatever else there was to ask
+	l.ToolResult("c3", json.RawMessage(`{}`)) // after all other waiting requests
 	l.wait(agent.TurnDone, 4)
 	var order []string
 	for _, message := range l.server.Received("") {
@@ -335,6 +370,6 @@ func TestTool_OneAnswerForAllResults(t *testing.T) {
 	}
 	want := "conversation.item.create conversation.item.create response.create conversation.item.create response.create"
 	if !strings.HasSuffix(strings.Join(order, " "), want) {
-		t.Errorf("sent %v, want both results and then one question, and the third and another", order)
+		t.Errorf("sent events = %v, want both results and one response.create, then the third and another", order)
 	}
 }
