@@ -52,7 +52,7 @@ ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRelay_LeaderThatIsStopped")
 
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
-PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestClaim_ReadsNoMoreBesideManyScheduled|TestConsumer_DatabaseGoesAwayAndNothingIsLost
+PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestClaim_PagesReadDoNotGrowWithScheduledRequests|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
 # Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
 POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestOrderErasure_OtherRecords|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-func TestAsked_RemembersTheLatest(t *testing.T) {
+func TestOriginatedCalls_RemembersTheLatest(t *testing.T) {
 	t.Parallel()
 	const latest = 1 << 16
 	asked, ids := &carrier.OriginatedCalls{}, make([]uuid.UUID, 3*latest+1)
@@ -25,12 +25,12 @@ func TestAsked_RemembersTheLatest(t *testing.T) {
 			t.Fatalf("call %d of the latest %d is forgotten", i, latest)
 		}
 	}
-	if !asked.First(ids[0]) { // memory is bounded
+	if !asked.First(ids[0]) { // old ids are forgotten
 		t.Errorf("the first of %d is still remembered", len(ids))
 	}
 }
 
-func TestAsked_OneOfManyIsFirst(t *testing.T) {
+func TestOriginatedCalls_OneOfManyConcurrentCallsIsFirst(t *testing.T) {
 	t.Parallel()
 	asked, id, first := &carrier.OriginatedCalls{}, uuid.New(), atomic.Int32{}
 	var all sync.WaitGroup

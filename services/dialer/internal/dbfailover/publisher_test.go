@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestIntend_KafkaDoesNotAcknowledge(t *testing.T) {
+func TestIntend_FailsIfKafkaDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestIntend_KafkaDoesNotAcknowledge(t *testing.T) {
 		t.Error("Ready after an intent without acknowledgement = nil, want an error")
 	}
 	cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-		refuse = false // on the goroutine of the cluster, as the function above
+		refuse = false // runs in the goroutine of the cluster, as the function above
 		return nil, nil, false
 	})
 	testkit.Until(t, "the circuit closes", func() bool {

@@ -31,7 +31,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// world is a database that may be another server's, and a Kafka.
+// world is a Kafka cluster and a database whose server can change.
 type world struct {
 	*testing.T
 	pool      *pgxpool.Pool
@@ -60,7 +60,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// reconciler returns one whose wait for the other dialers is meanwhile; nil: no wait.
+// reconciler returns a reconciler that calls meanwhile instead of waiting for the other dialers;
+// nil: it does not wait.
 func (w *world) reconciler(meanwhile func()) *Reconciler {
 	r := NewReconciler(w.cfg, w.publisher, w.store, time.Minute, prometheus.NewRegistry())
 	r.wait = func(context.Context) error {
@@ -72,7 +73,7 @@ func (w *world) reconciler(meanwhile func()) *Reconciler {
 	return r
 }
 
-// reconcile reconciles, or fails the test.
+// reconcile reconciles and fails the test on an error.
 func (w *world) reconcile() {
 	w.Helper()
 	r := w.reconciler(nil)
@@ -84,7 +85,7 @@ func (w *world) reconcile() {
 	}
 }
 
-// moveTo lets the database run on another server.
+// moveTo makes the database report another server.
 func (w *world) moveTo(server string) {
 	w.Helper()
 	_, err := pgtest.Owner(w, w.pool, "dialer").Exec(w.Context(), fmt.Sprintf(
@@ -101,7 +102,7 @@ func (w *world) exec(sql string, args ...any) {
 	}
 }
 
-// intent is one of a new request to its own number, published by a process that is gone.
+// intent returns an intent of a new request to its own number, published by a dead process.
 func (w *world) intent() store.Intent {
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
 	return store.Intent{
@@ -151,13 +152,13 @@ func (w *world) withdraw(i store.Intent) {
 	}
 }
 
-// alive lets the process of an intent have sent a heartbeat.
+// alive stores a heartbeat of the intent's process.
 func (w *world) alive(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO instances (instance_id) VALUES ($1)`, i.InstanceID)
 }
 
-// inAnotherCall lets the number of an intent be in a live call of another request.
+// inAnotherCall puts the number of an intent into a live call of another request.
 func (w *world) inAnotherCall(i store.Intent) {
 	w.Helper()
 	w.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -165,7 +166,7 @@ func (w *world) inAnotherCall(i store.Intent) {
 		uuid.Must(uuid.NewV7()), w.workspace, i.To)
 }
 
-// dialedOver lets the request of an intent be dialing through another call, which a process fenced
+// dialedOver makes the request of an intent dialing through another call, which a process fenced
 // before. The trunk has refused that call.
 func (w *world) dialedOver(i store.Intent, instance uuid.UUID) {
 	w.Helper()
@@ -221,7 +222,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 		before func(w *world, i store.Intent)
 		// meanwhile happens while the reconciler waits for the other dialers.
 		meanwhile func(w *world, i store.Intent)
-		// stale: another process publishes an intent of the request behind the first one, and
+		// stale: another process publishes an intent of the request after the first one, and
 		// withdraws it meanwhile.
 		stale bool
 		want  outcome
@@ -386,8 +387,7 @@ func TestReconcile_SettlesIntentsWithoutAFence(t *testing.T) {
 	}
 }
 
-// TestSettleIntents_SecondDialerChangesNothing covers two dialers that read the same open intents. The
-// second one settles them after the first.
+// Two dialers read the same open intents. The second one settles them after the first.
 func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -413,9 +413,9 @@ func TestSettleIntents_SecondDialerChangesNothing(t *testing.T) {
 	}
 }
 
-// A dialer that is killed between an intent and its fence costs no request while the database keeps
-// its commits.
-func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
+// A dialer is killed between an intent and its fence. The request is not lost while the database
+// keeps its commits.
+func TestReconcile_DoesNotSettleIntentsOfTheSameServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()
@@ -428,8 +428,8 @@ func TestReconcile_LeavesIntentsOfTheSameServerAlone(t *testing.T) {
 	}
 }
 
-// The readers of dial-events.v1 may know the call as live: they get its end.
-func TestReconcile_TheEndOfALostCallIsPublished(t *testing.T) {
+// Consumers of dial-events.v1 can know the call as live, so they receive its end.
+func TestReconcile_PublishesTheEndOfALostCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()
@@ -462,8 +462,9 @@ func TestReconcile_TheEndOfALostCallIsPublished(t *testing.T) {
 	}
 }
 
-// A lost call whose number is in another call is not inserted again. The readers get its end as well.
-func TestReconcile_TheEndOfACallThatIsNotInsertedIsPublished(t *testing.T) {
+// A lost call whose number is in another call is not inserted again. Consumers receive its end,
+// too.
+func TestReconcile_PublishesTheEndOfACallThatIsNotRestored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()
@@ -521,8 +522,8 @@ func TestReconcile_RestoredRequestsCountTowardsTheLimits(t *testing.T) {
 	}
 }
 
-// While the circuit of the publisher is open, nothing is claimed, and what is fenced is dialed.
-func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
+// While the circuit of the publisher is open, nothing is claimed, and fenced calls are dialed.
+func TestReconciled_IsTrueWhileThePublisherFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.reconciler(nil)
@@ -541,9 +542,9 @@ func TestReconciled_DoesNotDependOnThePublisher(t *testing.T) {
 	}
 }
 
-// A database that fails or is slow is not another server. The statements of a dial fail or are slow
-// as well.
-func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
+// A database that fails or is slow is not another server. The statements of a dial fail or are
+// slow, too.
+func TestReconciled_StaysTrueWhileTheServerCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.reconciler(nil)
@@ -598,7 +599,7 @@ func TestReconciled_WhileTheServerCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestReconcile_PrecedesClaims(t *testing.T) {
+func TestReconcile_NoClaimBeforeReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()
@@ -645,7 +646,7 @@ func TestOnChange_IsCalledOnceForEachServer(t *testing.T) {
 
 // Intents of the topic that the database has not seen may be missing. Nothing is dialed until an
 // operator decides.
-func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
+func TestReconcile_MissingIntentsNeedConfirmation(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -710,7 +711,7 @@ func TestReconcile_MissingIntentsNeedAnOperator(t *testing.T) {
 	}
 }
 
-func TestAdvance_ReadsNoIntentAgain(t *testing.T) {
+func TestAdvance_NextReconciliationReadsNoIntentAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()
@@ -849,8 +850,8 @@ func TestAdvance_KeepsThePositionWhileAnotherTrunkCanBeFenced(t *testing.T) {
 	}
 }
 
-// Under load a request is claimed at any time. The positions move to an end of the topic once the
-// claims from before it are gone.
+// Under load a request is claimed at any time. The positions move to an end of the topic when the
+// claims from before it have ended.
 func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -863,7 +864,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 	}
 	advance := func() {
 		t.Helper()
-		r.advanced = time.Time{} // the last time is long ago
+		r.advanced = time.Time{} // as if the last time was long ago
 		if err := r.check(t.Context()); err != nil {
 			t.Fatalf("check = %v", err)
 		}
@@ -892,7 +893,7 @@ func TestAdvance_WaitsOnlyForClaimsFromBefore(t *testing.T) {
 
 // A topic that lost records ends before the stored position. The position must not stay behind its
 // end, because the next reconciliation would need an operator.
-func TestAdvance_MayGoBack(t *testing.T) {
+func TestAdvance_PositionMayMoveBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.reconcile()

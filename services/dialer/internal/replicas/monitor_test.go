@@ -14,11 +14,11 @@ func TestMonitor_Healthy(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	type beat struct {
-		after time.Duration // after the end of the one before
+		after time.Duration // after the end of the heartbeat before
 		took  time.Duration
 		err   error
 	}
-	// inTime returns heartbeats one second after each other.
+	// inTime returns heartbeats that are one second apart.
 	inTime := func(n int) []beat { return slices.Repeat([]beat{{after: time.Second}}, n) }
 	tests := []struct {
 		name  string

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/replicas"
 )
 
-func TestMerge(t *testing.T) {
+func TestMerge_CombinesReports(t *testing.T) {
 	t.Parallel()
 	early := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	late := early.Add(time.Minute)
@@ -79,8 +79,8 @@ func TestOfTrunk_LeavesOutOlderVersions(t *testing.T) {
 	}
 }
 
-// The report is stored until the process ends, also after a failure, and then removed.
-func TestJob(t *testing.T) {
+// The report is stored until the process ends, even after a failure, and is then removed.
+func TestJob_StoresAndRemovesTheReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		puts, removed := 0, false

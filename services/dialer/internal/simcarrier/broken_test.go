@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 )
 
-// broken is a carrier that misbehaves where a function is set.
+// broken is a carrier that misbehaves in each function that is set.
 type broken struct {
 	Carrier   carrier.EventStream
 	originate func(context.Context, carrier.Originate) (time.Time, error)
@@ -76,7 +76,7 @@ func (b *broken) Ready(ctx context.Context) error {
 	return b.Carrier.Ready(ctx)
 }
 
-// verdict is what a rule says of a carrier.
+// verdict is the result of a rule for a carrier.
 type verdict struct {
 	ctx    context.Context
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func (v *verdict) Errorf(format string, args ...any) {
 }
 func (v *verdict) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
 
-// judge holds a network to one rule and answers what the rule found.
+// judge runs one rule against a network and returns its result.
 func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 	t.Helper()
 	rules := carriertest.Rules()
@@ -100,7 +100,8 @@ func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 	if i < 0 {
 		t.Fatalf("there is no rule %q", rule)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // longer than any rule takes that waits for what does not come
+	// longer than any rule waits for an event that must not arrive
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	v := &verdict{ctx: ctx}
 	done := make(chan struct{})
@@ -112,7 +113,7 @@ func judge(t *testing.T, rule string, n *carriertest.Network) []string {
 	return v.faults
 }
 
-// eachNews rewrites every batch.
+// eachNews changes every batch.
 func eachNews(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	b.news = func(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 		batch, err := b.Carrier.Events(ctx, after, wait)
@@ -121,7 +122,7 @@ func eachNews(b *broken, rewrite func([]carrier.Event) []carrier.Event) {
 	}
 }
 
-// eachItem rewrites every item.
+// eachItem changes every event.
 func eachItem(b *broken, rewrite func(*carrier.Event)) {
 	eachNews(b, func(news []carrier.Event) []carrier.Event {
 		for i := range news {

@@ -38,7 +38,7 @@ const (
 	forgetting  = "a carrier without its memory begins its news anew"
 )
 
-// mutations break one promise each.
+// mutations break one rule each.
 func mutations() []mutation {
 	return slices.Concat(originateMutations(), hangupMutations(), newsMutations())
 }
@@ -252,7 +252,7 @@ func newsMutations() []mutation {
 	return []mutation{
 		{"tells news backwards", wholeCall, rewriting(func(news []carrier.Event) []carrier.Event {
 			if !slices.ContainsFunc(news, func(n carrier.Event) bool { return n.Kind == carrier.Ended }) {
-				return nil // until there is all of a call
+				return nil // until all events of the call exist
 			}
 			slices.Reverse(news)
 			return news
@@ -340,8 +340,8 @@ func newsMutations() []mutation {
 	}
 }
 
-// TestConformance_CatchesWhoBreaksARule: the suite is worth nothing if it passes a carrier that breaks a promise.
-func TestConformance_CatchesWhoBreaksARule(t *testing.T) {
+// The conformance suite must fail for a carrier that breaks a rule.
+func TestConformance_FindsEveryBrokenRule(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/simcarrier"
 )
 
-// binary is the real simulated carrier, built once.
+// binary is the simulated carrier, built once.
 var binary = sync.OnceValues(func() (path string, err error) {
 	dir, err := os.MkdirTemp("", "simcarrier-test")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// exchange is one simulated carrier as a process.
+// exchange is one process of the simulated carrier.
 type exchange struct {
 	t          testing.TB
 	addr, base string
@@ -51,10 +51,10 @@ type exchange struct {
 	cmd        *exec.Cmd
 }
 
-// fresh is a network over a process of its own.
+// fresh returns a network with a new process.
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	port, err := testkit.Port() // it is nobody else's while the carrier is away, too
+	port, err := testkit.Port() // the port stays reserved while the carrier is stopped
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func (x *exchange) ask(method, path, body string, into any) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	req.Close = true // the process behind it comes and goes
+	req.Close = true // the process is restarted
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		x.t.Fatal(err)
@@ -157,8 +157,7 @@ func (x *exchange) ask(method, path, body string, into any) {
 	}
 }
 
-// TestConformance holds the simulated trunk to the promises of package carrier.
-func TestConformance(t *testing.T) {
+func TestConformance_SimulatedCarrier(t *testing.T) {
 	t.Parallel()
 	carriertest.Run(t, fresh)
 }

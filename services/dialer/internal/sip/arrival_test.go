@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// desk takes calls that come in, as the number that was called says.
+// desk accepts inbound calls. The called number selects what it does.
 type desk struct {
 	*sip.UserAgent
 	t     *testing.T
@@ -65,7 +65,7 @@ func (d *desk) arrive(a *sip.Arrival) {
 		d.t.Errorf("ring: %v", err)
 	}
 	if a.To != "rings" {
-		for range 2 { // the second changes nothing
+		for range 2 { // the second call changes nothing
 			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
 				d.t.Errorf(`answer: a.To = %q, want "races"`, a.To)
 			} else if err != nil && !errors.Is(err, sip.ErrEnded) {
@@ -75,7 +75,7 @@ func (d *desk) arrive(a *sip.Arrival) {
 	}
 }
 
-// of is the leg of a call that came in.
+// of returns the leg of an inbound call.
 func (d *desk) of(callID string) (l *leg) {
 	d.t.Helper()
 	testkit.Until(d.t, "the call comes in", func() bool {
@@ -129,7 +129,7 @@ func TestArrival_AnsweredAndHungUp(t *testing.T) {
 	})
 }
 
-func TestArrival_Refused(t *testing.T) {
+func TestArrival_IsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	r := d.rig(transport.UDP)
@@ -145,7 +145,7 @@ func TestArrival_Refused(t *testing.T) {
 	}
 }
 
-func TestArrival_Cancelled(t *testing.T) {
+func TestArrival_CanceledByTheCaller(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
 		d := newDesk(t)
 		r := d.rig(protocol)
@@ -157,7 +157,7 @@ func TestArrival_Cancelled(t *testing.T) {
 		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); !errors.Is(err, sip.ErrEnded) {
 			t.Errorf("answer after the end: %v", err)
 		}
-		// Cancelled while it is answered: whichever was first, both sides come to an end.
+		// The call is canceled while it is being answered. Whichever is first, both sides end.
 		for range 20 {
 			both := r.dial("", to("races"))
 			go both.hangUp(callstate.NormalClearing)
@@ -167,7 +167,7 @@ func TestArrival_Cancelled(t *testing.T) {
 	})
 }
 
-func TestArrival_Withheld(t *testing.T) {
+func TestArrival_WithheldCallerIDIsEmpty(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	r := d.rig(transport.UDP)
@@ -183,8 +183,8 @@ func TestArrival_Withheld(t *testing.T) {
 	}
 }
 
-// TestArrival_Bounds: beyond the pace, while draining, and from strangers.
-func TestArrival_Bounds(t *testing.T) {
+// Calls beyond the rate limit, during a drain and from unknown addresses are refused.
+func TestArrival_RateLimitDrainAndUnknownSources(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(cfg *sip.Config) { cfg.ArrivalsPerSecond = 3 })
 	r := d.rig(transport.UDP)
@@ -216,8 +216,8 @@ func TestArrival_Bounds(t *testing.T) {
 	}
 }
 
-// TestArrival_Sipp: a caller that is not ours: answered, cancelled, refused.
-func TestArrival_Sipp(t *testing.T) {
+// sipp calls the agent: the call is answered, canceled or refused.
+func TestArrival_FromSipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	d := newDesk(t)
@@ -322,9 +322,9 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-// TestDrain_BehindADispatcher drains one of two agents during inbound calls. Its live calls
-// continue, new calls reach the other agent, and no call is lost.
-func TestDrain_BehindADispatcher(t *testing.T) {
+// One of two agents is drained during inbound calls. Its live calls continue, new calls reach the
+// other agent, and no call is lost.
+func TestDrain_DispatcherSendsNewCallsToTheOtherAgent(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	one, other := newDesk(t), newDesk(t)
@@ -359,12 +359,12 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	}
 }
 
-// TestStrangers_InACall covers a far end that is not admitted but takes part in a call: it may send
-// requests of that call over a new connection.
-func TestStrangers_InACall(t *testing.T) {
+// A peer that is not admitted takes part in a call. It may send requests of that call over a new
+// connection.
+func TestAdmit_PeerOfACallMayOpenANewConnection(t *testing.T) {
 	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(transport.TCP)))
-	heard := func() bool { // who is not is closed without a word
+	heard := func() bool { // a connection from another address is closed without a response
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
 			return false

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// shows returns a certificate for a host, and the PEM that trusts it alone.
+// shows returns a certificate for a host, and the PEM that trusts only it.
 func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
 	key, cert, err := peertest.Certificate(host)
@@ -63,9 +63,9 @@ func (p *phone) rig(change ...func(*sip.Trunk)) *rig {
 
 func bob(o *sip.Invite, _ *leg) { o.To = "bob" }
 
-// TestBaresip_TLS calls a real phone over TLS that holds, resumes and hangs up, or is hung up on. A
-// certificate that is not trusted is refused before a message is sent.
-func TestBaresip_TLS(t *testing.T) {
+// A real phone answers over TLS, holds and resumes, and either side hangs up. A certificate that is
+// not trusted is refused before a message is sent.
+func TestBaresip_AnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
 	r := p.rig()
@@ -98,8 +98,8 @@ func TestBaresip_TLS(t *testing.T) {
 	}
 }
 
-// TestBaresip_CallsUs over TLS: it is answered, holds and resumes, and either side hangs up.
-func TestBaresip_CallsUs(t *testing.T) {
+// A real phone calls over TLS. It is answered, holds and resumes, and either side hangs up.
+func TestBaresip_InboundCallOverTLS(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
 	pair, _ := shows(t, "127.0.0.1")

@@ -13,10 +13,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestSetUp_AChallengeThatIsComeToLate: over TCP a transaction ends with the ACK of its refusal. An agent that reads
-// both late must not treat the INVITE that answers the challenge as lost. The order in which it reads them is random,
-// so the test makes many calls.
-func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
+// Over TCP a transaction ends with the ACK of its refusal. If the agent reads the challenge and
+// that end late, it must not treat the INVITE that answers the challenge as failed. The order of
+// the two is random, so the test makes many calls.
+func TestInvite_ChallengeThatIsReadLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
 	x := siptest.New(t, transport.Config{TCP: loopback})
@@ -53,8 +53,9 @@ func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
 	}
 }
 
-// The answer to a challenge is not sent if its state cannot be stored. The 401 is then not the trunk's last word.
-func TestSetUp_AnAnswerToAChallengeThatIsNotStored(t *testing.T) {
+// The credentials are not sent if the teardown state cannot be stored. The 401 is then not a final
+// refusal of the trunk.
+func TestInvite_CredentialsAreNotSentIfTheStateCannotBeStored(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
 	x := siptest.New(t, transport.Config{UDP: loopback})

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestCancel_InEveryPhase: before anything was heard, after 100, while it rings.
-func TestCancel_InEveryPhase(t *testing.T) {
+// The call is hung up before any response, after 100 and while it rings.
+func TestHangup_CancelsInEveryPhaseOfSetup(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
 		hungUp := make(chan struct{})
@@ -51,7 +51,7 @@ func TestCancel_InEveryPhase(t *testing.T) {
 	})
 }
 
-func TestRingTimer(t *testing.T) {
+func TestInvite_RingTimeoutCancels(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
 		r.exchange.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
@@ -60,9 +60,9 @@ func TestRingTimer(t *testing.T) {
 	})
 }
 
-// TestCancel_CrossesTheAnswer receives a 200 after its CANCEL. The 200 is acknowledged, the call is
-// hung up, and Answered is not called.
-func TestCancel_CrossesTheAnswer(t *testing.T) {
+// A 200 arrives after the CANCEL was sent. It is acknowledged, the call is hung up, and Answered is
+// not called.
+func TestHangup_AnswerThatCrossesTheCancelIsHungUp(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
 		done := make(chan struct{})
@@ -85,8 +85,9 @@ func TestCancel_CrossesTheAnswer(t *testing.T) {
 	})
 }
 
-// TestLate_RingingAndAnswer: what comes after we gave up is cancelled, or acknowledged and hung up.
-func TestLate_RingingAndAnswer(t *testing.T) {
+// After the leg has ended, a ringing call is canceled, and an answered one is acknowledged and hung
+// up.
+func TestInvite_ResponsesAfterTheEnd(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	over, canceled := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *siptest.Call) { <-over; c.Answer(answer); c.Hangup() })
@@ -105,8 +106,8 @@ func TestLate_RingingAndAnswer(t *testing.T) {
 	}
 }
 
-// TestFork_LosersAreHungUp, and a 200 that is repeated is acknowledged again, in a new branch.
-func TestFork_LosersAreHungUp(t *testing.T) {
+// A retransmitted 200 is acknowledged again, with a new branch.
+func TestInvite_OtherForksAreHungUp(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	branches := make(chan string, 8)
 	r.exchange.On("01", func(c *siptest.Call) {
@@ -144,7 +145,7 @@ func TestFork_LosersAreHungUp(t *testing.T) {
 	}
 }
 
-func TestReoffer_HoldAndResume(t *testing.T) {
+func TestOffered_HoldAndResume(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
 		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
@@ -202,8 +203,8 @@ func TestReoffer_HoldAndResume(t *testing.T) {
 	})
 }
 
-// TestReoffer_AnswerIsRepeated until it is acknowledged (RFC 3261 13.3.1.4).
-func TestReoffer_AnswerIsRepeated(t *testing.T) {
+// RFC 3261 section 13.3.1.4
+func TestOffered_AnswerIsRetransmittedUntilTheAck(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
 		r.exchange.On("01", func(c *siptest.Call) {
@@ -218,7 +219,7 @@ func TestReoffer_AnswerIsRepeated(t *testing.T) {
 	})
 }
 
-func TestWithin_OtherRequests(t *testing.T) {
+func TestDialog_OtherRequestsWithinTheCall(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -243,8 +244,9 @@ func TestWithin_OtherRequests(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// TestRecordRoute: requests within the dialog go through the route set, in its order (RFC 3261 12.1.2), to the contact.
-func TestRecordRoute(t *testing.T) {
+// Requests within the dialog follow the route set, in its order, to the contact (RFC 3261 section
+// 12.1.2).
+func TestDialog_RequestsFollowTheRouteSet(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	hop := siptest.New(t, transport.Config{UDP: loopback})
 	passed := make(chan *sipmsg.Request, 4)
@@ -280,7 +282,7 @@ func TestRecordRoute(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestDrain_RefusesNewCallsAndWaitsForLiveOnes(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Hangup() })
 	l := r.dial("01")
@@ -306,11 +308,11 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestProbeAndRegister(t *testing.T) {
+func TestProbeAndRegister_AgainstATrunk(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.Challenge(401, "account", "secret")
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
-		t.Errorf("probe: %v", err) // a challenge is a sign of life
+		t.Errorf("probe: %v", err) // a challenge is a response, so the trunk is up
 	}
 	r.trunk.Username, r.trunk.Password = "account", "secret"
 	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)

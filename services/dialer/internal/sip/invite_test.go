@@ -64,7 +64,7 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 	})
 }
 
-// TestInvite_ManyProvisionalResponses accepts any number of provisional responses, and calls Rang once.
+// Any number of provisional responses is accepted, and Rang is called once.
 func TestInvite_ManyProvisionalResponses(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
@@ -83,14 +83,15 @@ func TestInvite_ManyProvisionalResponses(t *testing.T) {
 	l.ends(callstate.NormalClearing, true, "taken", "rang", "answered")
 }
 
-func TestInvite_EarlyMediaIsNoAnswer(t *testing.T) {
+func TestInvite_EarlyMediaIsNotAnAnswer(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) { c.Respond(183, answer); c.Respond(480, "") })
 	r.dial("01").ends(callstate.NoAnswer, false, "taken", "rang")
 }
 
-// TestInvite_FinalCodes is the table of contract.md §2 on the wire; package reason has all of its rows.
-func TestInvite_FinalCodes(t *testing.T) {
+// The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+// TestFinal_CauseOfEachResponse has all of its rows.
+func TestInvite_CauseOfEachFinalResponse(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	for suffix, want := range map[string]callstate.Cause{
 		"300": callstate.NoRouteDestination, "302": callstate.NoRouteDestination, "403": callstate.CallRejected, "404": callstate.UnallocatedNumber, "408": callstate.NoUserResponse,
@@ -117,7 +118,7 @@ func TestInvite_FinalCodes(t *testing.T) {
 	}
 }
 
-func TestInvite_HeadersOfAFinalResponse(t *testing.T) {
+func TestInvite_ReasonAndRetryAfterChangeTheCause(t *testing.T) {
 	r := newRig(t, transport.TCP)
 	for suffix, script := range map[string]struct {
 		play func(*siptest.Call)
@@ -136,7 +137,7 @@ func TestInvite_HeadersOfAFinalResponse(t *testing.T) {
 	}
 }
 
-func TestInvite_Credentials(t *testing.T) {
+func TestInvite_AnswersChallenges(t *testing.T) {
 	for _, challenge := range []int{401, 407} {
 		t.Run(fmt.Sprint(challenge), func(t *testing.T) {
 			r := newRig(t, transport.UDP)
@@ -180,7 +181,7 @@ func TestInvite_Credentials(t *testing.T) {
 	}
 }
 
-func TestInvite_AnswerOfNoUse(t *testing.T) {
+func TestInvite_RejectedAnswerIsHungUp(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -192,8 +193,8 @@ func TestInvite_AnswerOfNoUse(t *testing.T) {
 	l.ends(callstate.IncompatibleDest, true, "taken", "answered")
 }
 
-// TestInvite_Unsent returns an error if nothing can be sent, and does not call the observer.
-func TestInvite_Unsent(t *testing.T) {
+// The observer is not called.
+func TestInvite_ReturnsAnErrorIfNothingCanBeSent(t *testing.T) {
 	r := newRig(t, transport.TCP)
 	for name, spoil := range map[string]func(*sip.Trunk, *sip.Invite){
 		"nobody listens":       func(tr *sip.Trunk, _ *sip.Invite) { tr.Port = 1 },
@@ -223,9 +224,9 @@ func TestInvite_Unsent(t *testing.T) {
 	}
 }
 
-// TestInvite_Large sends an INVITE that is too large for a datagram over TCP if the trunk permits
-// it. Otherwise, or without a TCP listener at the far end, it sends a large datagram.
-func TestInvite_Large(t *testing.T) {
+// An INVITE that is too large for a datagram is sent over TCP if the trunk permits it. Otherwise,
+// or without a TCP listener at the trunk, a large datagram is sent.
+func TestInvite_LargeRequestUsesTCP(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	by := make(chan string, 1)
 	r.exchange.On("01", func(c *siptest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
@@ -253,8 +254,7 @@ func TestInvite_Large(t *testing.T) {
 	}
 }
 
-// TestInvite_CallerID checks the headers with the caller ID.
-func TestInvite_CallerID(t *testing.T) {
+func TestInvite_CallerIDHeaders(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	got := make(chan *sipmsg.Request, 1)
 	r.exchange.On("01", func(c *siptest.Call) { got <- c.Invite; c.Respond(486, "") })
@@ -284,7 +284,7 @@ func TestInvite_CallerID(t *testing.T) {
 	}
 }
 
-func TestInvite_TrunkByName(t *testing.T) {
+func TestInvite_TrunkWithHostName(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.trunk.Host = "localhost"
 	r.exchange.On("01", func(c *siptest.Call) { c.Respond(180, ""); c.Canceled() })
@@ -292,8 +292,8 @@ func TestInvite_TrunkByName(t *testing.T) {
 	l.ends(callstate.NoAnswer, true, "taken", "rang")
 }
 
-// FirstResponse is shorter than signaltest.Patience, and SIP's own timeout of 32 s is longer.
-func TestInvite_SilentTrunk(t *testing.T) {
+// FirstResponse is shorter than siptest.Timeout, and SIP's own timeout of 32 s is longer.
+func TestInvite_TrunkWithoutResponseHasFailed(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {})
 	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })
@@ -301,9 +301,9 @@ func TestInvite_SilentTrunk(t *testing.T) {
 	r.dial("02", func(order *sip.Invite, _ *leg) { order.FirstRing = 4 * time.Second }).ends(callstate.RecoveryOnTimerExpire, true, "taken")
 }
 
-// A trunk that sends no response has failed, also if the phone had less time to ring than the trunk to respond. A trunk
-// that responded with 100 has the call.
-func TestInvite_NotRinging(t *testing.T) {
+// A trunk that sends no response has failed, even if the phone had less time to ring than the trunk
+// to respond. A trunk that responded with 100 has the call.
+func TestInvite_TrunkThatDoesNotRing(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {})
 	r.exchange.On("02", func(c *siptest.Call) { c.Respond(100, ""); c.Canceled() })

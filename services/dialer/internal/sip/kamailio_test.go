@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// proxying asks everybody for credentials, stays in the way of the call (Record-Route), and knows one place to send calls to.
+// proxying is a Kamailio route that challenges all requests, stays in the path of the call
+// (Record-Route) and sends calls to one destination.
 const proxying = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -33,13 +34,13 @@ request_route {
 	if (!t_relay()) { sl_reply_error(); }
 }`
 
-func TestKamailio(t *testing.T) {
+func TestKamailio_CallsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	slots := make(chan struct{}, 3)
 	for _, one := range sippCalls() {
 		switch one.name {
 		case "silence", "100 and no more", "credentials", "wrong credentials", "cancelled after 100", "12 provisional responses", "session not refreshed by them":
-			continue // the proxy says 100 by itself, and asks for credentials by itself
+			continue // the proxy itself sends 100 and challenges
 		}
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()

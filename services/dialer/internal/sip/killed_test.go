@@ -21,7 +21,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestMain places a call and waits to be killed if SIGNAL_TEST_DIALS is set: it is the process that TestKilled kills.
+// If SIGNAL_TEST_DIALS is set, TestMain places a call and waits to be killed, as the process that
+// the tests kill.
 func TestMain(m *testing.M) {
 	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
 		if err := dialAndWait(told); err != nil {
@@ -62,10 +63,10 @@ func dialAndWait(told string) error {
 	select {}
 }
 
-// TestKilled kills a process while a call rings, or after it was answered. The next process at its
-// address must end the call at sipp, directly and behind a proxy that requests credentials.
-// TestReap covers TCP, because sipp ends a call with its connection.
-func TestKilled(t *testing.T) {
+// A process is killed while a call rings, or after it was answered. The next process at its address
+// must end the call at sipp, directly and through a proxy that requests credentials.
+// TestReap_EndsRingingAndAnsweredCalls covers TCP, because sipp ends a call with its connection.
+func TestReap_AfterAKilledProcess(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	slots := make(chan struct{}, 3)
@@ -96,10 +97,10 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilled_AnsweredAfterwards kills the process while the phone rings. The phone is answered when
-// another process is at its address, which does not know the call: the owner of the call's row is a
-// third process. It must hang up.
-func TestKilled_AnsweredAfterwards(t *testing.T) {
+// The process is killed while the phone rings. The phone is answered when another process is at its
+// address, which does not know the call: the owner of the call's row is a third process. The
+// process at the address must hang up.
+func TestStray_CallAnsweredAfterItsProcessWasKilledIsHungUp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	far := invited().say(180, "").pause(3000).say(200, sdpOf("sendrecv")).hear("ACK").hungUp()
@@ -111,7 +112,8 @@ func TestKilled_AnsweredAfterwards(t *testing.T) {
 	peer.Ends(t)
 }
 
-// killedWhen runs a process that dials, kills it when it prints the word, and returns the state that it stored.
+// killedWhen runs a process that dials, kills it when it prints the word, and returns the teardown
+// state that it stored.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()
 	told, err := json.Marshal(what)

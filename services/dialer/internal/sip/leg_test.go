@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/dialer/internal/callstate"
 )
 
-// FuzzRestored: a state that reads makes requests of one line a header, and never panics.
+// A state that can be read makes requests with one line for each header, and never panics.
 func FuzzRestored(f *testing.F) {
 	f.Add(TeardownState{
 		CallID: "c", From: "<sip:a@127.0.0.1>;tag=1", To: "<sip:b@127.0.0.1>", Contact: "sip:127.0.0.1:5060", URI: "sip:b@127.0.0.1:5070",
@@ -48,7 +48,7 @@ func FuzzRestored(f *testing.F) {
 	})
 }
 
-// FuzzParties: who calls whom, as a peer says it.
+// The numbers in From and To are chosen by a peer.
 func FuzzParties(f *testing.F) {
 	f.Add("<sip:+1@a>;tag=1", `"X" <tel:+15005550006;x=y>`, "none", "+1500;npdi")
 	f.Add("<sip:anonymous@anonymous.invalid>;tag=1", "", "id", "x")

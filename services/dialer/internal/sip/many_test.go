@@ -14,9 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestMany_LeaveNothing places many calls of every kind concurrently. Each one has one end, and
-// after Linger no leg is left.
-func TestMany_LeaveNothing(t *testing.T) {
+// Many calls of every kind run concurrently. Each one has one end, and after Linger no leg is left.
+func TestInvite_ManyConcurrentCallsLeaveNoLeg(t *testing.T) {
 	t.Parallel()
 	x := siptest.New(t, transport.Config{UDP: "127.0.0.1:0"})
 	x.On("1", func(c *siptest.Call) { c.Respond(180, ""); c.Answer("x"); c.Hangup() })

@@ -19,10 +19,10 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestReap ends a ringing and an answered call of an agent that was closed. The next agent has the same address.
-func TestReap(t *testing.T) {
+// An agent is closed during a ringing and an answered call. The next agent has the same address.
+func TestReap_EndsRingingAndAnsweredCalls(t *testing.T) {
 	over(t, func(t *testing.T, protocol string) {
-		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // nobody takes it between the two agents
+		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // the port stays reserved between the two agents
 		r := newRig(t, protocol, func(cfg *sip.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.exchange.On("01", func(c *siptest.Call) {
 			c.Respond(180, "")
@@ -33,11 +33,11 @@ func TestReap(t *testing.T) {
 		r.exchange.On("02", func(c *siptest.Call) {
 			c.Respond(180, "")
 			c.Respond(200, answer)
-			// whoever is gone may have asked more than the state says
+			// the closed agent can have sent more requests than its state shows
 			if bye := c.Hangup(); bye.CSeq() == nil || bye.CSeq().SeqNo <= 100 {
 				t.Errorf("BYE = %s", bye)
 			}
-		}) // the ACK may be lost with the connection
+		}) // the ACK can be lost with the connection
 		rings, talks := r.dial("01"), r.dial("02")
 		rings.until("rang", 1)
 		talks.until("answered", 1)
@@ -57,7 +57,8 @@ func TestReap(t *testing.T) {
 		ctx, done := context.WithTimeout(t.Context(), siptest.Timeout)
 		defer done()
 		states := map[string][]byte{"talking": talking}
-		if protocol == transport.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
+		// the far end answers a CANCEL on the connection of the INVITE, which is closed
+		if protocol == transport.UDP {
 			states["ringing"] = ringing
 		}
 		for name, state := range states {
@@ -80,16 +81,16 @@ func TestReap(t *testing.T) {
 	})
 }
 
-// TestReap_AnsweredMeanwhile reaps a call whose state is ringing and that was answered when the
-// process died. It is hung up after the repeated 200.
-func TestReap_AnsweredMeanwhile(t *testing.T) {
+// The stored state of the call is ringing, and it was answered when the process died. It is hung up
+// after the retransmitted 200.
+func TestReap_CallAnsweredAfterTheStateWasStored(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
 		<-dead
-		c.Respond(200, answer) // nobody hears it
+		c.Respond(200, answer) // no process receives it
 		close(answered)
 		c.Answer(answer)
 		c.Hangup()
@@ -111,9 +112,10 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
 }
 
-// The far end answered after the process had died and before the next one reaped the leg. It is hung up at once: a
-// far end repeats its answer only after up to 4 s (RFC 3261 section 13.3.1.4).
-func TestReap_AnsweredBefore(t *testing.T) {
+// The far end answered after the process had died and before the next one reaped the leg. It is
+// hung up immediately, because a far end retransmits its answer only after up to 4 s (RFC 3261
+// section 13.3.1.4).
+func TestReap_CallAnsweredBeforeReap(t *testing.T) {
 	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.UDP = at })
 	replaced, answered := make(chan struct{}), make(chan struct{})
@@ -143,9 +145,9 @@ func TestReap_AnsweredBefore(t *testing.T) {
 	testkit.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sipmsg.BYE) == 1 })
 }
 
-// TestReap_AtAnotherAddress cancels a call that rings from another address than the one of the process that died. The
-// final response to the INVITE goes to the old address, so the response to the CANCEL must end the wait.
-func TestReap_AtAnotherAddress(t *testing.T) {
+// A ringing call is canceled from another address than that of the dead process. The final response
+// to the INVITE is sent to the old address, so the response to the CANCEL must end the wait.
+func TestReap_FromAnotherAddress(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Respond(180, "")
@@ -164,9 +166,8 @@ func TestReap_AtAnotherAddress(t *testing.T) {
 	}
 }
 
-// TestStrangers sends no response to an address that is not admitted. Invalid messages of an
-// admitted address do no harm.
-func TestStrangers(t *testing.T) {
+// Invalid messages from an admitted address cause no failure.
+func TestAdmit_UnknownSourcesGetNoResponse(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	closed := newAgent(t, func(cfg *sip.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	conn, err := net.ListenPacket("udp4", loopback)
@@ -198,17 +199,17 @@ func TestStrangers(t *testing.T) {
 	for _, garbage := range garbage() {
 		send(r.agent, garbage)
 	}
-	for heard(50*time.Millisecond) != "" { // what was answered is let be
+	for heard(50*time.Millisecond) != "" { // until no response is left
 	}
 	send(r.agent, options)
 	said := heard(siptest.Timeout)
-	for strings.HasPrefix(said, "SIP/2.0 4") { // to the last of the garbage
+	for strings.HasPrefix(said, "SIP/2.0 4") { // up to the response to the last invalid message
 		said = heard(siptest.Timeout)
 	}
 	if !strings.HasPrefix(said, "SIP/2.0 200") {
 		t.Errorf("after garbage, OPTIONS are answered %q", said)
 	}
-	// A stranger who knows a call of ours is heard in it.
+	// Messages of a call of this process are accepted from any address.
 	r.exchange.On("01", func(c *siptest.Call) { c.Answer(answer); c.Request(sipmsg.BYE, "") })
 	r.agent = closed
 	r.dial("01").ends(callstate.NormalClearing, false)
@@ -227,7 +228,7 @@ func garbage() []string {
 		"SIP/2.0 200 OK\r\n" + via + "CSeq: 4294967296 INVITE\r\n\r\n", "OPTIONS sip:[::1 SIP/2.0\r\n" + via + "\r\n", "X" + string(make([]byte, 30000)),
 		"INVITE sip:x SIP/2.0\r\n" + via + "Content-Length: -1\r\n\r\nabc", "INVITE sip:x SIP/2.0\r\nVia: \r\n\r\n", "\xff\xfe\xfd\r\n\r\n",
 	}
-	for i := range 200 { // an ordinary request, cut and bent everywhere
+	for i := range 200 { // an ordinary request that is cut and changed at every position
 		whole := []byte("INVITE sip:+1@127.0.0.1 SIP/2.0\r\n" + via + "From: \"A\" <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: cut\r\nCSeq: 1 INVITE\r\nContact: <sip:a@127.0.0.1:9>\r\nRoute: <sip:r;lr>\r\nContent-Length: 3\r\n\r\nabc")
 		at := i * len(whole) / 200
 		bent := append([]byte{}, whole...)

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// gateValidity is how old the gates' answer may be when an INVITE leaves.
+	// gateValidity is how old the answer of the gates may be when an INVITE is sent.
 	gateValidity = 2 * time.Second
 	slowLookup   = 2800 * time.Millisecond
 	slowRefusal  = 4500 * time.Millisecond
 )
 
-// clock is a clock that the test moves.
+// clock is a clock that the test advances.
 type clock struct{ now atomic.Int64 }
 
 func (c *clock) advance(by time.Duration) { c.now.Add(int64(by)) }
 
 func (c *clock) read() time.Duration { return time.Duration(c.now.Load()) }
 
-// slowNames are names whose lookups take time.
+// slowNames are host names whose lookups take time.
 type slowNames struct {
 	names
 	clock *clock
@@ -45,10 +45,10 @@ func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (
 	return n.names.LookupSRV(ctx, service, proto, name)
 }
 
-// The name lookups and the first address are slow. The gates' answer expires before each of the
-// three INVITEs: the first one, the one for the second address, and the one with credentials. Each
-// INVITE needs a new permit.
-func TestInvite_APermitForEachINVITE(t *testing.T) {
+// The name lookups and the first address are slow. The answer of the gates expires before each of
+// the three INVITEs: the first one, the one for the second address, and the one with credentials.
+// Each INVITE needs a new permit.
+func TestInvite_AsksForAPermitBeforeEachINVITE(t *testing.T) {
 	var (
 		now     clock
 		permits atomic.Int32
@@ -91,12 +91,12 @@ func TestInvite_APermitForEachINVITE(t *testing.T) {
 	}
 }
 
-// dialed_at is the time of the first INVITE of an attempt, whatever INVITE is answered.
+// dialed_at is the time of the first INVITE of an attempt, whichever INVITE is answered.
 func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int
-		first     func(*siptest.Call) // of the first address; nil: the name has one address
+		first     func(*siptest.Call) // script of the first address; nil: the name has one address
 		invites   int
 	}{
 		{name: "answered without a challenge", invites: 1},
@@ -155,7 +155,7 @@ func TestInvite_SentIsTheTimeOfTheFirstINVITE(t *testing.T) {
 
 // Only the first INVITE is permitted. The response that asks for another INVITE is then the result
 // of the call.
-func TestInvite_NoFurtherINVITEWithoutAPermit(t *testing.T) {
+func TestInvite_SendsNoFurtherINVITEWithoutAPermit(t *testing.T) {
 	tests := []struct {
 		name      string
 		challenge int

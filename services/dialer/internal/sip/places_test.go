@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// names has SRV records that lead to ports of the loopback, in this order.
+// names has SRV records that point to ports of the loopback, in this order.
 type names []int
 
 func (names) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) {
@@ -32,10 +32,9 @@ func (n names) LookupSRV(context.Context, string, string, string) (string, []*ne
 	return "", records, nil
 }
 
-// TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall sends the INVITE to the next
-// address if the first one does not listen, or answers 503 as its first response (RFC 3263 section
-// 4.3).
-func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testing.T) {
+// The INVITE is sent to the next address if the first one does not listen, or answers 503 as its
+// first response (RFC 3263 section 4.3).
+func TestInvite_TriesTheNextAddressOnlyIfTheFirstHasNotTheCall(t *testing.T) {
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
 			for _, code := range codes {
@@ -45,9 +44,10 @@ func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testin
 	}
 	for _, tt := range []struct {
 		name, transport string
-		first, second   func(*siptest.Call) // first is nil where nobody listens
+		first, second   func(*siptest.Call) // first is nil if there is no listener
 		challenge       int
-		// asked is how many INVITEs came to the second, status and cause how the call ended.
+		// asked is the number of INVITEs at the second address. status and cause are those of the
+		// end.
 		asked, status int
 		cause         callstate.Cause
 	}{
@@ -93,8 +93,9 @@ func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testin
 	}
 }
 
-// TestInvite_OverTLSTheCertificateIsForTheTrunk, wherever the DNS says that it is: not for the name that a record gives, nor for the place's address (RFC 5922 4).
-func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
+// The certificate must be for the trunk's name: not for the name in an SRV record, and not for the
+// address (RFC 5922 section 4).
+func TestInvite_TLSCertificateMustNameTheTrunk(t *testing.T) {
 	t.Parallel()
 	dead, err := net.Listen("tcp4", loopback)
 	if err != nil {
@@ -160,7 +161,7 @@ func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
 	}
 }
 
-func TestInvite_NobodyIsAnywhere(t *testing.T) {
+func TestInvite_NoAddressAcceptsTheCall(t *testing.T) {
 	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = names{1, 2} })
 	r.trunk.Host, r.trunk.Port = "trunk.test", 0
 	var unsent *transport.NotSent
@@ -173,7 +174,7 @@ func TestInvite_NobodyIsAnywhere(t *testing.T) {
 	}
 }
 
-func TestProbe_TheNextPlaceAnswers(t *testing.T) {
+func TestProbe_TriesTheNextAddress(t *testing.T) {
 	known := names{1, 0}
 	r := newRig(t, transport.TCP, func(cfg *sip.Config) { cfg.Names = known })
 	known[1] = r.exchange.Port(transport.TCP)

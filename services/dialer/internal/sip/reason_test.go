@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip"
 )
 
-// TestCause_Table is contract.md §2, row by row.
-func TestCause_Table(t *testing.T) {
+// The table is in docs/reference/api/calls.md#sip-responses-and-hangup-causes.
+func TestFinal_CauseOfEachResponse(t *testing.T) {
 	t.Parallel()
 	q850 := func(n int) []string { return []string{fmt.Sprintf(`Q.850;cause=%d;text="x"`, n)} }
 	tests := []struct {
@@ -69,7 +69,7 @@ func TestCause_Table(t *testing.T) {
 	}
 }
 
-func TestBye_Cause(t *testing.T) {
+func TestByeCause_OfEachReason(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]callstate.Cause{
 		"": callstate.NormalClearing, "Q.850;cause=16": callstate.NormalClearing, "Q.850;cause=31": callstate.NormalClearing, "SIP;cause=200": callstate.NormalClearing,
@@ -81,8 +81,7 @@ func TestBye_Cause(t *testing.T) {
 	}
 }
 
-// TestHeader_IsReadBack: what we tell a carrier is what it reads.
-func TestHeader_IsReadBack(t *testing.T) {
+func TestReasonHeader_IsReadByQ850(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[callstate.Cause]int{
 		callstate.NormalClearing: 16, callstate.OriginatorCancel: 16, callstate.MaxDuration: 16, callstate.SilenceTimeout: 16, callstate.MediaTimeout: 102, callstate.AgentError: 41,
@@ -96,7 +95,7 @@ func TestHeader_IsReadBack(t *testing.T) {
 	}
 }
 
-func TestStatus_OfARefusal(t *testing.T) {
+func TestStatusOf_EachCause(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[callstate.Cause]int{
 		callstate.UserBusy: 486, callstate.UnallocatedNumber: 404, callstate.CallRejected: 403, callstate.SwitchCongestion: 503, callstate.NoAnswer: 480, callstate.IncompatibleDest: 488,
@@ -129,8 +128,9 @@ func FuzzReason(f *testing.F) {
 	})
 }
 
-// TestElsewhere_OnlyWhatIsTheTrunksOwn: what may ring, and what is said of the number or the person, is for all trunks.
-func TestElsewhere_OnlyWhatIsTheTrunksOwn(t *testing.T) {
+// If the phone may ring, or if the response is about the number or the person, no other trunk is
+// tried.
+func TestFinal_ElsewhereOnlyForFaultsOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
 		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// TestSession_WeRefresh: by INVITE with the same description, or by UPDATE where it is allowed.
-func TestSession_WeRefresh(t *testing.T) {
+// The refresh is an INVITE with the same SDP, or an UPDATE if the peer supports it.
+func TestSession_ThisSideRefreshes(t *testing.T) {
 	for _, method := range []sipmsg.RequestMethod{sipmsg.INVITE, sipmsg.UPDATE} {
 		t.Run(string(method), func(t *testing.T) {
 			r := newRig(t, transport.UDP)
@@ -43,8 +43,9 @@ func TestSession_WeRefresh(t *testing.T) {
 	}
 }
 
-// TestSession_PeerRefreshes to a session of a second, and not again: then we hang up, and not when the first would have run out, which takes longer than a test waits.
-func TestSession_PeerRefreshes(t *testing.T) {
+// The peer refreshes a session of one second, and then no more. The leg is hung up, and not before
+// the refreshed session ends.
+func TestSession_HangsUpIfThePeerDoesNotRefresh(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	refreshed := make(chan time.Time, 1)
 	r.exchange.On("01", func(c *siptest.Call) {
@@ -70,8 +71,7 @@ func TestSession_PeerRefreshes(t *testing.T) {
 	}
 }
 
-// TestSession_LostDialog: a far end that does not know the call any more has lost it.
-func TestSession_LostDialog(t *testing.T) {
+func TestSession_HangsUpIfThePeerLostTheCall(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
@@ -81,8 +81,8 @@ func TestSession_LostDialog(t *testing.T) {
 	r.dial("01").ends(callstate.RecoveryOnTimerExpire, true, "taken", "answered")
 }
 
-// TestSession_Asked: what we ask for, and a 422 that wants more.
-func TestSession_Asked(t *testing.T) {
+// The trunk answers 422 to the requested interval and names a longer one.
+func TestSession_IntervalIsRequestedAndLengthened(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.trunk.SessionTimer = 30 * time.Second
 	asked := make(chan string, 2)
@@ -103,7 +103,7 @@ func TestSession_Asked(t *testing.T) {
 	}
 }
 
-func TestSession_TooSmall(t *testing.T) {
+func TestSession_TooShortIntervalIsRefused(t *testing.T) {
 	r := newRig(t, transport.UDP, func(cfg *sip.Config) { cfg.MinSession = 90 * time.Second })
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer)
@@ -120,8 +120,8 @@ func TestSession_TooSmall(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// TestReinvite_Glare: an INVITE of theirs while ours is under way is put off.
-func TestReinvite_Glare(t *testing.T) {
+// The peer sends an INVITE while an INVITE of this side is open.
+func TestReinvite_RefusedWhileOursIsOpen(t *testing.T) {
 	r := newRig(t, transport.UDP)
 	r.exchange.On("01", func(c *siptest.Call) {
 		c.Answer(answer, "Session-Expires: 2;refresher=uac")
@@ -136,9 +136,8 @@ func TestReinvite_Glare(t *testing.T) {
 	r.dial("01").ends(callstate.NormalClearing, false)
 }
 
-// TestRefer_IsOverWhenSomebodyHasAnswered ends a transfer when the target has answered, and not before. A transfer that
-// fails does not change the call.
-func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
+// A transfer that fails does not change the call.
+func TestRefer_ReturnsWhenTheTargetHasAnswered(t *testing.T) {
 	const active, over = "Subscription-State: active;expires=60", "Subscription-State: terminated;reason=noresource"
 	for _, tt := range []struct {
 		name  string

@@ -25,7 +25,7 @@ const (
 	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
 )
 
-// rig is an agent of ours and a trunk that the test plays.
+// rig is a user agent and a trunk that the test plays.
 type rig struct {
 	t        *testing.T
 	agent    *sip.UserAgent
@@ -67,11 +67,11 @@ type leg struct {
 	answer string
 	end    sip.End
 	change chan struct{}
-	// offered answers offers; nil: with our offer.
+	// offered answers offers; nil: with the rig's offer.
 	offered func([]byte) ([]byte, error)
-	// refuse is what the answer is met with.
+	// refuse is the error that Answered returns.
 	refuse error
-	// sent has the times that the observer was given for the first INVITE.
+	// sent has the times that the observer received for the first INVITE.
 	sent []time.Time
 }
 
@@ -117,7 +117,7 @@ func (l *leg) observer() sip.Observer {
 	}
 }
 
-// dial sets up a leg to a number that ends in a suffix.
+// dial calls a number with the suffix.
 func (r *rig) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	r.t.Helper()
 	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
@@ -133,7 +133,7 @@ func (r *rig) dial(suffix string, change ...func(*sip.Invite, *leg)) *leg {
 	return l
 }
 
-// until waits until a function of the observer was called so many times.
+// until waits until a function of the observer was called the given number of times.
 func (l *leg) until(what string, times int) {
 	l.t.Helper()
 	patience := time.After(siptest.Timeout)
@@ -162,7 +162,7 @@ func count(all []string, one string) (times int) {
 	return times
 }
 
-// ends waits for the end, and holds it to what was to come.
+// ends waits for the end and compares it with want.
 func (l *leg) ends(cause callstate.Cause, byUs bool, told ...string) sip.End {
 	l.t.Helper()
 	l.until("ended", 1)
@@ -192,7 +192,7 @@ func (r *rig) heard(l *leg, method sipmsg.RequestMethod) int {
 	return r.exchange.Requests(method, l.id)
 }
 
-// samePorts is an exchange that has the same port for UDP and TCP.
+// samePorts returns a trunk that has the same port for UDP and TCP.
 func samePorts(t *testing.T) (*siptest.Trunk, error) {
 	t.Helper()
 	for range 20 {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// scenario is one of sipp's, written down step by step: the far end of a call that comes in.
+// scenario is a scenario of sipp, the far end of a call.
 type scenario struct{ steps []string }
 
 const ownTag = ";tag=[pid]SIPpTag01[call_number]"
@@ -22,7 +22,7 @@ func sdpOf(direction string) string {
 	return "v=0\no=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]\ns=-\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\nm=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\na=" + direction + "\n"
 }
 
-// invited takes the INVITE and remembers whom to ask.
+// invited receives the INVITE and stores the request URI.
 func invited() *scenario {
 	s := &scenario{}
 	s.add(`<recv request="INVITE" rrs="true"><action>
@@ -35,7 +35,7 @@ func invited() *scenario {
 
 func (s *scenario) add(steps ...string) *scenario { s.steps = append(s.steps, steps...); return s }
 
-// say answers the last request.
+// say sends a response to the last request.
 func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	tag := ownTag
 	if code == 100 {
@@ -44,7 +44,7 @@ func (s *scenario) say(code int, body string, headers ...string) *scenario {
 	return s.respond(code, tag, body, headers...)
 }
 
-// ok answers a request within the dialog.
+// ok answers a request within the dialog with 200.
 func (s *scenario) ok(body string, headers ...string) *scenario {
 	return s.respond(200, "", body, headers...)
 }
@@ -55,7 +55,7 @@ func (s *scenario) respond(code int, tag, body string, headers ...string) *scena
 	return s.send(text, body, headers...)
 }
 
-// ask sends a request within the dialog; the answer is to be taken by a hear of its code.
+// ask sends a request within the dialog. A told step must receive the response.
 func (s *scenario) ask(method, body string, seq int, headers ...string) *scenario {
 	text := fmt.Sprintf("%s [$1] SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: [$3]%s\nTo: [$2]\nCall-ID: [call_id]\nCSeq: %d %s\n[routes]\nMax-Forwards: 70\n", method, ownTag, seq, method)
 	text += "Contact: <sip:callee@[local_ip]:[local_port];transport=[transport]>\n"
@@ -91,18 +91,18 @@ func (s *scenario) answered(headers ...string) *scenario {
 	return s.say(180, "").say(200, sdpOf("sendrecv"), headers...).hear("ACK")
 }
 
-// hungUp is a BYE from us.
+// hungUp waits for a BYE of the agent.
 func (s *scenario) hungUp() *scenario { return s.hear("BYE").ok("") }
 
-// hangsUp is a BYE from sipp.
+// hangsUp sends a BYE.
 func (s *scenario) hangsUp(headers ...string) *scenario {
 	return s.ask("BYE", "", 77, headers...).told(200)
 }
 
-// canceled is a CANCEL of the INVITE and what follows.
+// canceled waits for the CANCEL of the INVITE and answers it.
 func (s *scenario) canceled() *scenario {
 	s.add(`<recv request="CANCEL"/>`).ok("")
-	// The 487 belongs to the INVITE: the CANCEL's CSeq but for its method.
+	// The 487 belongs to the INVITE, so its CSeq has another method than that of the CANCEL.
 	return s.add(`<send><![CDATA[
 
 SIP/2.0 487 Request Terminated
@@ -116,7 +116,7 @@ Content-Length: 0
 ]]></send>`).hear("ACK")
 }
 
-// play runs the scenario in a sipp of its own, and answers where.
+// play runs the scenario in a new sipp and returns its port.
 func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
@@ -149,7 +149,7 @@ func (s *scenario) play(t *testing.T, protocol string, more ...string) (peer *pe
 	return peer, port
 }
 
-// against is an agent whose trunk is a sipp that plays the scenario.
+// against returns an agent whose trunk is a sipp that plays the scenario.
 func against(t *testing.T, protocol string, s *scenario, more ...string) (*rig, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, protocol, more...)

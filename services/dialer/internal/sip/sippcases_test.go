@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// sippCase passes when the call ends as it must and sipp is content.
+// sippCase passes if the call ends as expected and sipp reports success.
 type sippCase struct {
 	name string
 	far  *scenario
-	// order changes the INVITE, trunk the trunk, talk is what we do when it is under way.
+	// order changes the INVITE, and trunk the trunk. talk runs during the call.
 	order func(*sip.Invite, *leg)
 	trunk func(*sip.Trunk)
 	talk  func(*leg)
@@ -25,7 +25,7 @@ type sippCase struct {
 	more  []string
 }
 
-func TestSipp(t *testing.T) {
+func TestSipp_Scenarios(t *testing.T) {
 	t.Parallel()
 	slots := make(chan struct{}, 6)
 	for _, transport := range []string{transport.UDP, transport.TCP} {
@@ -54,7 +54,7 @@ func TestSipp(t *testing.T) {
 	}
 }
 
-// finalCodes is the table of contract.md §2, row by row.
+// finalCodes is the table of docs/reference/api/calls.md#sip-responses-and-hangup-causes.
 func finalCodes() (all []sippCase) {
 	for code, cause := range map[int]callstate.Cause{
 		300: callstate.NoRouteDestination, 302: callstate.NoRouteDestination, 400: callstate.NormalTemporaryFailure, 401: callstate.ProviderAuthFailed, 403: callstate.CallRejected,

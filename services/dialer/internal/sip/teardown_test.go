@@ -16,7 +16,7 @@ func ringingState() sip.TeardownState {
 	}
 }
 
-func TestState_IsReadBack(t *testing.T) {
+func TestTeardownState_IsReadBack(t *testing.T) {
 	t.Parallel()
 	want := ringingState()
 	text := want.Encode()
@@ -38,7 +38,7 @@ func TestState_IsReadBack(t *testing.T) {
 	}
 }
 
-func TestParse_RefusesWhatCannotBe(t *testing.T) {
+func TestParseTeardown_RejectsInvalidStates(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*sip.TeardownState){
 		"no call id":             func(s *sip.TeardownState) { s.CallID = "" },

@@ -14,8 +14,8 @@ import (
 
 var errSilent = errors.New("nobody answers")
 
-// TestUp_TwoMissesAreDown: one that goes unanswered is none, two in a row are, and the first answer ends it.
-func TestUp_TwoMissesAreDown(t *testing.T) {
+// One unanswered request has no effect. The first answer after two ends the state.
+func TestTrunkMonitor_TwoUnansweredOPTIONSMeanDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, errSilent, nil, errSilent, errSilent, errSilent, nil, nil}
@@ -48,8 +48,9 @@ func TestUp_TwoMissesAreDown(t *testing.T) {
 	})
 }
 
-// TestRegister: anew at half of what was granted, again after failures, and taken back at the end.
-func TestRegister(t *testing.T) {
+// A registration is renewed when half of the granted time has passed, tried again after failures, and removed
+// at the end.
+func TestTrunkMonitor_RenewsAndRemovesTheRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

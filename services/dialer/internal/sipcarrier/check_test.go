@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// directory is a resolver that knows the names of a test.
+// directory is a resolver with the names of a test.
 type directory map[string]string
 
 func (d directory) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
@@ -64,7 +64,7 @@ func silentPort(t *testing.T) uint16 {
 	return silent.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-func TestCheck(t *testing.T) {
+func TestCheck_StepsAndRemedies(t *testing.T) {
 	t.Parallel()
 	const ours = "127.0.0.1"
 	pair, authority := certificate(t, ours)
@@ -114,7 +114,8 @@ func TestCheck(t *testing.T) {
 	tests := []struct {
 		name   string
 		change []func(*trunks.Trunk)
-		// want has the results of the steps, and seen and remedy what the last one that was tried says.
+		// want has the results of the steps. seen and remedy are texts of the last step that was
+		// tried.
 		want, seen, remedy string
 	}{
 		{
@@ -252,7 +253,7 @@ func TestCheck(t *testing.T) {
 }
 
 // The check accepts the addresses that calls use: those of the family of SIP_ADVERTISED_ADDR.
-func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
+func TestCheck_UsesTheFamilyOfTheAdvertisedAddress(t *testing.T) {
 	t.Parallel()
 	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
 	tests := []struct {
@@ -274,7 +275,7 @@ func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
 			t.Cleanup(agent.Close)
 			carrier := sipcarrier.New(agent, nil, nil, nil, nil, sipcarrier.Config{Names: names})
 			one := trunks.New(uuid.New())
-			// no listener: nothing is sent
+			// there is no listener, so nothing is sent
 			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunks.TCP
 			step := carrier.Check(t.Context(), one)[0]
 			if got := step.Name + " " + string(step.Result); got != tt.want {

@@ -14,7 +14,7 @@ func (c *Carrier) Answers(id uuid.UUID) bool {
 	return o != nil && o.monitor.Answered()
 }
 
-// Accept notes that a trunk took a call.
+// Accept records that a trunk accepted a call.
 func (c *Carrier) Accept(id uuid.UUID) { c.monitored.health(id).countResult(nil) }
 
 // HalfOpen makes the circuit of a trunk half-open.

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// hears counts the INVITEs of calls to a number at a far end that plays a script.
+// hears counts the INVITEs of calls to a number at a trunk that plays a script.
 func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int) {
 	t.Helper()
 	x, n := siptest.New(t, transport.Config{UDP: loopback}), atomic.Int64{}
@@ -30,8 +30,9 @@ func hears(t *testing.T, script func(*siptest.Call)) (port int, dials func() int
 	return x.Port(transport.UDP), func() int { return int(n.Load()) }
 }
 
-// TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft: by a refusal that is its own, before anything rang, and in time.
-func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
+// Originate names the trunk that refused only if the refusal is a fault of the trunk, no phone rang
+// and the refusal was in time.
+func TestOriginate_RefusalNamesTheTrunkIfAnotherIsLeft(t *testing.T) {
 	t.Parallel()
 	says := func(codes ...int) func(*siptest.Call) {
 		return func(c *siptest.Call) {
@@ -43,7 +44,7 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*siptest.Call)
-		// named: the next trunk may be asked; taken: the trunk has the call.
+		// named: the next trunk may be tried. taken: the trunk has the call.
 		named, taken bool
 	}{
 		{"503", says(503), true, false},
@@ -97,15 +98,16 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 	}
 }
 
-// TestOriginate_ATrunkThatAnswersLate has a trunk that sends more than a 100 only after Originate has begun to wait.
-// Only a refusal of our account is then still a refusal: no phone rang.
-func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
+// A trunk sends more than a 100 only after Originate has begun to wait. Then only a refusal of the
+// account is a refusal, because no phone rang.
+func TestOriginate_TrunkThatRespondsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
 		answer int // 0: the trunk sends nothing more
 		spare  bool
-		// refused: the operator must repair something; otherwise the trunk has the call.
+		// refused reports that the operator must correct something. Otherwise the trunk has the
+		// call.
 		refused bool
 	}{
 		{name: "401", answer: 401, refused: true},
@@ -164,9 +166,9 @@ func TestOriginate_ATrunkThatAnswersLate(t *testing.T) {
 	}
 }
 
-// A trunk has answered with nothing but 100 when the server of the database changes. Refresh ends the wait of
-// Originate. The trunk has the call, but has not proved that it works: its half-open circuit stays half-open, and the
-// next call tests it.
+// A trunk has sent only 100 when the server of the database changes. Refresh ends the wait of
+// Originate. The trunk has the call, but it has not proved that it works: its half-open circuit
+// stays half-open, and the next call tests it.
 func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	t.Parallel()
 	waiting := make(chan struct{})
@@ -202,8 +204,8 @@ func TestOriginate_RefreshEndsTheWait(t *testing.T) {
 	}
 }
 
-// A RING_LIMIT shorter than the time that a trunk has for its first response does not make a silent trunk look like a
-// phone that was not answered.
+// A RING_LIMIT shorter than the time that a trunk has for its first response does not make a silent
+// trunk look like a phone that was not answered.
 func TestOriginate_ShortRingLimit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -237,8 +239,9 @@ func TestOriginate_ShortRingLimit(t *testing.T) {
 	}
 }
 
-// A trunk that has taken no call answers 403 to one number until the number is not released any more. The refusal then
-// suspects our account, also if the trunk sent a 100 before. A trunk that has taken a call refuses the number.
+// A trunk that has accepted no call answers 403 to one number until the number is not released any
+// more. The refusal then suspects the account, even if the trunk sent a 100 before. A trunk that
+// has accepted a call refuses the number.
 func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	t.Parallel()
 	forbid := func(before ...int) func(*siptest.Call) {
@@ -288,8 +291,8 @@ func TestOriginate_ForbiddenSuspectsTheAccount(t *testing.T) {
 	}
 }
 
-// wantAccountRefused checks whether an originate returned that a trunk refused our account, and whether another trunk
-// may be tried.
+// wantAccountRefused checks whether an originate returned that a trunk refused the account, and
+// whether another trunk may be tried.
 func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	t.Helper()
 	if !refused {
@@ -310,9 +313,9 @@ func wantAccountRefused(t *testing.T, err error, refused bool, by string) {
 	}
 }
 
-// The trunks are probed in parallel: in series, the five silent trunks would use all the time that
-// a probe may take.
-func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
+// The trunks are probed concurrently. One after the other, the five silent trunks would use all the
+// time of a probe.
+func TestReady_OneAnsweringTrunkIsEnough(t *testing.T) {
 	t.Parallel()
 	deaf, err := net.ListenPacket("udp4", loopback)
 	if err != nil {
@@ -339,9 +342,9 @@ func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
 	}
 }
 
-// TestOriginate_ProcessesShareATrunksPace has a trunk with two calls per second and two processes.
-// Each process has one of them, and sends its next call over another trunk.
-func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
+// A trunk permits two calls per second, and there are two processes. Each process may place one of
+// them, and sends its next call over another trunk.
+func TestOriginate_ProcessesShareTheRateOfATrunk(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	says := func(c *siptest.Call) { c.Respond(180, "") }
@@ -356,7 +359,7 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 		return several{one, two}
 	})
 	p.awaitAnswers(t, one, two)
-	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may take two calls in this time
+	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may accept two calls in this time
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
 		if time.Since(begun) > testkit.Timeout {
@@ -375,12 +378,12 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 	}
 }
 
-// several are trunks of a process, in order.
+// several are the trunks of a process, in order.
 type several []trunks.Trunk
 
 func (s several) Active(context.Context) ([]trunks.Trunk, error) { return s, nil }
 
-func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
+func TestOriginate_TriesAnotherTrunkOnlyIfNothingWasSent(t *testing.T) {
 	t.Parallel()
 	made := func(name string, port int, transport trunks.Transport, channels int32) trunks.Trunk {
 		one := trunks.New(uuid.New())
@@ -442,8 +445,9 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 	}
 }
 
-// A trunk that stopped listening after it had answered OPTIONS: nothing was sent to it, so the call goes over the next.
-func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
+// A trunk answered OPTIONS and then stopped listening. Nothing was sent to it, so the call is
+// offered to the next trunk.
+func TestOriginate_TriesAnotherTrunkIfOneStoppedListening(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	first := siptest.New(t, transport.Config{TCP: loopback})

@@ -11,9 +11,9 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// The number on record is the number in the INVITE: From predicts it, and a trunk that would show another one is
-// not used.
-func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
+// The recorded number is the number in the INVITE: From predicts it, and a trunk that would show
+// another one is not used.
+func TestFrom_ReturnsTheNumberThatThePhoneShows(t *testing.T) {
 	t.Parallel()
 	const wanted, shown = "+15005550006", "+14155550100"
 	x := newExchange(t)
@@ -51,9 +51,9 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 }
 
-// The number of one trunk is not shown over another one, also if that one has no caller_ids: its provider may not know
-// the number.
-func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
+// The caller ID of one trunk is not shown over another one, even if that one has no caller_ids: its
+// provider may not know the number.
+func TestOriginate_CallerIDOfATrunkIsNotShownOverAnother(t *testing.T) {
 	t.Parallel()
 	const shown = "+14155550101"
 	x := newExchange(t)
@@ -80,7 +80,7 @@ func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
 	}
 	o := carrier.Originate{
 		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", TrunkID: over,
-		ExcludeTrunks: []string{over}, // it cannot take the call any more
+		ExcludeTrunks: []string{over}, // it cannot carry the call any more
 	}
 	var refused *carrier.Refused
 	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
@@ -94,9 +94,9 @@ func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
 	}
 }
 
-// The pace of a trunk is taken with the number. A call that is too many for the first trunk goes over the second one,
-// with the number of the second, and the first receives no more than its pace.
-func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {
+// From takes one of the trunk's calls per second. A call beyond the rate of the first trunk uses
+// the second one, with the number of the second.
+func TestFrom_CountsTowardsTheRateOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	busy := func(c *siptest.Call) { c.Respond(486, "") }

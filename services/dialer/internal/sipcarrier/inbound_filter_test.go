@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// list is trunks, or an error.
+// list has the trunks, or an error.
 type list struct {
 	trunks []trunks.Trunk
 	err    error
@@ -23,10 +23,10 @@ type list struct {
 
 func (l *list) Active(context.Context) ([]trunks.Trunk, error) { return l.trunks, l.err }
 
-// directory is a resolver that knows what is written in it, or is away.
+// directory is a resolver with the names of a test. It can be unavailable.
 type directory struct {
 	hosts map[string][]string
-	srv   map[string][]string // targets by what is asked for
+	srv   map[string][]string // targets by name
 	fault error
 }
 
@@ -51,8 +51,9 @@ func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (s
 	return "", found, d.fault
 }
 
-// TestDoor_HearsTheTargetsOfSRVRecords: calls come from where ours go, by the trunk's own transport, and from nowhere else.
-func TestDoor_HearsTheTargetsOfSRVRecords(t *testing.T) {
+// A trunk may call from the addresses to which the dialer calls, over the trunk's own transport,
+// and from no other address.
+func TestInboundFilter_AdmitsTargetsOfSRVRecords(t *testing.T) {
 	t.Parallel()
 	names := &directory{
 		hosts: map[string][]string{
@@ -92,7 +93,7 @@ func TestDoor_HearsTheTargetsOfSRVRecords(t *testing.T) {
 	}
 }
 
-func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
+func TestInboundFilter_AdmitsOnlyTrunks(t *testing.T) {
 	t.Parallel()
 	literal, named := trunks.New(uuid.UUID{1}), trunks.New(uuid.UUID{2})
 	literal.Name, literal.Host, literal.InboundSources = "literal", "192.0.2.1", []string{"198.51.100.0/24"}
@@ -131,7 +132,8 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 		t.Error("an outage of the database locks the trunks out")
 	}
 	known.err, names.fault = nil, errors.New("no resolver")
-	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses} // long ago
+	// as if it was resolved long ago
+	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses}
 	look()
 	if who("203.0.113.9") != "named" {
 		t.Error("an outage of the resolver locks a trunk out")
@@ -143,7 +145,7 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	}
 }
 
-func TestDoor_FindsATrunkNewerThanTheLastReading(t *testing.T) {
+func TestInboundFilter_FindsATrunkNewerThanTheLastReading(t *testing.T) {
 	t.Parallel()
 	added := trunks.New(uuid.New())
 	added.Host = "192.0.2.1"
@@ -167,8 +169,9 @@ func TestDoor_FindsATrunkNewerThanTheLastReading(t *testing.T) {
 	}
 }
 
-// Providers have one name for several transports: a call meets the settings of the trunk that it came over.
-func TestDoor_TransportAndPortDecideBetweenTrunksAtOneAddress(t *testing.T) {
+// Providers have one name for several transports. A call gets the settings of the trunk with its
+// transport.
+func TestInboundFilter_PrefersTransportAndPortOfTheCall(t *testing.T) {
 	t.Parallel()
 	at := func(name string, transport trunks.Transport, port uint16) trunks.Trunk {
 		one := trunks.New(uuid.New())

@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-// A flood over a trunk that may call us opens no more conversations than the trunk has channels.
-func TestArrive_TurnsAwayWhatIsBeyondTheChannels(t *testing.T) {
+// Many inbound calls over a trunk open no more conversations than the trunk has channels.
+func TestArrive_RefusesCallsBeyondTheChannels(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.channels = 2

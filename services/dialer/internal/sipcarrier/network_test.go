@@ -67,20 +67,21 @@ func (talk) End() sipcarrier.Result {
 	return sipcarrier.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
 }
 
-// exchange is one trunk with a process of ours, which can die and be followed by another at its address.
+// exchange is one trunk and a dialer process, which can die and be followed by another at its
+// address.
 type exchange struct {
 	t     testing.TB
 	far   *siptest.Trunk
 	first *pgxpool.Pool
 	udp   string
 	mu    sync.Mutex
-	rang  map[string]map[string]bool // branches by Call-ID: what is sent again rings no second time
+	rang  map[string]map[string]bool // branches by Call-ID: a retransmission does not ring again
 	alive *process
 	talks sipcarrier.Talks
-	away  atomic.Bool // the database, for our processes
-	// serves is the configuration of that name.
+	away  atomic.Bool // the database is unavailable to the processes
+	// serves is Config.Serves.
 	serves func(ctx context.Context, to string) (bool, error)
-	// applied are the events that all processes applied.
+	// applied has the events that all processes applied.
 	applied applied
 	// channels of the trunk
 	channels int32
@@ -88,7 +89,7 @@ type exchange struct {
 	ringLimit time.Duration
 }
 
-// applied are events in the order in which they were applied. It is safe for concurrent use.
+// applied has events in the order in which they were applied. It is safe for concurrent use.
 type applied struct {
 	mu     sync.Mutex
 	events []carrier.Event
@@ -103,7 +104,7 @@ func (a *applied) add(events []carrier.Event) {
 			return old.CallID == e.CallID && old.Kind == e.Kind && old.At.Equal(e.At)
 		}
 		if e.Kind != carrier.Utterance && slices.ContainsFunc(a.events, same) {
-			continue // a leg applies its events again with each event
+			continue // a leg applies its events again with each new event
 		}
 		e.Seq = int64(len(a.events)) + 1
 		a.events = append(a.events, e)
@@ -112,7 +113,7 @@ func (a *applied) add(events []carrier.Event) {
 	a.more = make(chan struct{})
 }
 
-// after returns the events after a place. It waits for them for at most wait.
+// after returns the events after a position. It waits for them for at most wait.
 func (a *applied) after(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -147,18 +148,18 @@ func (a applying) Apply(ctx context.Context, guard store.Guard, events []carrier
 	return err
 }
 
-// process is what of ours dies together.
+// process is one dialer process.
 type process struct {
 	*sipcarrier.Carrier
 	x     *exchange
 	agent *sip.UserAgent
 	pool  *pgxpool.Pool
 	over  trunks.Trunk
-	// stop kills the process without its usual end; end asks it to stop, as SIGTERM does.
+	// stop kills the process without its usual end. end stops it, as SIGTERM does.
 	stop, end func()
 }
 
-// Originate originates a call that has its row, as behind a fence.
+// Originate originates a call that has a row, as after a fence.
 func (p *process) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	const fenced = `
 		INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
@@ -179,12 +180,12 @@ func (p *process) Events(ctx context.Context, after int64, wait time.Duration) (
 	return p.x.applied.after(ctx, after, wait)
 }
 
-// Active is the trunk, as long as the database is there.
+// Active returns the trunk, or an error while the database is unavailable.
 func (p *process) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return []trunks.Trunk{p.over}, p.pool.Ping(ctx)
 }
 
-// now is whichever process is alive.
+// now returns the live process.
 type now struct{ x *exchange }
 
 func (n now) process() *process {
@@ -209,12 +210,12 @@ func (n now) Events(ctx context.Context, after int64, wait time.Duration) (carri
 }
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
-// trunks are those of a process.
+// activeTrunks are the trunks of a process.
 type activeTrunks interface {
 	Active(ctx context.Context) ([]trunks.Trunk, error)
 }
 
-// book finds those of a process that are active, and the one that is not.
+// book finds the active trunks of a process and one that is not active.
 type book struct {
 	activeTrunks
 	disabled trunks.Trunk
@@ -230,7 +231,7 @@ func (b book) Find(ctx context.Context, id uuid.UUID) (trunks.Trunk, error) {
 	return trunks.Trunk{}, errors.Join(err, pg.ErrNotFound)
 }
 
-// begin starts a process at an address. Its trunk has answered OPTIONS.
+// begin starts a process at an address and waits until its trunk has answered OPTIONS.
 func (x *exchange) begin(udp string) *process {
 	x.t.Helper()
 	p := x.beginOver(udp, nil)
@@ -246,7 +247,7 @@ func (p *process) awaitAnswers(t testing.TB, all ...trunks.Trunk) {
 	}
 }
 
-// beginOver starts a process with trunks of its own; good is the exchange.
+// beginOver starts a process with its own trunks. good is the exchange.
 func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTrunks) *process {
 	x.t.Helper()
 	p, ready := &process{x: x}, make(chan struct{})
@@ -290,7 +291,7 @@ func (x *exchange) beginOver(udp string, others func(good trunks.Trunk) activeTr
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.end = cancel
-	// what runs still has nothing left to work with, as in a process that is killed
+	// what still runs cannot do anything, as in a killed process
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() })
 	x.t.Cleanup(p.stop)
 	return p
@@ -356,7 +357,7 @@ func (x *exchange) dials(id uuid.UUID) int {
 	return len(x.rang[id.String()])
 }
 
-// call has somebody call us, who stays until we have answered, and hangs up.
+// call places an inbound call, which hangs up after the answer.
 func (x *exchange) call(from, to string) uuid.UUID {
 	x.t.Helper()
 	caller, err := sip.New(sip.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
@@ -400,8 +401,7 @@ func fresh(t testing.TB) *carriertest.Network {
 	}
 }
 
-// TestConformance holds SIP trunks to the promises of package carrier.
-func TestConformance(t *testing.T) {
+func TestConformance_SIPTrunks(t *testing.T) {
 	t.Parallel()
 	carriertest.Run(t, fresh)
 }

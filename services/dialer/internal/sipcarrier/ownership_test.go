@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunks"
 )
 
-// dial originates a call to the number that ends so, and waits until its news tell the kind.
+// dial originates a call to a number with the suffix and waits for its event of the kind.
 func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
 	t.Helper()
 	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
@@ -37,7 +37,7 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 	return o.CallID
 }
 
-// news waits for one kind of a call's.
+// news waits for an event of a call.
 func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Event {
 	t.Helper()
 	for after, begun := int64(0), time.Now(); time.Since(begun) < testkit.Timeout; {
@@ -55,8 +55,9 @@ func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.Eve
 	return carrier.Event{}
 }
 
-// Whoever took a call over may not have reached the trunk: its owner, who lives all the same, sends a BYE.
-func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
+// The process that took a call over may not have reached the trunk. The old owner, which is still
+// alive, sends a BYE.
+func TestRun_HangsUpLegsThatAnotherProcessTookOver(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	ended := make(chan struct{})
@@ -80,7 +81,7 @@ func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
 
 // A process is stopped while its calls live, and DRAIN_LIMIT is zero. It cancels a call that rings. A call that was
 // answered fails.
-func TestRun_StopHangsUp(t *testing.T) {
+func TestRun_StopHangsUpLiveCalls(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -145,10 +146,10 @@ func (t toldTalk) Answer(_ []byte, told sipcarrier.TalkCallbacks) error {
 	return nil
 }
 
-// The heartbeat of a process is late in the middle of a call, and another process takes the call
-// over. The first one hangs up. It stores nothing any more, except an opt-out. The call ends once,
-// and its events are in order.
-func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
+// The heartbeat of a process is late during a call, and another process takes the call over. The
+// first one hangs up. It stores nothing any more, except an opt-out. The call ends once, and its
+// events are in order.
+func TestRun_LostLegStoresOnlyAnOptOut(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	told := make(chan sipcarrier.TalkCallbacks, 1)
@@ -217,9 +218,9 @@ func TestRun_AProcessThatLostACallStoresOnlyAnOptOut(t *testing.T) {
 	}
 }
 
-// A standby without the newest rows becomes the database in the middle of a conversation. The call is
-// known, and Refresh stores the leg and the answer again.
-func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
+// A standby without the newest rows becomes the database during a conversation. The call is known,
+// and Refresh stores the leg and the answer again.
+func TestRefresh_RestoresAConversationAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	over := make(chan struct{})
@@ -263,8 +264,9 @@ func TestRefresh_AConversationWhoseRowsWereLostInAFailover(t *testing.T) {
 	testkit.Until(t, "the call ends", func() bool { return p.Live() == 0 })
 }
 
-// The row of a live leg is stored again also if the other calls of its trunk use all channels meanwhile.
-func TestRefresh_ALostLegWhoseTrunkIsFull(t *testing.T) {
+// The row of a live leg is stored again even if the other calls of its trunk use all channels
+// meanwhile.
+func TestRefresh_RestoresALegWhoseTrunkIsFull(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.channels = 1
@@ -289,7 +291,7 @@ func TestRefresh_ALostLegWhoseTrunkIsFull(t *testing.T) {
 
 // A standby without the newest rows becomes the database while an inbound call rings, and again while
 // it is answered. The owner of the leg stores the call again.
-func TestRefresh_AnInboundCallWhoseRowsWereLostInAFailover(t *testing.T) {
+func TestRefresh_RestoresAnInboundCallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	p := x.begin(loopback)
@@ -362,9 +364,9 @@ func (x *exchange) legs(id uuid.UUID) (n int) {
 	return n
 }
 
-// A standby without the newest rows becomes the database in the middle of a call. The call goes on.
-// Its owner stores the leg again, and applies its events again with the next one.
-func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {
+// A standby without the newest rows becomes the database during a call. The call continues. Its
+// owner stores the leg again, and applies its events again with the next one.
+func TestRun_RestoresACallAfterAFailover(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	lost := make(chan struct{})
@@ -402,8 +404,8 @@ func TestRun_ACallWhoseRowsWereLostInAFailover(t *testing.T) {
 	}
 }
 
-// A trunk that was disabled since still wants to know who ends its calls.
-func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
+// A disabled trunk still challenges the request that ends its call.
+func TestRun_EndsOrphansOfADisabledTrunk(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	ended := make(chan string, 1)
@@ -436,7 +438,7 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 	}
 }
 
-// unready are conversations with agents that are not there.
+// unready are conversations whose agents are not available.
 type unready struct{}
 
 func (unready) Begin(context.Context, uuid.UUID, trunks.Trunk) (sipcarrier.Talk, error) {
@@ -448,7 +450,7 @@ type unreadyTalk struct{ talk }
 func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
 
 // No phone rings for an agent whose session cannot be opened. The request stays queued.
-func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
+func TestOriginate_SendsNoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.talks = unready{}
@@ -476,8 +478,9 @@ func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// The permit is asked after the agent's session is open, which can take seconds. Without it, no INVITE leaves.
-func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
+// The permit is requested after the agent's session is open, which can take seconds. Without a
+// permit, no INVITE is sent.
+func TestOriginate_SendsNoINVITEWithoutAPermit(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.far.On("24", func(c *siptest.Call) {
@@ -501,9 +504,9 @@ func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
 	}
 }
 
-// The INVITE with credentials is not permitted. The trunk has not rejected our account, so its
+// The INVITE with credentials is not permitted. The trunk has not rejected the account, so its
 // circuit stays closed.
-func TestOriginate_AChallengeThatMayNotBeAnswered(t *testing.T) {
+func TestOriginate_RefusedPermitAfterAChallenge(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.far.On("25", func(c *siptest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
@@ -542,7 +545,7 @@ func TestOriginate_AChallengeThatMayNotBeAnswered(t *testing.T) {
 }
 
 // A database that fails directly before the INVITE does not open the circuit of the trunk.
-func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
+func TestOriginate_DatabaseFaultDoesNotCountAgainstTheTrunk(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	known := &outage{x: x}
@@ -569,8 +572,7 @@ func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
 	}
 }
 
-// outage makes the database unavailable at the time at which the agent's session is open, if ready
-// is true.
+// outage makes the database unavailable when the agent's session is open, if ready is true.
 type outage struct {
 	x     *exchange
 	ready atomic.Bool
@@ -592,7 +594,7 @@ func (t outageTalk) Ready(context.Context) error {
 	return nil
 }
 
-// hanging are trunks of which nothing can be learned any more.
+// hanging are trunks whose reads never return.
 type hanging struct{}
 
 func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
@@ -600,8 +602,9 @@ func (hanging) Active(ctx context.Context) ([]trunks.Trunk, error) {
 	return nil, ctx.Err()
 }
 
-// Whoever gives no sign of life loses his calls: it waits for nothing.
-func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
+// Other processes end the calls of a process without heartbeats, so heartbeats must not wait for
+// anything else.
+func TestRun_SendsHeartbeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.beginOver(loopback, func(trunks.Trunk) activeTrunks { return hanging{} })
@@ -619,8 +622,9 @@ func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 	})
 }
 
-// What ends an answered call is a BYE: that it could not be written down at the answer must not stay so.
-func TestKeep_IsMadeUpFor(t *testing.T) {
+// An answered call is ended by a BYE. If storing its teardown state failed at the answer, the state
+// is stored later.
+func TestKeep_StoresTheStateLaterAfterAFailure(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	answer, answered := make(chan struct{}), make(chan struct{})

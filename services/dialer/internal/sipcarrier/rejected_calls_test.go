@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sip/transport"
 )
 
-func TestParty(t *testing.T) {
+func TestParty_RemovesNamesAndMasksNumbers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, header, want string
@@ -50,8 +50,8 @@ func FuzzParty(f *testing.F) {
 	})
 }
 
-// Twenty attempts are kept. One that is sent again is counted once.
-func TestStrangers_AreBounded(t *testing.T) {
+// Twenty attempts are kept. A retransmitted INVITE is counted once.
+func TestRejectedCalls_KeepsTheLastTwenty(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	from := netip.MustParseAddrPort("192.0.2.7:5060")
@@ -78,8 +78,8 @@ func TestStrangers_AreBounded(t *testing.T) {
 	}
 }
 
-// Connections of one address are listed once, with the newest one, and each is counted.
-func TestStrangers_CountEachConnection(t *testing.T) {
+// Connections from one address are listed once, as the newest one, and each is counted.
+func TestRejectedCalls_CountsEachConnection(t *testing.T) {
 	t.Parallel()
 	s := NewRejectedCalls()
 	address := netip.MustParseAddr("192.0.2.7")

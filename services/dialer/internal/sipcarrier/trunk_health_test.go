@@ -31,7 +31,7 @@ func refusal(status int, cause callstate.Cause, operator bool) error {
 	return &carrier.Refused{Cause: cause, OperatorFault: operator, Err: response}
 }
 
-func TestOperatorFault(t *testing.T) {
+func TestOperatorFault_OfEachResponse(t *testing.T) {
 	t.Parallel()
 	elsewhere := func(status int) sip.End { return sip.End{Status: status, Elsewhere: true} }
 	tests := []struct {
@@ -59,9 +59,9 @@ func TestOperatorFault(t *testing.T) {
 	}
 }
 
-// A 403 can be about the callee's number. Only several numbers in a row make our account the likely cause and open the
-// circuit. A single number is released a limited number of times.
-func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
+// A 403 can be about the callee's number. Only several numbers in a row make the account the likely
+// cause and open the circuit. A single number is released a limited number of times.
+func TestOperatorFault_SeveralForbiddenNumbersSuspectTheAccount(t *testing.T) {
 	t.Parallel()
 	one, other := uuid.UUID{1}, uuid.UUID{2}
 	to := func(workspace uuid.UUID, numbers ...string) (orders []carrier.Originate) {
@@ -142,7 +142,7 @@ func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
 }
 
 // A fault of this process is not counted against the trunk. A trunk that cannot be reached opens its circuit.
-func TestHeard_FaultOfThisProcess(t *testing.T) {
+func TestCountResult_FaultOfThisProcessDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	for range 10 {
@@ -157,8 +157,8 @@ func TestHeard_FaultOfThisProcess(t *testing.T) {
 	}
 }
 
-// A call that the trunk takes ends the suspicion.
-func TestOperatorFault_ACallThatIsTakenClearsTheAccount(t *testing.T) {
+// A call that the trunk accepts ends the suspicion.
+func TestOperatorFault_AcceptedCallClearsTheAccount(t *testing.T) {
 	t.Parallel()
 	o := newCare(nil)
 	forbid := func(number string) bool {
@@ -173,7 +173,8 @@ func TestOperatorFault_ACallThatIsTakenClearsTheAccount(t *testing.T) {
 	}
 }
 
-// The first OPTIONS precedes the first call. An INVITE without an answer makes the trunk wait for its next one.
+// The first call is offered after the first answered OPTIONS. After an INVITE without a response,
+// the next call waits for an answered OPTIONS.
 func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 }
 
 // The log says why no trunk can take calls, once a minute.
-func TestIdle_WarnsOnceAMinute(t *testing.T) { // it replaces the default logger
+func TestLimit_WarnsOnceAMinuteIfNoTrunkCanTakeCalls(t *testing.T) { // it replaces the default logger
 	var written bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&written, nil)))

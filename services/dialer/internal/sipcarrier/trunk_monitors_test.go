@@ -35,7 +35,7 @@ func (c *changing) set(now ...trunks.Trunk) {
 	c.now = now
 }
 
-func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
+func TestRun_MonitorsTheActiveTrunks(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	var mu sync.Mutex
@@ -116,7 +116,7 @@ func gathered(t *testing.T, metrics *prometheus.Registry) string {
 	var told []string
 	for _, family := range families {
 		if strings.Contains(family.GetName(), "circuit") || strings.Contains(family.GetName(), "refusals") {
-			continue // health_test.go
+			continue // tested in trunk_health_test.go
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(family.GetName(), "ringfence_dialer_sip_"), "trunk_"), "_total")
 		for _, m := range family.GetMetric() {

@@ -24,7 +24,7 @@ func message(callID string, size int) siptrace.Message {
 }
 
 // The newest messages are kept, up to the bounds of count and bytes.
-func TestRecorder_Bounds(t *testing.T) {
+func TestRecorder_KeepsTheNewestMessages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name        string
@@ -62,7 +62,7 @@ func TestRecorder_Bounds(t *testing.T) {
 }
 
 // Only followed trunks are recorded, and what was recorded is deleted when the trace ends.
-func TestRecorder_Follow(t *testing.T) {
+func TestRecorder_RecordsOnlyFollowedTrunks(t *testing.T) {
 	t.Parallel()
 	var r siptrace.Recorder
 	followed, other := uuid.New(), uuid.New()
@@ -91,7 +91,7 @@ func TestRecorder_Follow(t *testing.T) {
 	}
 }
 
-func TestRedact(t *testing.T) {
+func TestRedact_ReplacesSecrets(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, message, want string }{
 		{
@@ -158,7 +158,7 @@ type packet struct {
 	At              time.Time
 	Source, Target  netip.AddrPort
 	Payload         string
-	HeaderSum, Sums uint16 // 0: the checksum is right
+	HeaderSum, Sums uint16 // 0: the checksum is correct
 }
 
 // decode reads a capture. It uses no code of the writer.
@@ -211,7 +211,7 @@ func decodeIP(t *testing.T, at time.Time, ip []byte) packet {
 	return p
 }
 
-// ones is 0 if the data contains its right checksum.
+// ones returns 0 if the data contains its correct checksum.
 func ones(data []byte) uint16 {
 	if len(data)%2 == 1 {
 		data = append(bytes.Clone(data), 0)
@@ -237,7 +237,7 @@ func capture() ([]siptrace.Message, []packet) {
 	}
 }
 
-func TestPcap(t *testing.T) {
+func TestPcap_IsReadByADecoder(t *testing.T) {
 	t.Parallel()
 	messages, want := capture()
 	got := decode(t, siptrace.Pcap(messages))
@@ -247,8 +247,8 @@ func TestPcap(t *testing.T) {
 	}
 }
 
-// tcpdump reads the capture, where it is installed.
-func TestPcap_TCPDump(t *testing.T) {
+// tcpdump reads the capture, if it is installed.
+func TestPcap_IsReadByTcpdump(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("tcpdump"); err != nil {
 		t.Skip("SKIPPED: tcpdump is not installed")
@@ -270,7 +270,7 @@ func TestPcap_TCPDump(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestText_ListsTheMessages(t *testing.T) {
 	t.Parallel()
 	m := message("one", 0)
 	m.Data, m.Replica = []byte("SIP/2.0 200 OK\r\n\r\n"), "dialer-0"

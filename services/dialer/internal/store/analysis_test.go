@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// talked are calls of one workspace that have ended: the first of them are to be analysed, the others were.
+// talked inserts ended calls of one workspace. The first of them must be analyzed, the others are
+// done.
 const talked = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)
 SELECT id, id, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), 'human', CASE WHEN n <= $2 THEN now() - n * interval '1 ms' END
@@ -25,7 +26,8 @@ func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) 
 	}
 }
 
-// roomFor is room for so many, of which one workspace may have 32; full are those that have them.
+// roomFor returns limits for most analyses, 32 per workspace. The workspaces in full have that many
+// in progress.
 func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	room := store.AnalysisLimits{Total: most, PerWorkspace: 32, Ongoing: map[uuid.UUID]int{}}
 	for _, workspace := range full {
@@ -34,8 +36,9 @@ func roomFor(most int, full ...uuid.UUID) store.AnalysisLimits {
 	return room
 }
 
-// TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace counts the pages that a look touches beside ten calls of a workspace whose endpoint hangs, and beside 30 000.
-func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
+// The test compares the pages that a claim reads with ten waiting calls of a workspace whose endpoint
+// hangs, and with 30,000.
+func TestDueAnalyses_PagesReadDoNotGrowWithTheBacklogOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	told, seen := pgtest.Watch(t, pool)
@@ -44,7 +47,7 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 	pages := func() (most int) {
 		t.Helper()
 		talk(t, pool, other, 3, 1000)
-		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil { // autovacuum's work
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil { // as autovacuum does
 			t.Fatal(err)
 		}
 		seen.Forget()
@@ -59,7 +62,8 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 		case next != other:
 			t.Fatalf("next = %v, want %v", next, other)
 		}
-		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} { // the statements run again, on the next
+		// the statements run again, on the next connection
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 			n, plans := seen.Pages(t, mode)
 			if n == 0 {
 				t.Fatal("Pages: n = 0, want more")
@@ -83,8 +87,9 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 	}
 }
 
-// TestDueAnalyses_TheWorkspacesInTurn: more than one look walks over are all come to, and one that has much does not keep those behind it waiting.
-func TestDueAnalyses_TheWorkspacesInTurn(t *testing.T) {
+// All workspaces are served, even if one claim reads only some of them, and a workspace with many
+// calls does not delay the later ones.
+func TestDueAnalyses_ServesWorkspacesInTurn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

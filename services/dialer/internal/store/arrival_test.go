@@ -11,7 +11,7 @@ import (
 )
 
 // An inbound call of a suspended workspace has no row, so it is not answered.
-func TestApplyEvents_NoRowForACallOfASuspendedWorkspace(t *testing.T) {
+func TestApplyEvents_InboundCallOfASuspendedWorkspaceIsNotStored(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// end lets a call be initiated and end.
+// end initiates a call and ends it.
 func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	t.Helper()
 	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*callstate.Call) {
@@ -26,7 +26,7 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 }
 
 // Every end of a claim or a call frees its capacity.
-func TestClaim_EveryEndFreesCapacity(t *testing.T) {
+func TestClaim_CapacityIsFreedByEveryEndOfAClaimOrCall(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r dialqueue.Request) uuid.UUID {
 		id := uuid.Must(uuid.NewV7())
@@ -96,8 +96,8 @@ func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 	}
 }
 
-// A workspace that may have one call is not stopped by a process that died with its claim.
-func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
+// A workspace with a limit of one call is not blocked by a process that died with its claim.
+func TestClaim_ExpiredClaimOfADeadProcessFreesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -114,9 +114,9 @@ func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
 	}
 }
 
-// expired lets a request of a workspace that may have one call reach a limit and returns the code with which it failed.
-// crowded: a claim found no capacity for it.
-// trunkDown: a claim found no trunk that can take calls.
+// expired lets a request of a workspace with a limit of one call reach a limit, and returns the
+// code with which it failed. crowded: a claim found no capacity for it. trunkDown: a claim found no
+// trunk that can take calls.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
@@ -136,7 +136,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	if trunkDown {
 		claimWithoutTrunk(t, st, 0)
 	}
-	for range 2 { // once
+	for range 2 { // the second time changes nothing
 		if _, err := st.Expire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code st
 	return ""
 }
 
-func TestExpire(t *testing.T) {
+func TestExpire_FailsRequestsPastTheirLimits(t *testing.T) {
 	t.Parallel()
 	day, never := 24*time.Hour, 1000*time.Hour
 	tests := []struct {

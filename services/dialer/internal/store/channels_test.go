@@ -15,7 +15,7 @@ import (
 )
 
 // Calls in both directions that begin at the same time in four processes take no more channels than the trunk has.
-func TestDial_ChannelsOfTheTrunk(t *testing.T) {
+func TestStoreOutbound_ConcurrentCallsKeepTheChannelLimit(t *testing.T) {
 	t.Parallel()
 	const channels, calls = 5, 40
 	pool := newLegPool(t)
@@ -45,8 +45,9 @@ func TestDial_ChannelsOfTheTrunk(t *testing.T) {
 	}
 }
 
-// Calls begin and end all the time: the trunk never has more than its channels, and an end frees its channel.
-func TestDial_AnEndFreesTheChannel(t *testing.T) {
+// Calls begin and end all the time. The trunk never has more calls than channels, and an end frees
+// a channel.
+func TestStoreOutbound_EndedLegFreesItsChannel(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, nil, uuid.New(), legLease)
@@ -76,7 +77,7 @@ FROM generate_series(1, 20000) AS n`
 
 // While a transaction has an old snapshot, vacuum cannot remove legs that have ended. The count of a trunk's
 // channels does not read those that ended more than ten minutes ago.
-func TestDial_BesideAnOldSnapshot(t *testing.T) {
+func TestStoreOutbound_DoesNotReadLegsThatEndedLongAgo(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -117,7 +118,7 @@ func TestDial_BesideAnOldSnapshot(t *testing.T) {
 }
 
 // A call that began long ago still uses a channel of its trunk, and an inbound call one of all channels.
-func TestMoveLongCalls_KeepsThemCounted(t *testing.T) {
+func TestMoveLongCalls_LongCallsAreStillCounted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, legs, trunk := newStore(pool), store.NewLegs(pool, nil, uuid.New(), legLease), uuid.New()

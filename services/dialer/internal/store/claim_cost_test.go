@@ -20,7 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// costSide is a queue in a database of its own, and the workspace whose single requests are claimed from it.
+// costSide is a queue in its own database, and the workspace whose requests are claimed.
 type costSide struct {
 	name      string
 	pool      *pgxpool.Pool
@@ -30,9 +30,10 @@ type costSide struct {
 	took      []time.Duration
 }
 
-// BenchmarkClaim claims one due request at a time, in turn, beside a thousand requests that are scheduled ahead (few), beside a million of a hundred
-// workspaces (spread), and beside a million of one workspace: another's (other) and its own (own). It reports p50, p99 and the pages that a claim
-// touches. `make bench ARGS='-only claims'` runs it on a Postgres with durable commits.
+// BenchmarkClaim claims one due request at a time, in turn, from four queues: with a thousand
+// scheduled requests (few), with a million of a hundred workspaces (spread), and with a million of
+// one workspace, which is another one (other) or the same (own). It reports p50, p99 and the pages
+// that a claim reads. `make bench ARGS='-only claims'` runs it on a Postgres with durable commits.
 func BenchmarkClaim(b *testing.B) {
 	few, hundred := newCostSide(b, "few", 1_000, 100)
 	spread, _ := newCostSide(b, "spread", 1_000_000, 100)
@@ -42,7 +43,7 @@ func BenchmarkClaim(b *testing.B) {
 	sides := []*costSide{few, spread, other, own}
 	for _, side := range sides {
 		side.unlimited(b)
-		for range 20 { // connections and statements are made now
+		for range 20 { // opens the connections and prepares the statements
 			side.claimOne(b)
 		}
 		side.took = nil
@@ -51,7 +52,7 @@ func BenchmarkClaim(b *testing.B) {
 		for _, side := range sides {
 			side.claimOne(b)
 		}
-		sides = append(sides[1:], sides[0]) // none always goes behind the same
+		sides = append(sides[1:], sides[0]) // the order changes in each round
 	}
 	for _, side := range sides {
 		slices.Sort(side.took)
@@ -64,7 +65,8 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// newCostSide fills a queue with requests of the given workspaces, due from tomorrow on through a month, as COPY writes them and autovacuum leaves them.
+// newCostSide fills a queue with requests of the given workspaces, due in the next month, and
+// analyzes it as autovacuum does.
 func newCostSide(b *testing.B, name string, rows, workspaces int) (side *costSide, ids []uuid.UUID) {
 	b.Helper()
 	pool := pgtest.New(b, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
@@ -119,7 +121,7 @@ func (s *costSide) enqueue(b *testing.B) {
 	}
 }
 
-// claimOne times the claim of a due request, commit included, and ends the request.
+// claimOne measures the claim of a due request, including the commit, and ends the request.
 func (s *costSide) claimOne(b *testing.B) {
 	b.Helper()
 	s.enqueue(b)
@@ -137,7 +139,7 @@ func (s *costSide) claimOne(b *testing.B) {
 	}
 }
 
-// pages are those that the statements of a claim touch, in the worse of the two ways to plan them.
+// pages returns the pages that a claim reads, with the worse of the two kinds of plans.
 func (s *costSide) pages(b *testing.B) (most int) {
 	b.Helper()
 	told, seen := pgtest.Watch(b, s.pool)
@@ -145,7 +147,7 @@ func (s *costSide) pages(b *testing.B) (most int) {
 	watched := *s
 	watched.st = store.New(told, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour})
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-		for range 20 { // the statements run again, on the next of these
+		for range 20 { // the statements run again, on the next connection
 			s.enqueue(b)
 		}
 		seen.Forget()

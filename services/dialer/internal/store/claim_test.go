@@ -25,7 +25,7 @@ SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, 
 	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// many queues requests of one workspace for numbers from first to last.
+// many queues requests of one workspace for the numbers from first to last.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, dialqueue.DefaultMaxLiveCalls, dialqueue.DefaultCallsPerSecond)
@@ -49,9 +49,9 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-// One workspace has 100,000 due requests. The single request of another is in the next claim, or in the one after it if
-// a claim has one worker only.
-func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
+// One workspace has 100,000 due requests. The single request of another is in the next claim, or in
+// the one after it if a claim has only one worker.
+func TestClaim_ManyRequestsOfOneWorkspaceDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -83,7 +83,8 @@ func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 	}
 }
 
-// pagesOf returns the pages that the last statements of do read, in the worse of the two ways to plan them.
+// pagesOf returns the pages that the last statements of do read, with the worse of the two kinds of
+// plans.
 func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	t.Helper()
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
@@ -100,9 +101,9 @@ func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
 	return most
 }
 
-// A claim beside 50,000 scheduled requests, 301 workspaces and 8,000 due requests reads as many pages as a claim beside
-// 1,000 scheduled requests. A look for due workspaces reads at most six pages for each workspace.
-func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
+// A claim reads as many pages with 50,000 scheduled requests, 301 workspaces and 8,000 due requests
+// as with 1,000 scheduled requests. Due reads at most six pages for each workspace.
+func TestClaim_PagesReadDoNotGrowWithScheduledRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -115,7 +116,7 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim = pagesOf(t, seen, func() {
-			for range 20 { // the statements run again, on the next of these
+			for range 20 { // the statements run again, on the next connection
 				next++
 				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
@@ -134,7 +135,7 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
 	few, _ := pages()
 	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
-	for n := range 300 { // and other workspaces with something ahead
+	for n := range 300 { // other workspaces with a scheduled request
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
 	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
@@ -148,8 +149,8 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	}
 }
 
-// TestClaim_ManyThatComeAtOnceDoNotDelayAnother: the time of many requests of one workspace, and of one of another's, comes in the same moment.
-func TestClaim_ManyThatComeAtOnceDoNotDelayAnother(t *testing.T) {
+// Many requests of one workspace become due at the same time as one of another.
+func TestClaim_ManyRequestsDueAtTheSameTimeDoNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -170,8 +171,9 @@ func TestClaim_ManyThatComeAtOnceDoNotDelayAnother(t *testing.T) {
 	t.Error("three claims passed the single request by")
 }
 
-// TestClaim_LastTenth lets one workspace have all it can: the last tenth of channels and pace is left to those who have little.
-func TestClaim_LastTenth(t *testing.T) {
+// One workspace takes all it can. The last tenth of channels and rate is reserved for workspaces
+// with few calls.
+func TestClaim_LastTenthOfCapacityIsReservedForSmallWorkspaces(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	tests := []struct {
@@ -213,7 +215,7 @@ func TestClaim_LastTenth(t *testing.T) {
 }
 
 // Four processes claim, dial and end calls at the same time, while the requests in use are counted all the time.
-func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
+func TestClaim_ReplicasTogetherKeepTheLimitOfLiveCalls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	first := newStore(pool)
@@ -282,8 +284,8 @@ SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0)
 	SELECT workspace_id, count(*) AS n FROM dial_queue
 	WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now() GROUP BY workspace_id) u`
 
-// TestClaim_SecondOfANumberWaitsForTheFirst and costs nothing meanwhile; the end of the first calls it up in the same moment.
-func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
+// The waiting request costs nothing meanwhile. The end of the first call makes it due immediately.
+func TestClaim_SecondRequestToANumberWaitsForTheFirstCall(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*testing.T, *store.Store, dialqueue.Request, uuid.UUID){
 		"a call that ends": func(t *testing.T, st *store.Store, _ dialqueue.Request, id uuid.UUID) { end(t, st, id) },
@@ -332,7 +334,8 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// stalling is a pool on which the second batch of a transaction waits: a process that is paused in the middle of a claim.
+// stalling is a pool on which the second batch of a transaction waits, as in a process that is
+// paused during a claim.
 type stalling struct {
 	batches atomic.Int64
 	stopped chan struct{}
@@ -354,8 +357,9 @@ func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 	return ctx
 }
 
-// TestClaim_PausedInTheMiddleStopsNobody pauses a process that holds the lock of claims: the others go on in seconds, and what it had begun is void.
-func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
+// A process is paused while it holds the lock of claims. Other processes continue within seconds,
+// and the transaction of the paused one is rolled back.
+func TestClaim_ProcessPausedInAClaimDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	settings, stall := pool.Config(), &stalling{stopped: make(chan struct{}), goOn: make(chan struct{})}
@@ -385,8 +389,8 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 	}
 }
 
-// TestClaim_PaceHoldsOverReplicas lets three processes claim as fast as they can: what they get together keeps within each pace.
-func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
+// Three processes claim as fast as they can. Together they stay within each rate.
+func TestClaim_ReplicasTogetherKeepTheRateLimit(t *testing.T) {
 	t.Parallel()
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	tests := []struct {
@@ -423,7 +427,7 @@ func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// Five are saved up; a claim of each process may have been under way.
+			// Five tokens are saved up, and a claim of each process can be in progress.
 			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
 				t.Errorf("%d were claimed in %s, at 50 a second not before %s", taken.Load(), took, want)
 			}

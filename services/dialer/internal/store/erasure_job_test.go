@@ -49,9 +49,8 @@ func addInboundCalls(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, numb
 	}
 }
 
-// TestOrderErasure_ManyCallsAreErasedInSteps erases a person who called 4,000 times. No
-// transaction locks more than the calls of one step, every call is erased and reported once, and
-// the job continues in another replica.
+// A person has called 4,000 times. No transaction locks more than the calls of one step, every call
+// is erased and reported once, and the job continues in another replica.
 func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, calls, limit = "+14155550111", 4_000, 500
@@ -115,8 +114,8 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	}
 }
 
-// TestOrderErasure_ReadsNoCalls orders the erasure of a person with 100,000 inbound calls. The transaction of
-// the record reads a few pages, so the records behind it do not wait; the job erases the calls.
+// A person has 100,000 inbound calls. The transaction of the record reads a few pages, so later
+// records do not wait. The job erases the calls.
 func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	t.Parallel()
 	const number, calls = "+14155550112", 100_000
@@ -136,9 +135,9 @@ func TestOrderErasure_ReadsNoCalls(t *testing.T) {
 	}
 }
 
-// TestOrderErasure_OtherRecordsWaitForNoLock handles other records of the partition while a job erases a person
-// with many inbound calls. A record that waited for a lock of the job for a second would fail.
-func TestOrderErasure_OtherRecordsWaitForNoLock(t *testing.T) {
+// Other records of the partition are handled while a job erases a person with many inbound calls. A
+// record that waited for a lock of the job for a second would fail.
+func TestOrderErasure_RunningJobDoesNotDelayOtherRecords(t *testing.T) {
 	t.Parallel()
 	const number, limit = "+14155550113", 200
 	calls := 2_000
@@ -175,7 +174,7 @@ func TestOrderErasure_OtherRecordsWaitForNoLock(t *testing.T) {
 		}
 		erased <- nil
 	}()
-	other := of() // one erasure that is ordered again and again: the job has at most one step of it to do
+	other := of() // one erasure that is ordered repeatedly: the job has at most one step of it to do
 	records, longest := 0, time.Duration(0)
 	for running := true; running; records++ {
 		began := time.Now()

@@ -20,14 +20,15 @@ import (
 
 const secret = "Xylophone"
 
-// about is a request with something to forget.
+// about returns a request with personal data.
 func about(workspace uuid.UUID, number int) dialqueue.Request {
 	r := aRequest(workspace, number)
 	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
 }
 
-// told are the dial facts and the reports in the outbox, by name, with those that hold the secret marked.
+// told returns the dial events and reports in the outbox, by name. Those that contain the secret
+// are marked.
 func told(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
@@ -62,7 +63,7 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
 }
 
-// kept counts the rows that hold the secret.
+// kept counts the rows that contain the secret.
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
@@ -70,7 +71,7 @@ func kept(t *testing.T, pool *pgxpool.Pool) int {
 		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')`)
 }
 
-func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
+func TestEraseRequest_QueuedRequestsEndAsBlocked(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -84,7 +85,7 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 	}
 	claimed = taken[0]
 	enqueue(t, pool, st, ahead, other)
-	for range 2 { // a second time changes nothing
+	for range 2 { // the second time changes nothing
 		erase(t, pool, st, ahead.CallRequestID, e)
 		erase(t, pool, st, claimed.CallRequestID, e)
 	}
@@ -119,8 +120,8 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 	}
 }
 
-// TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts erases in the middle of a conversation.
-func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
+// The person is erased during a conversation.
+func TestEraseRequest_LiveCallEndsWithoutPersonalData(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -166,7 +167,7 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 	}
 }
 
-func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
+func TestOrderErasure_PublishesErasedAfterEarlierEvents(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -209,7 +210,7 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 	}
 	since := uuid.Must(uuid.NewV7())
 	for n := range 2 {
-		if n == 1 { // a new relation, and the order comes again
+		if n == 1 { // the person calls again, and the erasure is ordered again
 			arrive(since, workspace, caller)
 			talk(true, since)
 		}
@@ -218,7 +219,8 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{
-		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1", // what was told before is not taken back, but followed
+		// published events are not removed; an erased event follows
+		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1",
 		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
 	} {
@@ -229,13 +231,13 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 	if n := kept(t, pool); n != 2 {
 		t.Errorf("%d rows hold something to forget, want the other workspace's and the new relation's", n)
 	}
-	if n := len(told(t, pool, e.ID.String())); n != 6 { // two calls told of, and a report each time
+	if n := len(told(t, pool, e.ID.String())); n != 6 { // two calls in the events, and a report each time
 		t.Errorf("%d records name the erasure, want 6", n)
 	}
 }
 
-// TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing erases between the end of a conversation and its summary.
-func TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing(t *testing.T) {
+// The person is erased between the end of a conversation and its summary.
+func TestEraseRequest_RunningAnalysisPublishesNoSummary(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFences_OnlyThoseThatArePermitted(t *testing.T) {
+func TestFences_RejectsOnlyTheRequestsThatMayNotBeDialed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -80,7 +80,7 @@ func claimedFences(t *testing.T, st *store.Store, n int) (fences []store.Fence) 
 	return fences
 }
 
-func TestCircumstances_OfEachRequest(t *testing.T) {
+func TestDialInputs_OfEachRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, known, unknown := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -139,8 +139,8 @@ func TestCircumstances_OfEachRequest(t *testing.T) {
 	}
 }
 
-// TestFences_ALockedRowLosesItsOwnFenceOnly locks the row of one request, as a transaction does that withdraws many.
-func TestFences_ALockedRowLosesItsOwnFenceOnly(t *testing.T) {
+// The row of one request is locked, as by a transaction that withdraws many.
+func TestFences_LockedRowRejectsOnlyItsOwnRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -170,9 +170,9 @@ func TestFences_ALockedRowLosesItsOwnFenceOnly(t *testing.T) {
 	}
 }
 
-// TestClaim_EndsItsOwnClaimOnly has one process claim a request twice. The late attempt of the first claim must not
-// end the second one.
-func TestClaim_EndsItsOwnClaimOnly(t *testing.T) {
+// One process claims a request twice. The late attempt of the first claim must not end the second
+// claim.
+func TestClaim_LateAttemptDoesNotEndALaterClaim(t *testing.T) {
 	t.Parallel()
 	no := dialqueue.Refusal{Code: dialqueue.CodeOutsideHours, Detail: "No."}
 	tests := []struct {

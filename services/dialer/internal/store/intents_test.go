@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestFence_NotOnAnotherServer(t *testing.T) {
+func TestFence_RejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -37,7 +37,7 @@ func TestFence_NotOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestFenceAgain_NotOnAnotherServer(t *testing.T) {
+func TestFenceAgain_RejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -68,7 +68,7 @@ func TestFenceAgain_NotOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestWithdrawNow_NotOnAnotherServer(t *testing.T) {
+func TestWithdrawNow_RejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
@@ -79,7 +79,7 @@ func TestWithdrawNow_NotOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestReadFeed_NotOnAnotherServer(t *testing.T) {
+func TestReadFeed_RejectedOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	st := newStore(newPool(t))
 	st.UseServer("a server that is gone")

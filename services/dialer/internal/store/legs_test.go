@@ -104,7 +104,7 @@ func TestGuard_AcceptsOnlyTheOwnerOfALiveLeg(t *testing.T) {
 	}
 }
 
-func TestDial_OnceForACall(t *testing.T) {
+func TestStoreOutbound_SecondLegOfACallIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j, other := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -127,7 +127,7 @@ func TestDial_OnceForACall(t *testing.T) {
 	}
 }
 
-func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
+func TestHeartbeat_ReturnsRequestsOnlyToTheOwner(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	owner, other := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -165,7 +165,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	}
 }
 
-// adopts sends heartbeats until the owner adopts calls: its heartbeats must have been in time for a
+// adopts sends heartbeats until the owner adopts legs: its heartbeats must have been in time for a
 // lease.
 func adopts(t *testing.T, j *store.Legs) (calls []store.Leg) {
 	t.Helper()
@@ -188,7 +188,7 @@ func adopted(t *testing.T, j *store.Legs) []store.Leg {
 	return calls
 }
 
-func TestAdopt_CallsOfDeadOwnersOnly(t *testing.T) {
+func TestAdopt_TakesOnlyLegsOfDeadOwners(t *testing.T) {
 	t.Parallel()
 	pool, otherID, silentID := newLegPool(t), uuid.New(), uuid.New()
 	live := store.NewLegs(pool, pool, uuid.New(), shortLease)
@@ -219,7 +219,7 @@ func TestAdopt_CallsOfDeadOwnersOnly(t *testing.T) {
 	wants(t, pool, "the end", live.EndGuard(ofOther, end), nil)
 }
 
-func TestPrune_OnlyLegsThatEndedLongAgo(t *testing.T) {
+func TestPrune_DeletesOnlyLegsThatEndedLongAgo(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -237,7 +237,7 @@ func TestPrune_OnlyLegsThatEndedLongAgo(t *testing.T) {
 	}
 }
 
-func TestLiving_IsWhoGaveASignOfLifeLately(t *testing.T) {
+func TestLiveOwners_CountsRecentHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	one, two, gone := store.NewLegs(pool, pool, uuid.New(), legLease), store.NewLegs(pool, pool, uuid.New(), legLease), uuid.New()

@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// TestChange_OutcomeOptedOutWritesOptOut covers every way to the outcome opted_out. Each one must
-// write an opt-out, report it with the person's words, and block the next dial of the number.
+// Every way to the outcome opted_out must store an opt-out, report it with the person's words, and
+// block the next dial of the number.
 func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 	t.Parallel()
 	const words = "Please never call me again."

@@ -9,9 +9,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// The process that found an orphan can die before it hangs it up. The events do not name the orphan
-// again.
-func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
+// The process that found an orphan can die before it hangs it up. The events do not contain the
+// orphan again.
+func TestDueHangups_AnyProcessReturnsOrphans(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	dead, living := newStore(pool), newStore(pool)
@@ -23,7 +23,7 @@ func TestApplyEvents_AnyProcessHangsUpAnOrphan(t *testing.T) {
 		t.Fatal("read feed: mine = false, want true")
 	}
 	orphan := uuid.New()
-	for cursor := range int64(2) { // rings, and is answered
+	for cursor := range int64(2) { // it rings, and is answered
 		next := store.FeedPosition{Feed: "a", Cursor: cursor + 1}
 		events := store.Events{
 			Guard: dead.MoveFeed("sim", place, next), Calls: []uuid.UUID{orphan},

@@ -10,15 +10,15 @@ import (
 	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
-// TestEnqueueOverdue_SaysHowItWasFound: a campaign that is still being dialled waits, and so does what has just ended; what never came is queued now; what
-// ended long before was told to nobody who listened.
-func TestEnqueueOverdue_SaysHowItWasFound(t *testing.T) {
+// A request that is still in progress or has just ended is waiting. A request that never arrived is
+// lost and is queued now. A request that ended long before is over, and its end is published again.
+func TestEnqueueOverdue_ReturnsTheStateOfTheRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, told := newStore(pool), uuid.Must(uuid.NewV7()), time.Now()
 	ago := func(d time.Duration) *time.Time { at := told.Add(-d); return &at }
 	for n, tt := range []struct {
-		name, was string // nothing: it never came
+		name, was string // nothing: it never arrived
 		ended     *time.Time
 		want      dialqueue.Found
 		is        string
@@ -50,8 +50,8 @@ func TestEnqueueOverdue_SaysHowItWasFound(t *testing.T) {
 	}
 }
 
-// TestEnqueueOverdue_PublishesTheEndAgain covers a reader that has lost the end of a request. The terminal
-// event of a withdrawn request has the id of the first one.
+// A consumer has lost the end of a request. The terminal event of a withdrawn request has the id of
+// the first one.
 func TestEnqueueOverdue_PublishesTheEndAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -10,9 +10,10 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// TestClaim_TellsWhatItsOwnLimitsHeldBack: what was late before its workspace came to its limits waited for us, however long it waits for those then. It is any
-// process that tells: what is known stands beside the pace.
-func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
+// A request that was late before its workspace reached its own limits has waited for the service,
+// however long it waits for the limits afterwards. Any process knows this, because it is stored in
+// the rate bucket.
+func TestClaim_MarksRequestsHeldBackByOwnLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name        string
@@ -47,17 +48,18 @@ func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
 	}
 }
 
-// TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits: a claim that leaves due work for want of the workspace's own room notes it, one for want of everybody's does not,
-// and since when stays what it was as long as it goes on.
-func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
+// A claim that leaves due requests because of the workspace's own limits stores the time. A claim
+// that leaves them because of the shared limits does not. The first time is kept while the
+// condition lasts.
+func TestClaim_StoresSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	t.Parallel()
 	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
 		name   string
 		live   int32
-		before string // since when it was, and that it still is; or that long ago it was no more
+		before string // since when the workspace was at its limits, and still is; or how long ago it was not any more
 		trunk  int
-		noted  string // what is true of the bucket; empty: nothing was noted
+		noted  string // the expected content of the bucket; empty: nothing was stored
 	}{
 		{"its own live calls", 1, "", 100, "own_limit_since > now() - interval '1 hour'"},
 		{"the trunk's", 100, "", 1, ""},
@@ -94,9 +96,9 @@ func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	}
 }
 
-// The token of a request that was not dialed is returned with the next claim, to the workspace and to
-// the shared limits.
-func TestClaim_UnusedTokens(t *testing.T) {
+// The token of a request that was not dialed is returned with the next claim, to the workspace and
+// to the shared limits.
+func TestClaim_ReturnsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	slow := dialqueue.Limit{Live: 100_000, PerSecond: 1}
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
@@ -138,7 +140,7 @@ func TestClaim_UnusedTokens(t *testing.T) {
 }
 
 // A request that was placed before the scan of its workspace is not found until it is returned to the front.
-func TestReturnStrays(t *testing.T) {
+func TestReturnStrays_MovesUnreadableRequestsToTheFront(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)

@@ -11,9 +11,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// TestPrune_KeepsWhatTheAnalysisNeeds covers an analysis that is later than the journal is kept:
-// the time of the callback is read there.
-func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
+// An analysis can be later than the period for which legs are kept. It reads the time of the
+// callback in the leg.
+func TestPrune_KeepsLegsWhoseAnalysisIsPending(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	waits, analysed := uuid.New(), uuid.New()
@@ -46,7 +46,7 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 	}
 }
 
-// Attempts outlive their call in the journal, for 30 days.
+// Attempts are kept for 30 days, longer than their legs.
 func TestPrune_DeletesOldAttempts(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)

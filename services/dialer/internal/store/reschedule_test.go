@@ -12,12 +12,12 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestReschedule_NeverToThePast covers a calling window that contacts-compliance computed with a clock that is behind.
-func TestReschedule_NeverToThePast(t *testing.T) {
+// contacts-compliance has computed the calling window with a clock that is slow.
+func TestReschedule_IsAtLeastOneSecondAhead(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
-		ahead time.Duration // of the database's clock
+		ahead time.Duration // relative to the clock of the database
 		least time.Duration
 		most  time.Duration
 	}{

@@ -38,7 +38,7 @@ func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid
 	return r
 }
 
-// wantKept checks that the dialer looks at the request when it is due.
+// wantKept checks that the request can be claimed when it is due.
 func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	t.Helper()
 	var got time.Time
@@ -51,9 +51,9 @@ func wantKept(t *testing.T, pool *pgxpool.Pool, r dialqueue.Request) {
 	}
 }
 
-// A suspension makes queued requests due immediately, so that they end as blocked. If the workspace is resumed
-// before they are blocked, they keep the time for which they were scheduled.
-func TestClaim_ResumedRequestsKeepTheirTime(t *testing.T) {
+// A suspension makes queued requests due immediately, so that they end as blocked. If the workspace
+// is resumed before they are blocked, they keep the time for which they were scheduled.
+func TestClaim_RequestsOfAResumedWorkspaceStayScheduled(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -68,7 +68,7 @@ func TestClaim_ResumedRequestsKeepTheirTime(t *testing.T) {
 }
 
 // The request is claimed to be blocked, and the workspace is resumed before the attempt reads it.
-func TestFence_RefusesARequestThatIsNotDue(t *testing.T) {
+func TestFence_RejectsARequestThatIsNotDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -90,7 +90,7 @@ func TestFence_RefusesARequestThatIsNotDue(t *testing.T) {
 }
 
 // ApplySetting stores a version before its event arrives. A late event of an older version changes nothing.
-func TestSaveWorkspace_OldSuspensionMakesNothingDue(t *testing.T) {
+func TestSaveWorkspace_OlderVersionMakesNothingDue(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -100,7 +100,7 @@ func TestSaveWorkspace_OldSuspensionMakesNothingDue(t *testing.T) {
 	wantKept(t, pool, r)
 }
 
-// The requests of a deleted agent are claimed before they are due, to be blocked.
+// The requests of a deleted agent are claimed before they are due, and are blocked.
 func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
@@ -118,7 +118,7 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 
 // A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
 // delay the next change of its workspace or agent.
-func TestSaveWorkspace_AStoredVersionLocksNothing(t *testing.T) {
+func TestSaveWorkspace_StoredVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
 	st := newStore(pool)
@@ -142,7 +142,7 @@ func TestSaveWorkspace_AStoredVersionLocksNothing(t *testing.T) {
 	}
 }
 
-func TestSaveAgent_AStoredVersionLocksNothing(t *testing.T) {
+func TestSaveAgent_StoredVersionTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// oldID returns a UUIDv7 that was made at the time.
+// oldID returns a UUIDv7 of the time.
 func oldID(at time.Time) uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
@@ -19,7 +19,7 @@ func oldID(at time.Time) uuid.UUID {
 	return id
 }
 
-func TestDeleteEnded(t *testing.T) {
+func TestDeleteEnded_KeepsYoungAndReferencedRows(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -109,7 +109,7 @@ func TestDeleteEnded(t *testing.T) {
 
 // A request that arrives again after its row was deleted is queued. It was due longer ago than QUEUE_LIMIT, so no claim
 // takes it.
-func TestDeleteEnded_ARequestThatArrivesAgainIsNotDialed(t *testing.T) {
+func TestDeleteEnded_RequestThatArrivesAgainIsNotDialed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

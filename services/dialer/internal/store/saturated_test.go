@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
+func TestHeartbeat_SucceedsWhileThePoolIsSaturated(t *testing.T) {
 	t.Parallel()
 	work := newLegPool(t)
 	beats, err := pgxpool.NewWithConfig(t.Context(), work.Config())
@@ -32,9 +32,9 @@ func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// TestAdopt_NotDirectlyAfterAFailedHeartbeat covers an outage of the database: every process looks dead,
-// and the first one whose heartbeat is stored again leaves the calls of the others alone.
-func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
+// After an outage of the database every process looks dead. The first process whose heartbeat is
+// stored again must not take over the calls of the others.
+func TestAdopt_TakesNothingDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	const orphan = `INSERT INTO sip_legs (call_id, trunk_id, inbound, from_number, to_number, owner)
@@ -60,9 +60,9 @@ func TestAdopt_NotDirectlyAfterAFailedHeartbeat(t *testing.T) {
 	}
 }
 
-// TestAdopt_OnlyAfterOwnHeartbeats covers a process that starts directly after an outage of the
-// database: the others look dead, and their next heartbeats have not been stored yet.
-func TestAdopt_OnlyAfterOwnHeartbeats(t *testing.T) {
+// A process starts directly after an outage of the database. The others look dead, and their next
+// heartbeats have not been stored yet.
+func TestAdopt_TakesNothingBeforeALeaseOfOwnHeartbeats(t *testing.T) {
 	t.Parallel()
 	pool, owner := newLegPool(t), uuid.New()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_leg_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {

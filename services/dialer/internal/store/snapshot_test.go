@@ -14,16 +14,17 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// While a transaction has an old snapshot, no dead row can be removed. The statements of the queue do not read the dead
-// rows of earlier requests: 2,000 and 22,000 of them cost the same.
-func TestQueue_BesideAnOldSnapshot(t *testing.T) {
+// While a transaction has an old snapshot, no dead row can be removed. The statements of the queue
+// do not read the dead rows of earlier requests: 2,000 and 22,000 of them cost the same.
+func TestQueue_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
 	plain, st := newStore(pool), newStore(watched)
 	workspace, next := uuid.Must(uuid.NewV7()), 0
 	limited(t, pool, plain, workspace, 100_000, 100_000)
-	// An insert tries the pages that vacuum lists as free, which would count as pages of the statement.
+	// An insert tries the pages that vacuum lists as free, which would count as pages of the
+	// statement.
 	turnOffVacuum(t, pool)
 	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -45,8 +46,8 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), dialqueue.DefaultFrom, "sim"); err != nil {
 		t.Fatalf("Fence: %v", err)
 	}
-	// dialed leaves n requests that were dialed while the long call went on, as many inbound calls, and a version of
-	// the buckets for each ten of them. Half a minute later, claims start behind them.
+	// dialed leaves n requests that were dialed during the long call, as many inbound calls, and a
+	// version of the buckets for each ten of them. Half a minute later, claims start after them.
 	dialed := func(n int) {
 		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
 		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
@@ -124,7 +125,7 @@ func TestQueue_BesideAnOldSnapshot(t *testing.T) {
 
 // While a transaction has an old snapshot, the metrics count the requests in use without the dead rows of earlier
 // requests.
-func TestDepth_BesideAnOldSnapshot(t *testing.T) {
+func TestReadDepth_OldSnapshotDoesNotSlowItDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	watched, seen := pgtest.Watch(t, pool)
@@ -169,7 +170,7 @@ func TestDepth_BesideAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// turnOffVacuum keeps autovacuum away from the queue.
+// turnOffVacuum disables autovacuum for the queue.
 func turnOffVacuum(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	owner := pgtest.Owner(t, pool, "dialer")

@@ -29,7 +29,7 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: store.Migrations})
 }
 
-// newStore is the store as one more replica.
+// newStore returns the store of a new replica.
 func newStore(pool *pgxpool.Pool) *store.Store { return newInstance(pool, uuid.Must(uuid.NewV7())) }
 
 func newInstance(pool *pgxpool.Pool, id uuid.UUID) *store.Store {
@@ -45,7 +45,7 @@ func within(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
 	}
 }
 
-// aRequest is due now.
+// aRequest returns a request that is due now.
 func aRequest(workspace uuid.UUID, number int) dialqueue.Request {
 	now := time.Now()
 	return dialqueue.Request{
@@ -69,8 +69,8 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...dial
 	})
 }
 
-// TestEnqueue_TakesWhateverIsJSON: one customer's odd variables must not stop the consumer, which is everybody's.
-func TestEnqueue_TakesWhateverIsJSON(t *testing.T) {
+// Unusual variables of one customer must not stop the consumer, which all workspaces share.
+func TestEnqueue_StoresAnyValidJSON(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -99,7 +99,7 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// wide is capacity for everything that so many free workers can take.
+// wide returns a capacity without limits, for the given number of free workers.
 func wide(workers int) store.Capacity {
 	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
@@ -110,7 +110,7 @@ func claim(t *testing.T, st *store.Store, workers int) []dialqueue.Request {
 	return claimAs(t, st, wide(workers)).Requests
 }
 
-// claimAs claims of the first workspaces that have due requests.
+// claimAs claims requests of the first workspaces that have due requests.
 func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
 	t.Helper()
 	claimed, err := (&claimer{Store: st}).claim(t.Context(), c)
@@ -167,7 +167,7 @@ const knownWorkspace = `
 INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
 VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
-// fenced is a claimed request with its fence.
+// fenced returns the call of a claimed request with its fence.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Request) uuid.UUID {
 	t.Helper()
 	enqueue(t, pool, st, r)
@@ -182,8 +182,8 @@ func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r dialqueue.Reque
 	return id
 }
 
-// TestWithdraw_RacingFenceExactlyOneWins lets question 4 and the fence meet 200 times: the answer is the truth.
-func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
+// Withdraw and the fence run concurrently 200 times. The result of Withdraw must match the state.
+func TestWithdraw_ConcurrentFenceExactlyOneWins(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -229,7 +229,7 @@ func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
 	t.Logf("withdraw won %d times, the fence %d times", won[true], won[false])
 }
 
-func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
+func TestClaim_ReplicasNeverClaimTheSameRequest(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	replicas := []*store.Store{newStore(pool), newStore(pool), newStore(pool)}
@@ -274,7 +274,7 @@ func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
 	}
 }
 
-func TestClaim_LimitsAndShares(t *testing.T) {
+func TestClaim_KeepsLimitsAndSharesCapacity(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -304,13 +304,13 @@ func TestClaim_LimitsAndShares(t *testing.T) {
 	if again := claim(t, st, 10); len(again) != 0 {
 		t.Errorf("%d more were taken beyond the limit of live calls", len(again))
 	}
-	limited(big, 500, 5) // five a second: one at once, the next when a fifth of a second has passed
+	limited(big, 500, 5) // five per second: one immediately, the next after a fifth of a second
 	if got := len(claim(t, st, 10)); got > 1 {
 		t.Errorf("%d were taken at once at five a second", got)
 	}
 }
 
-func TestClaim_ScheduledAheadIsLeftAlone(t *testing.T) {
+func TestClaim_DoesNotTakeScheduledRequests(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -335,7 +335,7 @@ func dueWorkspaces(t *testing.T, st *store.Store) []dialqueue.Due {
 	return found
 }
 
-func TestFence_OneLiveCallANumber(t *testing.T) {
+func TestFence_OneLiveCallPerNumber(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -346,7 +346,7 @@ func TestFence_OneLiveCallANumber(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("claimed %d", len(claimed))
 	}
-	// A claim takes one request a number; here two are at the fence all the same.
+	// A claim takes one request per number. Here two requests to one number are fenced anyway.
 	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestFence_OneLiveCallANumber(t *testing.T) {
 }
 
 // A fence can be deleted 60 days after it was committed. No fence can be changed.
-func TestFences_YoungAreNotDeleted(t *testing.T) {
+func TestFences_DeletingAYoungFenceIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)
@@ -380,8 +380,8 @@ func TestFences_YoungAreNotDeleted(t *testing.T) {
 	}
 }
 
-// TestTakeOver_OnlyTheDead: what passes is what the rows say, not the time that the test takes.
-func TestTakeOver_OnlyTheDead(t *testing.T) {
+// The result depends on the times in the rows, not on the duration of the test.
+func TestTakeOver_TakesOnlyCallsOfDeadProcesses(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	deadID, thirdID := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -445,7 +445,7 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	}
 }
 
-func TestVoid_OnlyBeforeAnythingLeft(t *testing.T) {
+func TestVoid_RejectedAfterTheDial(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st := newStore(pool)

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
+func TestConversationInputs_HaveTheNewestSettings(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, agent := newStore(pool), uuid.New(), uuid.New()
@@ -69,8 +69,8 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 	}
 }
 
-// A secret does not outlive whose it is.
-func TestSaveAgent_ADeletedAgentsKeyGoes(t *testing.T) {
+// The key is deleted with its agent.
+func TestSaveAgent_DeletedAgentLosesItsKey(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, deleted, other := newStore(pool), uuid.New(), uuid.New(), uuid.New()

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
-// Each living process answers each request once. A process that does not answer is counted.
-func TestMessages_OfAllProcesses(t *testing.T) {
+// Each live process answers each request once. A process that does not answer is counted.
+func TestMessages_CollectsTheAnswersOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})
 	s := NewTraces(pool, time.Minute)
@@ -81,8 +81,7 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 	}
 }
 
-// TestDeleteOld_DeletesRequestsOlderThanAMinute deletes the request of a process that was killed, and
-// its answers. It keeps a new request.
+// The request of a killed process is deleted with its answers. A new request is kept.
 func TestDeleteOld_DeletesRequestsOlderThanAMinute(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: Migrations})

@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// An attempt outlives its call in the journal, also one that was never sent and whose call is offered to another
-// trunk.
-func TestForget_KeepsTheAttempts(t *testing.T) {
+// An attempt is kept longer than its leg, even if its INVITE was not sent and the call is offered
+// to another trunk.
+func TestDeleteRefused_KeepsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)
@@ -25,7 +25,7 @@ func TestForget_KeepsTheAttempts(t *testing.T) {
 	unsent := store.Refusal{
 		At: *instant(), Cause: callstate.NetworkOutOfOrder, ByUs: true, Answer: store.Answer{Error: "not sent: no such host"},
 	}
-	if err := j.DeleteRefused(t.Context(), offered, unsent); err != nil { // nothing was written before
+	if err := j.DeleteRefused(t.Context(), offered, unsent); err != nil { // no leg was stored before
 		t.Fatal(err)
 	}
 	offered.TrunkID = uuid.New()
@@ -36,7 +36,7 @@ func TestForget_KeepsTheAttempts(t *testing.T) {
 	refused := store.Refusal{
 		At: *instant(), Cause: callstate.SwitchCongestion, Answer: store.Answer{Status: 503, Reason: strings.Repeat("é", 501)},
 	}
-	for range 2 { // the commit of the first was not answered
+	for range 2 { // the response to the first commit was lost
 		if err := j.DeleteRefused(t.Context(), offered, refused); err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +71,8 @@ func TestForget_KeepsTheAttempts(t *testing.T) {
 	}
 }
 
-// An answered call had a 200, also if the process that held it is gone and cannot say so.
-func TestEnd_EndsTheAttempt(t *testing.T) {
+// An answered call had a 200, even if the process that had the call is dead.
+func TestEndGuard_EndsTheAttempt(t *testing.T) {
 	t.Parallel()
 	pool := newLegPool(t)
 	j := store.NewLegs(pool, pool, uuid.New(), legLease)

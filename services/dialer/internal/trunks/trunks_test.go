@@ -33,7 +33,7 @@ func made(t *testing.T, text string) Trunk {
 	return tr
 }
 
-func TestChange_RefusesNamingTheField(t *testing.T) {
+func TestChange_ErrorNamesTheField(t *testing.T) {
 	t.Parallel()
 	for field, rows := range map[string][]string{
 		"name":             {`{"host":"a"}`, `{"host":"a","name":" "}`, `{"host":"a","name":"a\u0000"}`, `{"host":"a","name":7}`, `{"host":"a","name":"` + strings.Repeat("x", 201) + `"}`},
@@ -72,7 +72,7 @@ func TestChange_RefusesNamingTheField(t *testing.T) {
 	}
 }
 
-func TestChange_CertificatesAndNothingElse(t *testing.T) {
+func TestChange_AcceptsOnlyCertificates(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(nil)
 	server.Close()
@@ -95,7 +95,7 @@ func TestChange_CertificatesAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestChange_MergesAndNullIsTheDefault(t *testing.T) {
+func TestChange_MergesFieldsAndNullResets(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"[2001:db8::1]","transport":"tls","channels":40,"username":"u","password":"p"}`)
 	if got := tr.SIPPort(); got != 5061 {
@@ -117,7 +117,7 @@ func TestChange_MergesAndNullIsTheDefault(t *testing.T) {
 	}
 }
 
-func TestAddress_IsTheProxyOrTheHost(t *testing.T) {
+func TestAddress_ReturnsTheProxyOrTheHost(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"name":"a","host":"h"}`:                                                    "h 5060",
@@ -141,7 +141,7 @@ func itoa(n uint16) string {
 	return string(text)
 }
 
-func TestNumbers_GoAndComeAsTheTrunkWritesThem(t *testing.T) {
+func TestWriteAndRead_NumberFormats(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		settings, written string
@@ -169,7 +169,7 @@ func TestNumbers_GoAndComeAsTheTrunkWritesThem(t *testing.T) {
 	}
 }
 
-func TestCallerID_IsOneThatTheTrunkMayShow(t *testing.T) {
+func TestCallerID_ReturnsANumberOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	anyone, some := made(t, `{"name":"a","host":"h"}`), made(t, `{"name":"a","host":"h","caller_ids":["+14155550100","+14155550101"]}`)
 	for _, tt := range []struct {
@@ -184,7 +184,7 @@ func TestCallerID_IsOneThatTheTrunkMayShow(t *testing.T) {
 	}
 }
 
-func TestAdmits_OnlyTheTrunksOwnAddresses(t *testing.T) {
+func TestAdmits_OnlyAddressesOfTheTrunk(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"192.0.2.1","inbound_sources":["198.51.100.0/24","2001:db8::7"]}`)
 	for source, want := range map[string]bool{
@@ -196,7 +196,7 @@ func TestAdmits_OnlyTheTrunksOwnAddresses(t *testing.T) {
 	}
 }
 
-// FuzzChange: whatever an operator sets, the trunk that comes of it reads back every number that it writes, and has an address.
+// For each body, a trunk that is valid has an address and reads back every number that it writes.
 func FuzzChange(f *testing.F) {
 	good := `{"name":"a","host":"192.0.2.1","port":5070,"transport":"tls","outbound_proxy":"p:5061","username":"u","password":"p","register":true,"caller_ids":["+14155550100"],
 		"number_format":"prefix","number_prefix":"00","codecs":["pcma"],"srtp":"optional","session_seconds":90,"channels":3,"inbound_sources":["192.0.2.0/24"]}`

@@ -12,7 +12,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// book is a resolver that knows what is written in it.
+// book is a resolver with the names of a test.
 type book struct {
 	hosts map[string]string
 	srv   map[string][]*net.SRV
@@ -32,7 +32,7 @@ func (b book) LookupSRV(_ context.Context, service, proto, name string) (string,
 	return "", nil, errors.New("no such record")
 }
 
-func TestAddress(t *testing.T) {
+func TestAddress_OfNamesAndAddresses(t *testing.T) {
 	t.Parallel()
 	l := &Transport{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
@@ -57,7 +57,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-func TestAddress_TheNextPlaceFollows(t *testing.T) {
+func TestAddress_ExcludedAddressesAreSkipped(t *testing.T) {
 	t.Parallel()
 	l := &Transport{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
@@ -84,7 +84,7 @@ func TestAddress_TheNextPlaceFollows(t *testing.T) {
 	}
 }
 
-func TestFilter_Strangers(t *testing.T) {
+func TestFilter_DropsUnknownSources(t *testing.T) {
 	t.Parallel()
 	l := &Transport{pending: map[string]int{}, cfg: Config{
 		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, HasCall: func(id string) bool { return id == "ours" },
@@ -131,13 +131,13 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
-// faulty fails a few times before it does its work, and says in the end that it is closed.
+// faulty fails a few times before it works, and then returns that it is closed.
 type faulty struct {
 	net.Listener
 	left int
 }
 
-// faultyPackets is one that datagrams come from.
+// faultyPackets is a faulty socket.
 type faultyPackets struct {
 	net.PacketConn
 	faults faulty
@@ -164,8 +164,8 @@ func (f *faulty) Accept() (net.Conn, error) {
 
 func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil, f.faults.fault() }
 
-// TestListeners_GoOnAfterFaults, and end when they are closed.
-func TestListeners_GoOnAfterFaults(t *testing.T) {
+// Listeners return when they are closed.
+func TestListeners_ContinueAfterErrors(t *testing.T) {
 	t.Parallel()
 	streams := &filteredListener{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
 	if conn, err := streams.Accept(); err != nil {
