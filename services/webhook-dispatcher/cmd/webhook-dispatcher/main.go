@@ -45,7 +45,7 @@ func spec() app.Spec[Config] {
 				if err != nil {
 					return err
 				}
-				return keyrotation.Walk{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
+				return keyrotation.Rotation{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
 			},
 		}},
 	}

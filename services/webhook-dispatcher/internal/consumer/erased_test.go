@@ -41,7 +41,7 @@ func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
 func (h *house) take(sub uuid.UUID, want int) []deliveries.Work {
 	h.t.Helper()
 	claimed, err := h.store.ClaimDue(h.t.Context(), store.Claim{
-		Room: []store.Room{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
+		Quotas: []store.Quota{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
 	})
 	if err != nil {
 		h.t.Fatalf("ClaimDue: %v", err)
@@ -67,7 +67,7 @@ func (h *house) answer(work deliveries.Work, outcome deliveries.Outcome) {
 	h.t.Helper()
 	result := deliveries.Result{
 		DeliveryID: work.DeliveryID, Attempt: work.Attempt, Replay: work.Replay, Outcome: outcome, Delay: time.Hour,
-		Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, Excerpt: "you said " + secret, At: time.Now()},
+		Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, Excerpt: "you said " + secret, At: time.Now()},
 	}
 	done, err := h.store.Complete(h.t.Context(), []deliveries.Result{result})
 	if err != nil {
@@ -91,9 +91,9 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		work := h.take(sub, 1)
 		switch kind {
 		case "call.ringing":
-			h.answer(work[0], deliveries.Over)
+			h.answer(work[0], deliveries.OutcomeFailed)
 		case "call.answered":
-			h.answer(work[0], deliveries.Again)
+			h.answer(work[0], deliveries.OutcomeRetry)
 		case "call.completed":
 			underWay = work[0]
 		}
@@ -109,7 +109,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND `+holding, 1, other)
 	h.await(`SELECT count(*) FROM events WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
 	h.await(`SELECT count(*) FROM events WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
-	h.answer(underWay, deliveries.Done)
+	h.answer(underWay, deliveries.OutcomeDelivered)
 	h.await(`SELECT count(*) FROM attempts`, 3)
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
 	h.shown(sub, ws, call, erasure)
@@ -123,7 +123,7 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
 			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
-		h.answer(work, deliveries.Done)
+		h.answer(work, deliveries.OutcomeDelivered)
 	}
 	wantEqual(t, "emptied bodies after the retry", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM events WHERE body <> ''`, 1)
@@ -193,7 +193,7 @@ func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM delivery_queue`, 1)
 	wantEqual(t, "emptied bodies before the delivery", h.emptyBodies(), 0)
-	h.answer(h.take(sub, 1)[0], deliveries.Done)
+	h.answer(h.take(sub, 1)[0], deliveries.OutcomeDelivered)
 	wantEqual(t, "emptied bodies after the delivery", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`, 0)
 }

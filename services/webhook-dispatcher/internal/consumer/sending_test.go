@@ -67,7 +67,7 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatch.Dispatcher, *endpoint)
 	}
 	d := dispatch.New(st, client, dispatch.Config{
 		RetryDelays: []time.Duration{time.Second}, Lease: 20 * time.Second, MaxInFlight: 32, Poll: time.Hour,
-		Rule: subscriptions.FailureRule{Failures: 20, For: time.Hour, Exhausted: 3},
+		Rule: subscriptions.FailureRule{Failures: 20, Duration: time.Hour, Exhausted: 3},
 	}, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -92,37 +92,37 @@ type Work struct {
 	// DueAt is when the attempt was due.
 	DueAt time.Time
 	// Waited is how long the delivery has existed, Lag how long after its due time it was claimed.
-	Waited time.Duration
-	Lag    time.Duration
+	Age        time.Duration
+	ClaimDelay time.Duration
 }
 
 // Failure is why an attempt failed, a closed set; "" is success.
 type Failure string
 
 const (
-	NotOK       Failure = "http_status"
-	Timeout     Failure = "timeout"
-	Unresolved  Failure = "name_not_resolved"
-	Unconnected Failure = "connection_failed"
-	BadTLS      Failure = "tls_failed"
-	Blocked     Failure = "blocked_address"
-	BadAnswer   Failure = "invalid_answer"
+	BadStatus        Failure = "http_status"
+	Timeout          Failure = "timeout"
+	NameNotResolved  Failure = "name_not_resolved"
+	ConnectionFailed Failure = "connection_failed"
+	TLSFailed        Failure = "tls_failed"
+	BlockedAddress   Failure = "blocked_address"
+	BadResponse      Failure = "invalid_answer"
 	// Unsendable: we have no body or secret to send with (a sealing key was taken away).
-	Unsendable Failure = "not_sendable"
+	NotSendable Failure = "not_sendable"
 	// Interrupted: the process died during the last attempt.
 	Interrupted Failure = "interrupted"
 )
 
 // Failures are all of them.
 func Failures() []Failure {
-	return []Failure{NotOK, Timeout, Unresolved, Unconnected, BadTLS, Blocked, BadAnswer, Unsendable, Interrupted}
+	return []Failure{BadStatus, Timeout, NameNotResolved, ConnectionFailed, TLSFailed, BlockedAddress, BadResponse, NotSendable, Interrupted}
 }
 
-// Ours says that the failure says nothing about the endpoint: it was never asked, or we did not see its answer.
-func (f Failure) Ours() bool { return f == Unsendable || f == Interrupted }
+// Internal says that the failure says nothing about the endpoint: it was never asked, or we did not see its answer.
+func (f Failure) Internal() bool { return f == NotSendable || f == Interrupted }
 
-// Answer is what became of one request.
-type Answer struct {
+// Response is what became of one request.
+type Response struct {
 	// Code is the HTTP status, 0 when none came.
 	Code    int
 	Failure Failure
@@ -131,7 +131,7 @@ type Answer struct {
 	// RetryAfter is what a 429 or 503 asked for.
 	RetryAfter time.Duration
 	At         time.Time
-	Took       time.Duration
+	Duration   time.Duration
 	// Connected says that there was a connection to send on, Reused that an earlier request had left it.
 	Connected bool
 	Reused    bool
@@ -141,9 +141,9 @@ type Answer struct {
 type Outcome string
 
 const (
-	Done  Outcome = "delivered"
-	Again Outcome = "retry"
-	Over  Outcome = "failed"
+	OutcomeDelivered Outcome = "delivered"
+	OutcomeRetry     Outcome = "retry"
+	OutcomeFailed    Outcome = "failed"
 )
 
 // Result is one finished attempt on its way into history.
@@ -153,6 +153,6 @@ type Result struct {
 	Replay     int
 	Outcome    Outcome
 	// Delay is how long to wait when Outcome is Again.
-	Delay  time.Duration
-	Answer Answer
+	Delay    time.Duration
+	Response Response
 }

@@ -19,17 +19,17 @@ const (
 	// A poll begins before the end of the one before it, because a transaction commits later than its
 	// due times. After a wake it begins wakeOverlap earlier, at each poll interval pollOverlap, and
 	// once in longEvery it begins longOverlap earlier.
-	wakeOverlap = 200 * time.Millisecond
-	pollOverlap = 5 * time.Second
-	longOverlap = time.Minute
-	longEvery   = 30 * time.Second
-	// listEvery is the interval of listing every active subscription with due deliveries. It finds what
+	wakeOverlap      = 200 * time.Millisecond
+	pollOverlap      = 5 * time.Second
+	longOverlap      = time.Minute
+	longPollInterval = 30 * time.Second
+	// listInterval is the interval of listing every active subscription with due deliveries. It finds what
 	// was committed later than longOverlap after its due time.
-	listEvery = 10 * time.Minute
-	// roundPause is the least time between two rounds, so that a claim takes what several requests
+	listInterval = 10 * time.Minute
+	// minRoundInterval is the least time between two rounds, so that a claim takes what several requests
 	// have freed.
-	roundPause = 3 * time.Millisecond
-	claimTime  = 5 * time.Second
+	minRoundInterval = 3 * time.Millisecond
+	claimTimeout     = 5 * time.Second
 )
 
 // claimLoop polls for due deliveries when it is woken and once in a poll interval, and claims
@@ -63,7 +63,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			case <-ticker.C:
 			}
 		}
-		pause(ctx, roundPause-time.Since(started))
+		sleep(ctx, minRoundInterval-time.Since(started))
 		select {
 		case <-ctx.Done():
 			return
@@ -90,12 +90,12 @@ type poller struct {
 // poll adds the endpoints whose deliveries became due since the last poll. The first one, and one in
 // listEvery, lists every active subscription that has due deliveries.
 func (p *poller) poll(ctx context.Context, tick bool) error {
-	if p.polledTo.IsZero() || time.Since(p.listedAt) > listEvery {
+	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
 	}
 	overlap := wakeOverlap
 	switch {
-	case tick && time.Since(p.longAt) > longEvery:
+	case tick && time.Since(p.longAt) > longPollInterval:
 		overlap, p.longAt = longOverlap, time.Now()
 	case tick:
 		overlap = pollOverlap
@@ -115,7 +115,7 @@ func (p *poller) poll(ctx context.Context, tick bool) error {
 }
 
 func (p *poller) list(ctx context.Context) error {
-	now, err := p.store.Clock(ctx)
+	now, err := p.store.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,13 +147,13 @@ func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 }
 
 // claim claims deliveries of the given endpoints and starts their requests.
-func (d *Dispatcher) claim(ctx context.Context, rooms []store.Room) error {
+func (d *Dispatcher) claim(ctx context.Context, rooms []store.Quota) error {
 	started := time.Now()
 	// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
 	// if ctx ends meanwhile.
-	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTime, store.StartLimit(d.cfg.Lease)))
+	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTimeout, store.StartLimit(d.cfg.Lease)))
 	claimed, err := d.store.ClaimDue(claiming, store.Claim{
-		Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+		Quotas: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
 	})
 	cancel()
 	if err != nil {
@@ -176,7 +176,7 @@ func (d *Dispatcher) claim(ctx context.Context, rooms []store.Room) error {
 
 // release gives back deliveries that were claimed and have no room.
 func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
-	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := d.store.Release(releasing, back); err != nil { // they are due again when their leases end
 		slog.WarnContext(ctx, "release of claimed deliveries failed", "deliveries", len(back), "error", err)

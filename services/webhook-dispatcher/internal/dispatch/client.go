@@ -53,12 +53,12 @@ type Client struct {
 
 // NewClient makes a client behind the guard.
 func NewClient(cfg ClientConfig, g *ssrf.Guard) (*Client, error) {
-	return connecting(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
+	return newClient(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
 }
 
-// connecting makes a client that connects as the dialer does.
-func connecting(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
-	roots, err := authorities(cfg.ExtraCAFile)
+// newClient makes a client that connects as the dialer does.
+func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
+	roots, err := rootCAs(cfg.ExtraCAFile)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func connecting(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 // PerHost is how many requests may be open at once to one host and port.
 func (c *Client) PerHost() int { return c.perHost }
 
-func authorities(extra string) (*x509.CertPool, error) {
+func rootCAs(extra string) (*x509.CertPool, error) {
 	if extra == "" {
 		return nil, nil // the system's
 	}
@@ -105,12 +105,12 @@ func authorities(extra string) (*x509.CertPool, error) {
 }
 
 // Send makes one attempt: signed now, same bytes as ever. Any 2xx within the time is success, everything else is not.
-func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries.Answer) {
+func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries.Response) {
 	start := time.Now()
 	answer.At = start
-	defer func() { answer.Took = time.Since(start) }()
+	defer func() { answer.Duration = time.Since(start) }()
 	if w.Secret == "" || len(w.Body) == 0 {
-		answer.Failure = deliveries.Unsendable
+		answer.Failure = deliveries.NotSendable
 		return answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -120,7 +120,7 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries
 	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(w.Body))
 	if err != nil {
-		answer.Failure = deliveries.Unsendable
+		answer.Failure = deliveries.NotSendable
 		return answer
 	}
 	req.Header = deliveries.Header(w, start)
@@ -143,7 +143,7 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries
 	answer.Excerpt = excerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		answer.Failure = deliveries.NotOK
+		answer.Failure = deliveries.BadStatus
 		answer.RetryAfter = deliveries.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
 	}
 	return answer
@@ -163,17 +163,17 @@ func classify(err error) deliveries.Failure {
 	)
 	switch {
 	case ssrf.Refused(err):
-		return deliveries.Blocked
+		return deliveries.BlockedAddress
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		return deliveries.Timeout
 	case errors.As(err, &dns):
-		return deliveries.Unresolved
+		return deliveries.NameNotResolved
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &cert), errors.As(err, &record), errors.As(err, &alert), strings.Contains(err.Error(), "tls:"):
-		return deliveries.BadTLS
+		return deliveries.TLSFailed
 	case errors.As(err, &op), errors.Is(err, io.EOF):
-		return deliveries.Unconnected
+		return deliveries.ConnectionFailed
 	default:
-		return deliveries.BadAnswer
+		return deliveries.BadResponse
 	}
 }
 

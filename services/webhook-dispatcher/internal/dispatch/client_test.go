@@ -84,7 +84,7 @@ func TestSend_JudgesTheAnswerByItsStatus(t *testing.T) {
 			w.WriteHeader(code)
 		})
 		answer := c.Send(t.Context(), work(server.URL))
-		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, deliveries.NotOK)
+		requireEqual(t, fmt.Sprintf("failure of status %d", code), answer.Failure, deliveries.BadStatus)
 		requireEqual(t, "code", answer.Code, code)
 		wantRetryAfter := map[int]time.Duration{429: 77 * time.Second, 503: 77 * time.Second}[code]
 		requireEqual(t, fmt.Sprintf("RetryAfter of status %d", code), answer.RetryAfter, wantRetryAfter)
@@ -99,7 +99,7 @@ func TestSend_DoesNotFollowARedirect(t *testing.T) {
 		server := testReceiver(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target.URL, code) })
 		answer := client(t, longTimeout).Send(t.Context(), work(server.URL))
 		requireEqual(t, "code", answer.Code, code)
-		requireEqual(t, fmt.Sprintf("failure of redirect %d", code), answer.Failure, deliveries.NotOK)
+		requireEqual(t, fmt.Sprintf("failure of redirect %d", code), answer.Failure, deliveries.BadStatus)
 	}
 	if reached.Load() {
 		t.Error("the target of a redirect was asked")
@@ -159,14 +159,14 @@ func TestSend_NamesWhatWentWrong(t *testing.T) {
 		work   deliveries.Work
 		want   deliveries.Failure
 	}{
-		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.BadTLS},
-		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.BadTLS},
-		{"no TLS at all", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.BadTLS},
-		{"nobody listens", trusting, work(closed.URL), deliveries.Unconnected},
-		{"the connection breaks", trusting, work(reset.URL), deliveries.Unconnected},
-		{"the answer is no HTTP", trusting, work(garbled.URL), deliveries.BadAnswer},
-		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.Blocked},
-		{"no secret to sign with", trusting, noSecret, deliveries.Unsendable},
+		{"a certificate of an unknown authority", untrusting, work(server.URL), deliveries.TLSFailed},
+		{"a certificate of another host", trusting, work(strings.Replace(server.URL, "127.0.0.1", "localhost", 1)), deliveries.TLSFailed},
+		{"no TLS at all", trusting, work(strings.Replace(plain.URL, "http:", "https:", 1)), deliveries.TLSFailed},
+		{"nobody listens", trusting, work(closed.URL), deliveries.ConnectionFailed},
+		{"the connection breaks", trusting, work(reset.URL), deliveries.ConnectionFailed},
+		{"the answer is no HTTP", trusting, work(garbled.URL), deliveries.BadResponse},
+		{"a private address", trusting, work("https://10.255.255.1/"), deliveries.BlockedAddress},
+		{"no secret to sign with", trusting, noSecret, deliveries.NotSendable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

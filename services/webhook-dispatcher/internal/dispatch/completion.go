@@ -25,7 +25,7 @@ func (d *Dispatcher) completeLoop(ctx context.Context) {
 		}
 		d.limits.wakeBlocked(done.Subscriptions)
 		for _, result := range batch {
-			if result.Outcome == deliveries.Again && result.Delay < d.cfg.Poll {
+			if result.Outcome == deliveries.OutcomeRetry && result.Delay < d.cfg.Poll {
 				time.AfterFunc(result.Delay, d.Wake)
 			}
 		}
@@ -58,14 +58,14 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 		done, err := complete(ctx, batch)
 		complete = d.store.CompleteAgain // the first may have been committed without a response
 		if err == nil {
-			d.metrics.stale.Add(float64(len(batch) - done.Settled))
+			d.metrics.superseded.Add(float64(len(batch) - done.Settled))
 			return done, true
 		}
 		if ctx.Err() != nil {
 			return store.Completed{}, false
 		}
 		slog.ErrorContext(ctx, "webhook results not stored", "results", len(batch), "error", err)
-		pause(ctx, wait)
+		sleep(ctx, wait)
 	}
 }
 
@@ -73,12 +73,12 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 // transaction must not delay the results of others.
 type healthChecks struct {
 	mu      sync.Mutex
-	waiting map[uuid.UUID]store.Standing // the newest of each subscription
+	waiting map[uuid.UUID]store.SubscriptionHealth // the newest of each subscription
 	running bool
 	done    sync.WaitGroup
 }
 
-func (d *Dispatcher) checkHealth(ctx context.Context, failing []store.Standing) {
+func (d *Dispatcher) checkHealth(ctx context.Context, failing []store.SubscriptionHealth) {
 	h := &d.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +96,7 @@ func (d *Dispatcher) checkHealth(ctx context.Context, failing []store.Standing) 
 	})
 }
 
-func (h *healthChecks) next() (store.Standing, bool) {
+func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, standing := range h.waiting {
@@ -104,11 +104,11 @@ func (h *healthChecks) next() (store.Standing, bool) {
 		return standing, true
 	}
 	h.running = false
-	return store.Standing{}, false
+	return store.SubscriptionHealth{}, false
 }
 
 // applyRule warns when half of the failure rule is met and disables the subscription when it is met.
-func (d *Dispatcher) applyRule(ctx context.Context, standing store.Standing) {
+func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {
 		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
@@ -124,13 +124,13 @@ func (d *Dispatcher) applyRule(ctx context.Context, standing store.Standing) {
 	if standing.Warned || !d.cfg.Rule.HalfMet(standing.Health) {
 		return
 	}
-	first, err := d.store.Warn(ctx, id)
+	first, err := d.store.MarkWarned(ctx, id)
 	switch {
 	case err != nil:
 		slog.ErrorContext(ctx, "webhook warning not stored", "subscription_id", id, "error", err)
 	case first:
 		d.metrics.warned.Inc()
 		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
-			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.Failing.String())
+			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.FailingFor.String())
 	}
 }

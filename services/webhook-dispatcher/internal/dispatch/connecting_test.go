@@ -114,18 +114,18 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 				}
 				return err
 			}
-			c, err := connecting(ClientConfig{Timeout: time.Minute}, dialer)
+			c, err := newClient(ClientConfig{Timeout: time.Minute}, dialer)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
 			w := deliveries.Work{DeliveryID: uuid.New(), EventID: uuid.New(), Attempt: 1, URL: "https://turning.example/", Secret: "whsec_test", Body: []byte(`{}`)}
-			if answer := c.Send(t.Context(), w); answer.Failure != deliveries.Unconnected {
+			if answer := c.Send(t.Context(), w); answer.Failure != deliveries.ConnectionFailed {
 				t.Errorf("while public: %+v, want the test's own refusal", answer)
 			}
 			answer := c.Send(t.Context(), w)
-			if answer.Failure != deliveries.Blocked {
-				t.Errorf("failure once the address is private = %q, want %q", answer.Failure, deliveries.Blocked)
+			if answer.Failure != deliveries.BlockedAddress {
+				t.Errorf("failure once the address is private = %q, want %q", answer.Failure, deliveries.BlockedAddress)
 			}
 			if answer.Connected {
 				t.Error("a connection to a private address was made, want none")
@@ -156,7 +156,7 @@ func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, conn
 		n++
 		return g.Control(network, address, raw)
 	}}
-	c, err := connecting(ClientConfig{ExtraCAFile: file, Timeout: time.Minute}, dialer)
+	c, err := newClient(ClientConfig{ExtraCAFile: file, Timeout: time.Minute}, dialer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 func claimOf(ids ...uuid.UUID) store.Claim {
 	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
 	for _, id := range ids {
-		claim.Room = append(claim.Room, store.Room{SubscriptionID: id, Total: 8, Retries: 4})
+		claim.Quotas = append(claim.Quotas, store.Quota{SubscriptionID: id, Total: 8, Retries: 4})
 	}
 	return claim
 }
@@ -66,7 +66,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	// The dead process comes back and reports: its leases have passed, nothing changes.
 	late := make([]deliveries.Result, len(inFlight))
 	for i, w := range inFlight {
-		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}}
+		late[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}}
 	}
 	wantEqual(t, "results settled by a late completion", r.complete(late...), 0)
 	wantEqual(t, "consecutive failures after a late completion", r.subscription(id).ConsecutiveFailures, 0)
@@ -89,8 +89,8 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 	}
 	wantEqual(t, "attempt of the second claim", second[0].Attempt, 2)
 	wantEqual(t, "retry of the second claim", second[0].Retry, false)
-	ok := deliveries.Answer{Code: 200, At: time.Now()}
-	result := deliveries.Result{DeliveryID: second[0].DeliveryID, Outcome: deliveries.Done, Answer: ok}
+	ok := deliveries.Response{Code: 200, At: time.Now()}
+	result := deliveries.Result{DeliveryID: second[0].DeliveryID, Outcome: deliveries.OutcomeDelivered, Response: ok}
 	result.Attempt = 1
 	wantEqual(t, "results settled by the stale attempt", r.complete(result), 0)
 	result.Attempt = 2
@@ -168,7 +168,7 @@ func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
 	}
 	claim := claimOf(first, second)
 	claim.Lease = time.Minute
-	claim.Room[1].Total, claim.Room[1].Retries = 3, 1
+	claim.Quotas[1].Total, claim.Quotas[1].Retries = 3, 1
 	work := r.claim(claim)
 	per := map[uuid.UUID]int{}
 	for _, w := range work {

@@ -67,7 +67,7 @@ func New(st *store.Store, client *Client, cfg Config, reg prometheus.Registerer)
 		store: st, client: client, cfg: cfg, schedule: deliveries.Schedule{Delays: cfg.RetryDelays},
 		limits: newLimits(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
 		wake: make(chan struct{}, 1), results: make(chan deliveries.Result, batchSize),
-		health: healthChecks{waiting: map[uuid.UUID]store.Standing{}},
+		health: healthChecks{waiting: map[uuid.UUID]store.SubscriptionHealth{}},
 	}
 }
 
@@ -114,8 +114,8 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 		if w.Lost {
 			d.metrics.interrupted.Inc()
 			result = deliveries.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.Over,
-				Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: w.DueAt},
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.OutcomeFailed,
+				Response: deliveries.Response{Failure: deliveries.Interrupted, At: w.DueAt},
 			}
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
@@ -123,7 +123,7 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 		// The request ends after its result is queued. A database that is slower than the endpoints
 		// then slows the claims, and no result waits until its lease has ended.
 		d.results <- result
-		d.limits.end(r, result.Answer)
+		d.limits.end(r, result.Response)
 	})
 }
 
@@ -138,13 +138,13 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 	if w.CallID != nil {
 		attrs = append(attrs, telemetry.CallID(w.CallID.String()))
 	}
-	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Waited, attrs...)
+	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Age, attrs...)
 	defer span.End()
 
 	answer := d.client.Send(ctx, w)
 	failpoint.Inject("webhook-dispatcher: after send")
 
-	result := d.judge(w, answer)
+	result := d.resultOf(w, answer)
 	d.metrics.attempt(ctx, w, slowed, result)
 	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome",
 		string(result.Outcome)))
@@ -157,12 +157,12 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 
 // logAttrs describes an attempt. The attributes failure and retry_in are left out if there was no
 // failure and if there is no retry.
-func logAttrs(w deliveries.Work, answer deliveries.Answer, result deliveries.Result) []slog.Attr {
+func logAttrs(w deliveries.Work, answer deliveries.Response, result deliveries.Result) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),
 		slog.String("event_type", w.EventType),
 		slog.Any("attempt", w.Attempt), slog.Any("outcome", result.Outcome), slog.Int("code", answer.Code),
-		slog.Int64("ms", answer.Took.Milliseconds()), slog.Int64("lag_ms", w.Lag.Milliseconds()),
+		slog.Int64("ms", answer.Duration.Milliseconds()), slog.Int64("lag_ms", w.ClaimDelay.Milliseconds()),
 	}
 	if answer.Failure != "" {
 		attrs = append(attrs, slog.String("failure", string(answer.Failure)))
@@ -173,18 +173,18 @@ func logAttrs(w deliveries.Work, answer deliveries.Answer, result deliveries.Res
 	return attrs
 }
 
-func (d *Dispatcher) judge(w deliveries.Work, answer deliveries.Answer) deliveries.Result {
-	result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer,
-		Outcome: deliveries.Done}
+func (d *Dispatcher) resultOf(w deliveries.Work, answer deliveries.Response) deliveries.Result {
+	result := deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Response: answer,
+		Outcome: deliveries.OutcomeDelivered}
 	if answer.Failure == "" {
 		return result
 	}
 	wait, again := d.schedule.Next(w.Attempt, 2*rand.Float64()-1, answer.RetryAfter)
 	if !again {
-		result.Outcome = deliveries.Over
+		result.Outcome = deliveries.OutcomeFailed
 		return result
 	}
-	result.Outcome, result.Delay = deliveries.Again, wait
+	result.Outcome, result.Delay = deliveries.OutcomeRetry, wait
 	return result
 }
 
@@ -198,11 +198,11 @@ func (d *Dispatcher) gaugeLoop(ctx context.Context) {
 		case ctx.Err() == nil:
 			slog.WarnContext(ctx, "count of the webhook backlog failed", "error", err)
 		}
-		pause(ctx, gaugeInterval)
+		sleep(ctx, gaugeInterval)
 	}
 }
 
-func pause(ctx context.Context, wait time.Duration) {
+func sleep(ctx context.Context, wait time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(wait):

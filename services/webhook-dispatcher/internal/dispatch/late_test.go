@@ -35,7 +35,7 @@ func (b endlessBody) Read(p []byte) (int, error) {
 func (b endlessBody) Close() error { return nil }
 
 // sendIn sends one attempt with a timeout of 10 s through the transport.
-func sendIn(t *testing.T, transport roundTrip) deliveries.Answer {
+func sendIn(t *testing.T, transport roundTrip) deliveries.Response {
 	t.Helper()
 	c := &Client{http: &http.Client{Transport: transport}, timeout: 10 * time.Second}
 	return c.Send(t.Context(), deliveries.Work{
@@ -82,8 +82,8 @@ func TestSend_EndsAtItsTimeout(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				answer := sendIn(t, tt.transport)
-				if answer.Took != 10*time.Second {
-					t.Errorf("Took = %s, want the timeout of 10 s", answer.Took)
+				if answer.Duration != 10*time.Second {
+					t.Errorf("Took = %s, want the timeout of 10 s", answer.Duration)
 				}
 				if answer.Failure != tt.failure {
 					t.Errorf("Failure = %q, want %q", answer.Failure, tt.failure)

@@ -24,11 +24,11 @@ const (
 	// fastLimit is the limit up to which each quick response adds one request. Above it, a number of
 	// quick responses that equals the limit adds one.
 	fastLimit = 8
-	// slowTime is the duration after which a request is slow.
-	slowTime = time.Second
-	// idleTime is how long an endpoint without requests is remembered: longer than the longest
+	// slowThreshold is the duration after which a request is slow.
+	slowThreshold = time.Second
+	// idleTimeout is how long an endpoint without requests is remembered: longer than the longest
 	// delay before a retry.
-	idleTime = 15 * time.Minute
+	idleTimeout = 15 * time.Minute
 	// freeShare bounds the requests of one endpoint to this part of the requests that are free.
 	freeShare = 4
 	// reserveShare is the part of all requests that only healthy endpoints may use.
@@ -57,7 +57,7 @@ type limits struct {
 	// ready has the endpoints with due deliveries that may have room, unhealthy ones first. Claims
 	// alternate between the two lists.
 	ready [2]*list.List
-	turn  int
+	round int
 	// freed receives a value when an endpoint with due deliveries gets room.
 	freed chan struct{}
 }
@@ -80,10 +80,10 @@ type endpoint struct {
 	idleSince    time.Time
 	slowdown     slowdown
 	resumedAt    time.Time
-	first, retry kind
+	first, retry dueState
 	// addedFirst and addedRetry are what was added since the last claim began. The claim may not have
 	// seen it.
-	addedFirst, addedRetry kind
+	addedFirst, addedRetry dueState
 	// blocked: the last claim took less than it could. What is due waits for an earlier event of its
 	// call or is being claimed by another process.
 	blocked bool
@@ -92,15 +92,15 @@ type endpoint struct {
 	queuedIn *list.List
 }
 
-// kind is what is known of the due first attempts or the due retries of an endpoint.
-type kind struct {
+// dueState is what is known of the due first attempts or the due retries of an endpoint.
+type dueState struct {
 	due bool
 	// from is the due time of the oldest one, or earlier.
 	from time.Time
 }
 
 // add notes that a delivery is due since from.
-func (k *kind) add(from time.Time) {
+func (k *dueState) add(from time.Time) {
 	if !k.due || from.Before(k.from) {
 		k.from = from
 	}
@@ -108,8 +108,8 @@ func (k *kind) add(from time.Time) {
 }
 
 // set stores what a claim has left; nil is nothing.
-func (k *kind) set(left *time.Time) {
-	if *k = (kind{}); left != nil {
+func (k *dueState) set(left *time.Time) {
+	if *k = (dueState{}); left != nil {
 		k.add(*left)
 	}
 }
@@ -169,7 +169,7 @@ func (l *limits) addDue(due []store.Due) {
 
 // resume begins again with the least limit: what a pause has held is sent slowly at first.
 func (e *endpoint) resume(at time.Time) {
-	if time.Since(at) < idleTime {
+	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
 		e.slowdown.resume(time.Now())
 	}
@@ -178,13 +178,13 @@ func (e *endpoint) resume(at time.Time) {
 
 // reserve returns the endpoints to claim for and how many deliveries of each. It counts them as in
 // flight until they are passed to start, or to cancel if the claim failed.
-func (l *limits) reserve() (rooms []store.Room) {
+func (l *limits) reserve() (rooms []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.turn++
+	l.round++
 	left := claimRows
 	for i := range 2 {
-		list := l.ready[(l.turn+i)%2]
+		list := l.ready[(l.round+i)%2]
 		for list.Len() > 0 && len(rooms) < claimEndpoints && left > 0 {
 			e, _ := list.Front().Value.(*endpoint)
 			if l.free(e.healthy) == 0 {
@@ -208,9 +208,9 @@ func (l *limits) reserve() (rooms []store.Room) {
 				continue // the end of one of its requests queues it again
 			}
 			l.occupy(e, to, total)
-			e.addedFirst, e.addedRetry = kind{}, kind{}
+			e.addedFirst, e.addedRetry = dueState{}, dueState{}
 			left -= total
-			rooms = append(rooms, store.Room{
+			rooms = append(rooms, store.Quota{
 				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.from, RetryFrom: e.retry.from,
 			})
 		}
@@ -219,7 +219,7 @@ func (l *limits) reserve() (rooms []store.Room) {
 }
 
 // cancel gives the rooms of a failed claim back.
-func (l *limits) cancel(rooms []store.Room) {
+func (l *limits) cancel(rooms []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, room := range rooms {
@@ -231,11 +231,11 @@ func (l *limits) cancel(rooms []store.Room) {
 
 // start ends a reservation. It returns the requests to start. Deliveries for which there is no room,
 // because their url has changed since the reservation, are returned in back.
-func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
+func (l *limits) start(rooms []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := make(map[uuid.UUID]store.Left, len(claimed.Left))
-	for _, of := range claimed.Left {
+	left := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))
+	for _, of := range claimed.Remaining {
 		left[of.SubscriptionID] = of
 	}
 	taken := make(map[uuid.UUID]int, len(rooms))
@@ -277,7 +277,7 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 		now := time.Now()
 		requests = append(requests, &request{
 			endpoint: e, host: to, started: now, retry: w.Retry,
-			slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Waited), now),
+			slowed: e.slowdown.delayed(w.CreatedAt, now.Add(-w.Age), now),
 		})
 		work = append(work, w)
 	}
@@ -290,11 +290,11 @@ func (l *limits) start(rooms []store.Room, claimed store.Claimed) (requests []*r
 }
 
 // end gives the room of a request back and moves the limit of its endpoint.
-func (l *limits) end(r *request, answer deliveries.Answer) {
+func (l *limits) end(r *request, answer deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, now := r.endpoint, time.Now()
-	if answer.Failure.Ours() {
+	if answer.Failure.Internal() {
 		l.release(r)
 		return
 	}
@@ -305,11 +305,11 @@ func (l *limits) end(r *request, answer deliveries.Answer) {
 		if r.started.After(e.decreasedAt) {
 			e.limit, e.decreasedAt = max(minLimit, e.limit/2), now
 		}
-	case answer.Took <= slowTime:
+	case answer.Duration <= slowThreshold:
 		quick = true
 		e.limit = min(maxLimit, e.limit+increase(e.limit))
 	}
-	e.slowdown.note(!quick, now)
+	e.slowdown.update(!quick, now)
 	l.setHealthy(e, quick)
 	l.release(r)
 }
@@ -331,7 +331,7 @@ func increase(limit float64) float64 {
 }
 
 // congested reports whether the endpoint did not respond, or asks for fewer requests.
-func congested(answer deliveries.Answer) bool {
+func congested(answer deliveries.Response) bool {
 	switch answer.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -363,23 +363,23 @@ func (l *limits) tick() {
 		switch {
 		case l.stalled(e, now):
 			l.setHealthy(e, false)
-			e.slowdown.note(true, e.respondedAt.Add(slowTime))
+			e.slowdown.update(true, e.respondedAt.Add(slowThreshold))
 		case e.first.due || e.retry.due:
 			e.blocked = false
 			l.enqueue(e)
-		case e.inFlight == 0 && now.Sub(e.idleSince) > idleTime:
+		case e.inFlight == 0 && now.Sub(e.idleSince) > idleTimeout:
 			delete(l.endpoints, id)
 		}
 	}
 }
 
 // backlog returns the endpoints with due deliveries, at most limit.
-func (l *limits) backlog(limit int) (due []store.Room) {
+func (l *limits) backlog(limit int) (due []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.endpoints {
 		if (e.first.due || e.retry.due) && len(due) < limit {
-			due = append(due, store.Room{SubscriptionID: e.id, FirstFrom: e.first.from, RetryFrom: e.retry.from})
+			due = append(due, store.Quota{SubscriptionID: e.id, FirstFrom: e.first.from, RetryFrom: e.retry.from})
 		}
 	}
 	return due
@@ -387,7 +387,7 @@ func (l *limits) backlog(limit int) (due []store.Room) {
 
 // stalled reports whether the endpoint has requests in flight and has not responded for slowTime.
 func (l *limits) stalled(e *endpoint, now time.Time) bool {
-	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowTime
+	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
 // room is the number of further requests that the endpoint may have.

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	quick   = deliveries.Answer{Code: 200}
-	timeout = deliveries.Answer{Failure: deliveries.Timeout, Took: 10 * time.Second}
+	quick   = deliveries.Response{Code: 200}
+	timeout = deliveries.Response{Failure: deliveries.Timeout, Duration: 10 * time.Second}
 )
 
 // customer is one subscription with due deliveries, as the tests of limits see it.
@@ -63,14 +63,14 @@ func claim(l *limits, customers ...*customer) {
 				w := deliveries.Work{SubscriptionID: c.id, URL: c.url, Retry: i >= first, CreatedAt: time.Now()}
 				claimed.Work = append(claimed.Work, w)
 			}
-			left := store.Left{SubscriptionID: c.id}
+			left := store.Remaining{SubscriptionID: c.id}
 			if c.first > 0 {
 				left.First = &time.Time{}
 			}
 			if c.retries > 0 {
 				left.Retry = &time.Time{}
 			}
-			claimed.Left = append(claimed.Left, left)
+			claimed.Remaining = append(claimed.Remaining, left)
 		}
 		requests, work, back := l.start(rooms, claimed)
 		for i, w := range work {
@@ -88,7 +88,7 @@ func claim(l *limits, customers ...*customer) {
 }
 
 // end ends the n oldest requests with the answer.
-func (c *customer) end(n int, answer deliveries.Answer) {
+func (c *customer) end(n int, answer deliveries.Response) {
 	for _, r := range c.inFlight[:n] {
 		c.l.end(r, answer)
 	}
@@ -177,10 +177,10 @@ func TestLimits_ASlowResponseDoesNotRaiseTheLimit(t *testing.T) {
 	c := newCustomer(l, 100, 0)
 	poll(c)
 	claim(l, c)
-	c.end(2, deliveries.Answer{Code: 200, Took: 2 * slowTime})
+	c.end(2, deliveries.Response{Code: 200, Duration: 2 * slowThreshold})
 	claim(l, c)
 	wantEqual(t, "requests after slow responses", len(c.inFlight), minLimit)
-	c.end(2, deliveries.Answer{Code: 500})
+	c.end(2, deliveries.Response{Code: 500})
 	wantEqual(t, "limit after a quick 500", int(l.endpoint(c.id).limit), minLimit+2)
 }
 
@@ -196,7 +196,7 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 			claim(l, c)
 		}
 		inFlight := len(c.inFlight)
-		time.Sleep(2 * slowTime)
+		time.Sleep(2 * slowThreshold)
 		l.tick()
 		wantEqual(t, "a stalled endpoint is healthy", l.endpoint(c.id).healthy, false)
 		claim(l, c)
@@ -326,8 +326,8 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	poll(c)
 	rooms := l.reserve()
 	work := []deliveries.Work{{SubscriptionID: c.id, URL: c.url}}
-	left := []store.Left{{SubscriptionID: c.id, First: &time.Time{}}}
-	requests, _, _ := l.start(rooms, store.Claimed{Work: work, Left: left})
+	left := []store.Remaining{{SubscriptionID: c.id, First: &time.Time{}}}
+	requests, _, _ := l.start(rooms, store.Claimed{Work: work, Remaining: left})
 	l.end(requests[0], quick)
 	wantEqual(t, "rooms after the response", len(l.reserve()), 0)
 	l.wakeBlocked([]uuid.UUID{c.id, uuid.New()})
@@ -374,7 +374,7 @@ func TestLimits_RemovesIdleEndpoints(t *testing.T) {
 		idle.end(1, quick)
 		waiting.first = 1
 		poll(waiting)
-		time.Sleep(idleTime + time.Second)
+		time.Sleep(idleTimeout + time.Second)
 		l.tick()
 		wantEqual(t, "an idle endpoint is remembered", l.endpoints[idle.id] != nil, false)
 		wantEqual(t, "an endpoint with a request is remembered", l.endpoints[busy.id] != nil, true)
@@ -425,7 +425,7 @@ func TestLimits_AddUpInAnyOrder(t *testing.T) {
 					time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
 					l.tick()
 				case 4:
-					answers := []deliveries.Answer{quick, timeout, {Code: 503}, {Code: 404}, {Failure: deliveries.Interrupted}}
+					answers := []deliveries.Response{quick, timeout, {Code: 503}, {Code: 404}, {Failure: deliveries.Interrupted}}
 					c.end(r.IntN(len(c.inFlight)+1), answers[r.IntN(len(answers))])
 				case 5:
 					poll(all...)

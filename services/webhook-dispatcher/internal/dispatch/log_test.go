@@ -11,16 +11,16 @@ func TestLogAttrs_LeavesOutWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name        string
-		answer      deliveries.Answer
+		answer      deliveries.Response
 		result      deliveries.Result
 		wantFailure string
 		wantRetryIn string
 	}{
-		{name: "delivered", answer: deliveries.Answer{Code: 204}},
-		{name: "failed with a retry", answer: deliveries.Answer{Code: 500, Failure: "http_5xx"},
+		{name: "delivered", answer: deliveries.Response{Code: 204}},
+		{name: "failed with a retry", answer: deliveries.Response{Code: 500, Failure: "http_5xx"},
 			result:      deliveries.Result{Delay: time.Minute},
 			wantFailure: "http_5xx", wantRetryIn: "1m0s"},
-		{name: "failed without a retry", answer: deliveries.Answer{Failure: "timeout"}, wantFailure: "timeout"},
+		{name: "failed without a retry", answer: deliveries.Response{Failure: "timeout"}, wantFailure: "timeout"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ type metrics struct {
 	warned       prometheus.Counter
 	disabled     prometheus.Counter
 	interrupted  prometheus.Counter
-	stale        prometheus.Counter
+	superseded   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -65,11 +65,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "ringfence_webhooks_subscriptions_disabled_total", Help: "Subscriptions set to failed."}),
 		interrupted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_webhooks_interrupted_attempts_total", Help: "Last attempts lost with their process."}),
-		stale: prometheus.NewCounter(prometheus.CounterOpts{
+		superseded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_webhooks_superseded_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
 	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag,
-		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.superseded)
 	m.attempts.WithLabelValues(delivered)
 	for _, failure := range deliveries.Failures() {
 		m.attempts.WithLabelValues(string(failure))
@@ -88,11 +88,11 @@ const (
 	heldNo, heldEndpoint = "no", "endpoint"
 )
 
-// terminal are the events that end a call: a customer waits for them.
-var terminal = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
+// terminalEvents are the events that end a call: a customer waits for them.
+var terminalEvents = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
 func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, judged deliveries.Result) {
-	result, answer := delivered, judged.Answer
+	result, answer := delivered, judged.Response
 	if answer.Failure != "" {
 		result = string(answer.Failure)
 	}
@@ -105,16 +105,16 @@ func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, j
 	}
 	m.attempts.WithLabelValues(result).Inc()
 	switch {
-	case judged.Outcome == deliveries.Over:
+	case judged.Outcome == deliveries.OutcomeFailed:
 		m.exhausted.Inc()
-	case judged.Outcome == deliveries.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
+	case judged.Outcome == deliveries.OutcomeDelivered && w.Replay == 0 && slices.Contains(terminalEvents, w.EventType):
 		telemetry.Observe(ctx, m.terminal.WithLabelValues(try, by), max(0, time.Since(w.CreatedAt).Seconds()))
 	}
 	if answer.Connected {
 		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()
 	}
-	telemetry.Observe(ctx, m.seconds, answer.Took.Seconds())
-	m.lag.WithLabelValues(try).Observe(w.Lag.Seconds())
+	telemetry.Observe(ctx, m.seconds, answer.Duration.Seconds())
+	m.lag.WithLabelValues(try).Observe(w.ClaimDelay.Seconds())
 }
 
 func (m *metrics) backlog(backlog store.Backlog) {

@@ -104,7 +104,7 @@ func config() dispatch.Config {
 	return dispatch.Config{
 		RetryDelays: []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond},
 		Lease:       15 * time.Second, MaxInFlight: 256, Poll: 100 * time.Millisecond,
-		Rule: subscriptions.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3},
+		Rule: subscriptions.FailureRule{Failures: 20, Duration: 15 * time.Minute, Exhausted: 3},
 	}
 }
 

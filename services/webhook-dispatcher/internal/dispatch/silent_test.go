@@ -62,7 +62,7 @@ func TestSend_AnEndpointThatSwitchesProtocolsIsLetGo(t *testing.T) {
 		closed <- err
 	})
 	answer := client(t, longTimeout).Send(t.Context(), work(server.URL))
-	requireEqual(t, "failure", answer.Failure, deliveries.NotOK)
+	requireEqual(t, "failure", answer.Failure, deliveries.BadStatus)
 	requireEqual(t, "code", answer.Code, http.StatusSwitchingProtocols)
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection is still open %s after the response, want it closed", closeTimeout)

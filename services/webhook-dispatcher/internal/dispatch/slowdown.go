@@ -3,11 +3,11 @@ package dispatch
 import "time"
 
 const (
-	// calmTime is how long an endpoint must respond quickly until a slowdown has ended.
-	calmTime = 5 * time.Second
-	// ownTime is the part of a delay that the dispatcher may cause itself in a delivery that counts
+	// recoveryTime is how long an endpoint must respond quickly until a slowdown has ended.
+	recoveryTime = 5 * time.Second
+	// maxOtherDelay is the part of a delay that the dispatcher may cause itself in a delivery that counts
 	// as delayed by its endpoint.
-	ownTime = 5 * time.Second
+	maxOtherDelay = 5 * time.Second
 )
 
 // slowdown is the last period in which an endpoint delayed its own deliveries: it was slow, failed or
@@ -17,9 +17,9 @@ type slowdown struct {
 	active       bool
 }
 
-// note stores whether the endpoint delays its deliveries from now on.
-func (s *slowdown) note(active bool, now time.Time) {
-	if active && !s.active && now.Sub(s.until) > calmTime {
+// update stores whether the endpoint delays its deliveries from now on.
+func (s *slowdown) update(active bool, now time.Time) {
+	if active && !s.active && now.Sub(s.until) > recoveryTime {
 		s.since = now
 	}
 	if (active || s.active) && now.After(s.until) {
@@ -42,5 +42,5 @@ func (s *slowdown) delayed(created, queued, now time.Time) bool {
 		from = s.since
 	}
 	part := until.Sub(from)
-	return part > ownTime && now.Sub(created)-part <= ownTime
+	return part > maxOtherDelay && now.Sub(created)-part <= maxOtherDelay
 }

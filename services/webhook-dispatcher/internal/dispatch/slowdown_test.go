@@ -36,7 +36,7 @@ func TestSlowdown_Delayed(t *testing.T) {
 			t.Parallel()
 			var s slowdown
 			for _, n := range tt.notes {
-				s.note(n.active, at(n.at))
+				s.update(n.active, at(n.at))
 			}
 			if got := s.delayed(at(tt.created), at(tt.queued), at(tt.sent)); got != tt.want {
 				t.Errorf("delayed = %v, want %v", got, tt.want)

@@ -63,7 +63,7 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
 	cfg.RetryDelays = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond}
-	cfg.Rule = subscriptions.FailureRule{Failures: 9, For: 50 * time.Millisecond, Exhausted: 3}
+	cfg.Rule = subscriptions.FailureRule{Failures: 9, Duration: 50 * time.Millisecond, Exhausted: 3}
 	d := r.dispatch(cfg)
 	for range 12 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
@@ -110,7 +110,7 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	id, _ := r.subscribe(recv.URL)
 	cfg := config()
 	cfg.RetryDelays = []time.Duration{time.Millisecond}
-	cfg.Rule = subscriptions.FailureRule{Failures: 2, For: 0, Exhausted: 1}
+	cfg.Rule = subscriptions.FailureRule{Failures: 2, Duration: 0, Exhausted: 1}
 	d := r.dispatch(cfg)
 	for range 4 {
 		ev, err := deliveries.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())

@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// flaggedView is what operators see of a subscription: the customer's view and its health.
-type flaggedView struct {
+// operatorView is what operators see of a subscription: the customer's view and its health.
+type operatorView struct {
 	openapi.WebhookSubscription
 	Description string             `json:"description"`
 	WarnedAt    *openapi.Timestamp `json:"warned_at"`
@@ -30,8 +30,8 @@ type flagView struct {
 	Reason   string            `json:"reason"`
 }
 
-func viewFlagged(s subscriptions.Subscription) flaggedView {
-	view := flaggedView{
+func viewForOperator(s subscriptions.Subscription) operatorView {
+	view := operatorView{
 		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt),
 		LastError: s.LastError,
 	}
@@ -50,19 +50,19 @@ func (a *API) listFlagged(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewFlagged))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewForOperator))
 }
 
 func (a *API) readFlagged(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
 	sub, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id)
 	if err != nil {
-		return found(err, subscriptionThing)
+		return notFound(err, subscriptionResource)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewFlagged(sub))
+	return httpserver.WriteJSON(w, http.StatusOK, viewForOperator(sub))
 }
 
 type deliveryView struct {
@@ -108,7 +108,7 @@ func viewAttempt(t store.Attempt) attemptView {
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, asked)
 	if err != nil {
-		return found(err, subscriptionThing)
+		return notFound(err, subscriptionResource)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewDelivery))
 }
@@ -142,17 +142,17 @@ func filterOf(q url.Values) (filter store.Filter, err error) {
 }
 
 func (a *API) readDelivery(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
-	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryThing)
+	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryResource)
 	if err != nil {
 		return err
 	}
 	row, err := a.store.Delivery(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, deliveryID)
 	if err != nil {
-		return found(err, deliveryThing)
+		return notFound(err, deliveryResource)
 	}
 	attempts, err := a.store.Attempts(r.Context(), deliveryID)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	p.wants("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
 	p.event(uuid.New(), 1)
 	p.event(uuid.New(), 1)
@@ -41,7 +41,7 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	if err := retention.New(p.store, retention.Config{}).DeleteSubscriptions(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if n := p.settle(flying, deliveries.Done); n != 0 {
+	if n := p.settle(flying, deliveries.OutcomeDelivered); n != 0 {
 		t.Errorf("what was in flight settled %d after the deletion", n)
 	}
 	for _, table := range []string{"deliveries", "attempts", "delivery_queue", "subscriptions", "subscription_health"} {
@@ -58,9 +58,9 @@ func TestDeliveries_EachFilter(t *testing.T) {
 	p := newPast(t)
 	call := uuid.New()
 	delivered := p.event(call, 1)
-	p.end(deliveries.Done)
+	p.end(deliveries.OutcomeDelivered)
 	failed := p.event(uuid.New(), 2)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	held := p.event(call, 3)
 	p.status("paused")
 	skipped := p.event(uuid.New(), 4)

@@ -16,23 +16,23 @@ type API struct {
 	store     *store.Store
 	reachable func(netip.Addr) bool
 	// queued and deleted wake who acts on what a request left behind; they never block.
-	queued  func()
-	deleted func()
+	wakeDispatcher func()
+	wakeRetention  func()
 }
 
 // New makes an API. reachable says which literal addresses a url may name; queued is called when work may have become
 // due, deleted when history waits to be erased.
 func New(st *store.Store, reachable func(netip.Addr) bool, queued, deleted func()) *API {
-	return &API{store: st, reachable: reachable, queued: queued, deleted: deleted}
+	return &API{store: st, reachable: reachable, wakeDispatcher: queued, wakeRetention: deleted}
 }
 
 const (
-	subscriptionThing = "webhook subscription"
-	deliveryThing     = "delivery"
+	subscriptionResource = "webhook subscription"
+	deliveryResource     = "delivery"
 )
 
-// found gives what the store does not find its 404.
-func found(err error, thing string) error {
+// notFound gives what the store does not find its 404.
+func notFound(err error, thing string) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return apierr.NotFound(thing)
 	}

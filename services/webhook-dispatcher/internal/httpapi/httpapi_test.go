@@ -393,8 +393,8 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	}
 	wantEqual(t, "claimed event", claimed[0].EventID, first.ID)
 	if _, err := h.store.Complete(t.Context(), []deliveries.Result{{
-		DeliveryID: claimed[0].DeliveryID, Attempt: 1, Outcome: deliveries.Over,
-		Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, Excerpt: "oops", At: time.Now(), Took: 42 * time.Millisecond},
+		DeliveryID: claimed[0].DeliveryID, Attempt: 1, Outcome: deliveries.OutcomeFailed,
+		Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, Excerpt: "oops", At: time.Now(), Duration: 42 * time.Millisecond},
 	}}); err != nil {
 		t.Fatal(err)
 	}

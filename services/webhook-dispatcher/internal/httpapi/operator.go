@@ -16,7 +16,7 @@ func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewFlagged(sub))
+	return httpserver.WriteJSON(w, http.StatusOK, viewForOperator(sub))
 }
 
 // readStatus reads the body of the operator's PATCH, which has only a status.

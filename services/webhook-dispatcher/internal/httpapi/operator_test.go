@@ -65,7 +65,7 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	const fail = `
 		UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
 	if _, err := p.pool.Exec(t.Context(), fail, p.sub); err != nil {
@@ -142,9 +142,9 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.Done)
+	p.end(deliveries.OutcomeDelivered)
 	p.event(uuid.New(), 2)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	p.event(uuid.New(), 3) // is held and released
 	health := func() string {
 		view := p.house.operator(p.ws, http.MethodGet, operatorPath(p.ws, p.sub), "").body

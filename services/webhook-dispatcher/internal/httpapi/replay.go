@@ -25,17 +25,17 @@ type replayView struct {
 
 // replayOne replays one delivery; the body is optional.
 func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
-	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryThing)
+	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryResource)
 	if err != nil {
 		return err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID); err != nil {
-		return found(err, deliveryThing)
+		return notFound(err, deliveryResource)
 	}
 	asked := store.Replay{DeliveryID: deliveryID}
 	var body *struct {
@@ -56,7 +56,7 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 	if done.Replayed == 0 {
 		row, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID)
 		if err != nil {
-			return found(err, deliveryThing)
+			return notFound(err, deliveryResource)
 		}
 		if row.DoneAt != nil && (asked.Before.IsZero() || row.DoneAt.Before(asked.Before)) {
 			return apierr.NotFound("event of this delivery") // its body is not kept any more
@@ -67,12 +67,12 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 
 // replayMany replays a call's deliveries, or those that failed or were skipped since a time.
 func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
 	if _, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
-		return found(err, subscriptionThing) // 404 before the body's own faults
+		return notFound(err, subscriptionResource) // 404 before the body's own faults
 	}
 	var body replayBody
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -93,10 +93,10 @@ func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, asked store.Repl
 	asked.Limit, asked.Traceparent = replayBatch, telemetry.Carrier(r.Context())
 	done, err := a.store.Replay(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, subscriptionID, asked)
 	if err != nil {
-		return replayView{}, found(err, subscriptionThing)
+		return replayView{}, notFound(err, subscriptionResource)
 	}
 	if done.Count > 0 {
-		a.queued()
+		a.wakeDispatcher()
 	}
 	return replayView{Replayed: done.Count, HasMore: done.More}, nil
 }

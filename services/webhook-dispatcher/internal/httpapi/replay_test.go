@@ -62,8 +62,8 @@ func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
 
 // dueOf claims of one subscription.
 func dueOf(sub string, most int) store.Claim {
-	room := store.Room{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
-	return store.Claim{Room: []store.Room{room}, Lease: time.Minute, Attempts: 5}
+	room := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
+	return store.Claim{Quotas: []store.Quota{room}, Lease: time.Minute, Attempts: 5}
 }
 
 // end sends everything that is due once and gives it this outcome; it says what was sent.
@@ -81,7 +81,7 @@ func (p *past) settle(work []deliveries.Work, outcome deliveries.Outcome) int {
 	p.t.Helper()
 	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
-		results[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, At: time.Now()}}
+		results[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()}}
 	}
 	done, err := p.store.Complete(p.t.Context(), results)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 	path := p.home() + "/" + id.String()
 	p.wants("replay of what is queued", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
 	p.wants("with a body of nothing", p.operator(http.MethodPost, path+"/replay", "\n"), 0, false)
-	before := p.end(deliveries.Over)
+	before := p.end(deliveries.OutcomeFailed)
 	for round := 1; round <= 2; round++ {
 		p.wants("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)
 		p.wants("the same again", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
@@ -140,7 +140,7 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 		wantEqual(t, "attempts", shown.body["attempts"], any(0.0))
 		wantEqual(t, "replays", shown.body["replays"], any(float64(round)))
 		wantEqual(t, "done_at", shown.body["done_at"], nil)
-		work := p.end(deliveries.Done)
+		work := p.end(deliveries.OutcomeDelivered)
 		if len(work) != 1 {
 			t.Fatalf("deliveries claimed after replay %d = %d, want 1", round, len(work))
 		}
@@ -166,7 +166,7 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	id := p.event(uuid.New(), 1)
-	stale := p.end(deliveries.Over)
+	stale := p.end(deliveries.OutcomeFailed)
 	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
 	claimed, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
 	if err != nil {
@@ -177,10 +177,10 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 		t.Fatalf("claimed deliveries = %d, want 1", len(fresh))
 	}
 	wantEqual(t, "attempt of the replay", fresh[0].Attempt, stale[0].Attempt)
-	if n := p.settle(stale, deliveries.Over); n != 0 {
+	if n := p.settle(stale, deliveries.OutcomeFailed); n != 0 {
 		t.Errorf("a result of before the replay settled %d", n)
 	}
-	if n := p.settle(fresh, deliveries.Done); n != 1 {
+	if n := p.settle(fresh, deliveries.OutcomeDelivered); n != 1 {
 		t.Errorf("the replay's own result settled %d, want 1", n)
 	}
 }
@@ -189,14 +189,14 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	t.Parallel()
 	p := newPast(t)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.Done)
+	p.end(deliveries.OutcomeDelivered)
 	for range 3 {
 		p.event(uuid.New(), 1)
 	}
 	if got := p.do(p.ws, http.MethodPost, collection+"/"+p.sub+"/test", ""); got.status != 202 {
 		t.Fatalf("test = %d", got.status)
 	}
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	cut := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
 	p.wants("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
 	p.wants("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
@@ -230,7 +230,7 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	if n := replayed.Load(); n != 3 {
 		t.Errorf("five at once replayed %d, want each of the 3 once", n)
 	}
-	if work := p.end(deliveries.Over); len(work) != 3 {
+	if work := p.end(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("%d claimed, want the 3: the delivered one and the test stay as they are", len(work))
 	}
 	// They failed again: the same request with its before does nothing, without it a new round begins.
@@ -247,17 +247,17 @@ func TestReplay_OfACallInItsOrder(t *testing.T) {
 	p := newPast(t)
 	call := uuid.New()
 	second := p.event(call, 2)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	first := p.event(call, 1)
 	p.event(uuid.New(), 1)
-	p.end(deliveries.Done)
+	p.end(deliveries.OutcomeDelivered)
 	body := `{"call_id":"` + call.String() + `"}`
 	p.wants("replay of a call", p.replay(body), 2, false)
 	p.wants("the same again", p.replay(body), 0, false)
 	p.wants("another call", p.replay(`{"call_id":"`+uuid.NewString()+`"}`), 0, false)
 	for _, want := range []uuid.UUID{first, second} {
 		var claimed []uuid.UUID
-		for _, work := range p.end(deliveries.Done) {
+		for _, work := range p.end(deliveries.OutcomeDelivered) {
 			claimed = append(claimed, work.DeliveryID)
 		}
 		wantList(t, "claimed deliveries of the call", claimed, []uuid.UUID{want})
@@ -279,7 +279,7 @@ func TestReplay_OfWhatAPauseLeftOut(t *testing.T) {
 		wantStatus(t, "replay while paused", refused, 409, "subscription_not_active")
 	}
 	p.status("active")
-	if n := len(p.end(deliveries.Done)); n != 0 {
+	if n := len(p.end(deliveries.OutcomeDelivered)); n != 0 {
 		t.Fatalf("%d sent on resume, want none", n)
 	}
 	p.wants("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
@@ -290,7 +290,7 @@ func TestReplay_OfWhatAPauseLeftOut(t *testing.T) {
 		t.Errorf("held = %v, want both", got.body)
 	}
 	p.status("active")
-	if n := len(p.end(deliveries.Done)); n != 2 {
+	if n := len(p.end(deliveries.OutcomeDelivered)); n != 2 {
 		t.Errorf("%d sent, want 2", n)
 	}
 }
@@ -310,7 +310,7 @@ func TestReplay_InBatches(t *testing.T) {
 		t.Errorf("failed = %v, want the one that failed last", got.body)
 	}
 	p.wants("second batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
-	if n := len(p.end(deliveries.Done)); n != 1001 {
+	if n := len(p.end(deliveries.OutcomeDelivered)); n != 1001 {
 		t.Errorf("%d sent, want 1001", n)
 	}
 }
@@ -328,7 +328,7 @@ func TestReplay_Refuses(t *testing.T) {
 		wantStatus(t, name, p.replay(body), 422, "validation_error")
 	}
 	id := p.event(uuid.New(), 1)
-	p.end(deliveries.Over)
+	p.end(deliveries.OutcomeFailed)
 	for name, path := range map[string]string{
 		"unknown": p.home() + "/" + uuid.NewString() + "/replay", "no UUID": p.home() + "/seven/replay",
 		"another subscription's":  "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",

@@ -22,6 +22,6 @@ func (a *API) ApplySetting(
 	if err := a.store.ApplyWorkspace(ctx, workspace); err != nil {
 		return nil, settings.ResponseError(ctx, err)
 	}
-	a.queued()
+	a.wakeDispatcher()
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }

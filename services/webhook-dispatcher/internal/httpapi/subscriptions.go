@@ -28,7 +28,7 @@ func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription 
 	}
 }
 
-const storeThis = "Store this secret now: it signs your webhooks and is shown only once."
+const storeSecretNotice = "Store this secret now: it signs your webhooks and is shown only once."
 
 func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	asked, err := page.Parse(r.URL.Query())
@@ -91,7 +91,7 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	noStore(w)
-	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeThis})
+	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
 // change reads the body of a PATCH. A url or events that is absent or null is not changed. All
@@ -137,13 +137,13 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 func (a *API) applyChange(
 	r *http.Request, read func(*fields) (store.Change, error),
 ) (subscriptions.Subscription, error) {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return subscriptions.Subscription{}, err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
-		return subscriptions.Subscription{}, found(err, subscriptionThing)
+		return subscriptions.Subscription{}, notFound(err, subscriptionResource)
 	}
 	body, err := decodeFields(r)
 	if err != nil {
@@ -155,26 +155,26 @@ func (a *API) applyChange(
 	}
 	sub, err := a.store.Change(r.Context(), workspaceID, id, change)
 	if err != nil {
-		return subscriptions.Subscription{}, found(err, subscriptionThing)
+		return subscriptions.Subscription{}, notFound(err, subscriptionResource)
 	}
-	a.queued()
+	a.wakeDispatcher()
 	return sub, nil
 }
 
 func (a *API) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
 	if err := a.store.Delete(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
-		return found(err, subscriptionThing)
+		return notFound(err, subscriptionResource)
 	}
-	a.deleted()
+	a.wakeRetention()
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSubscriptionDeleted{Deleted: true, ID: id})
 }
 
 func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
@@ -183,14 +183,14 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := a.store.Rotate(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id, secret); err != nil {
-		return found(err, subscriptionThing)
+		return notFound(err, subscriptionResource)
 	}
 	noStore(w)
-	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSecret{SigningSecret: secret, StoreThis: storeThis})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSecret{SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
 func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
@@ -204,9 +204,9 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	ev.Traceparent = telemetry.Carrier(r.Context())
 	if err := a.store.EnqueueTest(r.Context(), id, ev); err != nil {
-		return found(err, subscriptionThing)
+		return notFound(err, subscriptionResource)
 	}
-	a.queued()
+	a.wakeDispatcher()
 	return httpserver.WriteJSON(w, http.StatusAccepted, openapi.WebhookTestQueued{
 		Queued: true, DeliveryID: deliveries.ID(id, eventID), EventID: eventID,
 	})

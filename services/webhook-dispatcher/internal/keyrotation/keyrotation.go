@@ -18,28 +18,28 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Walk is one pass over all secrets.
-type Walk struct {
+// Rotation is one pass over all secrets.
+type Rotation struct {
 	Store *store.Store
 	// Out is told the end, for a script (service.Scripted) as one object; Progress how far it is.
 	Out, Progress io.Writer
 	// Batch is how many secrets one transaction takes; zero: 100. Every is after how many a line tells of the progress; zero: 10 000.
-	Batch, Every int
+	BatchSize, ProgressInterval int
 }
 
 const (
-	batch = 100
-	every = 10_000
+	batchSize        = 100
+	progressInterval = 10_000
 )
 
 // Run seals under the first key what lies under another. Its error says that some could not be opened, that the database failed or that
 // ctx ended: what was resealed stays, and another Run goes on. Nil says that the first key alone opens every secret that was there.
-func (w Walk) Run(ctx context.Context) error {
-	var all count
+func (w Rotation) Run(ctx context.Context) error {
+	var all totals
 	all.unopened = map[store.Unopened]int{}
-	next := cmp.Or(w.Every, every)
+	next := cmp.Or(w.ProgressInterval, progressInterval)
 	for after := uuid.Nil; ; {
-		done, err := w.Store.Reseal(ctx, after, cmp.Or(w.Batch, batch))
+		done, err := w.Store.Reseal(ctx, after, cmp.Or(w.BatchSize, batchSize))
 		all.add(done)
 		if err == nil && done.Last == uuid.Nil {
 			break
@@ -48,32 +48,32 @@ func (w Walk) Run(ctx context.Context) error {
 			err = ctx.Err()
 		}
 		if err != nil {
-			all.brokenOff = true
+			all.interrupted = true
 			_ = all.print(ctx, w.Out) // what broke it off is told in any case
-			return brokenOff(ctx, err)
+			return interruption(ctx, err)
 		}
-		if after = done.Last; all.seen() >= next {
+		if after = done.Last; all.processed() >= next {
 			fmt.Fprintf(w.Progress, "so far: %s\n", all)
-			next += cmp.Or(w.Every, every)
+			next += cmp.Or(w.ProgressInterval, progressInterval)
 		}
 	}
-	return errors.Join(all.print(ctx, w.Out), all.fault())
+	return errors.Join(all.print(ctx, w.Out), all.err())
 }
 
-// brokenOff hides that a context ended: to the frame of a service that is a good end, and whoever takes the old key away next must not
+// interruption hides that a context ended: to the frame of a service that is a good end, and whoever takes the old key away next must not
 // read it as one.
-func brokenOff(ctx context.Context, err error) error {
+func interruption(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("resealing was interrupted: run it again")
 	}
 	return fmt.Errorf("resealing was broken off: %w", err)
 }
 
-// count is what became of the secrets.
-type count struct {
-	fresh, current int
-	unopened       map[store.Unopened]int
-	brokenOff      bool
+// totals is what became of the secrets.
+type totals struct {
+	resealed, current int
+	unopened          map[store.Unopened]int
+	interrupted       bool
 }
 
 // unopened is how many secrets lie under a key that does not open them.
@@ -84,7 +84,7 @@ type unopened struct {
 }
 
 // byKey are those that were not opened, in the order of their keys.
-func (c count) byKey() []unopened {
+func (c totals) byKey() []unopened {
 	found := []unopened{}
 	for one, n := range c.unopened {
 		found = append(found, unopened{one.Key, one.Missing, n})
@@ -93,11 +93,11 @@ func (c count) byKey() []unopened {
 	return found
 }
 
-func (c count) print(ctx context.Context, out io.Writer) (err error) {
+func (c totals) print(ctx context.Context, out io.Writer) (err error) {
 	switch {
 	case service.Scripted(ctx):
-		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.fresh, "current": c.current, "unopened": c.byKey(), "broken_off": c.brokenOff})
-	case c.brokenOff:
+		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.resealed, "current": c.current, "unopened": c.byKey(), "broken_off": c.interrupted})
+	case c.interrupted:
 		_, err = fmt.Fprintf(out, "broken off: %s; run it again, it goes on where it stopped\n", c)
 	default:
 		_, err = fmt.Fprintln(out, c)
@@ -105,30 +105,30 @@ func (c count) print(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-func (c *count) add(done store.Resealed) {
-	c.fresh += done.Fresh
+func (c *totals) add(done store.Resealed) {
+	c.resealed += done.Resealed
 	c.current += done.Current
 	for _, one := range done.Unopened {
 		c.unopened[one]++
 	}
 }
 
-func (c count) lost() (n int) {
+func (c totals) unopenedSecrets() (n int) {
 	for _, some := range c.unopened {
 		n += some
 	}
 	return n
 }
 
-func (c count) seen() int { return c.fresh + c.current + c.lost() }
+func (c totals) processed() int { return c.resealed + c.current + c.unopenedSecrets() }
 
-func (c count) String() string {
-	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.fresh, c.current, c.lost())
+func (c totals) String() string {
+	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
-// fault names the keys that are missing.
-func (c count) fault() error {
-	if c.lost() == 0 {
+// err names the keys that are missing.
+func (c totals) err() error {
+	if c.unopenedSecrets() == 0 {
 		return nil
 	}
 	var why []string
@@ -139,5 +139,5 @@ func (c count) fault() error {
 		}
 		why = append(why, fmt.Sprintf("%d under key %q, which %s", one.Secrets, one.Key, fault))
 	}
-	return fmt.Errorf("%d secrets could not be opened: %s", c.lost(), strings.Join(why, "; "))
+	return fmt.Errorf("%d secrets could not be opened: %s", c.unopenedSecrets(), strings.Join(why, "; "))
 }

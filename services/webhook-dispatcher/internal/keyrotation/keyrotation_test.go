@@ -122,7 +122,7 @@ func (h *house) opens(ids ...string) (n int) {
 func (h *house) reseal(ids ...string) (told string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
-	err = keyrotation.Walk{Store: h.store(ids...), Out: &out, Progress: &out, Batch: 7, Every: 20}.Run(h.t.Context())
+	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &out, BatchSize: 7, ProgressInterval: 20}.Run(h.t.Context())
 	return out.String(), err
 }
 
@@ -130,7 +130,7 @@ func (h *house) reseal(ids ...string) (told string, err error) {
 func (h *house) scripted(ctx context.Context, ids ...string) (told, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
-	err = keyrotation.Walk{Store: h.store(ids...), Out: &out, Progress: &beside, Batch: 7, Every: 20}.Run(service.ForScript(ctx))
+	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &beside, BatchSize: 7, ProgressInterval: 20}.Run(service.ForScript(ctx))
 	return out.String(), beside.String(), err
 }
 
@@ -231,7 +231,7 @@ func TestRun_InterruptedIsAFaultAndGoesOnNextTime(t *testing.T) {
 	h.subscribe(60, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &writing{lines: 2, end: cancel}
-	err := keyrotation.Walk{Store: h.store("new", "old"), Out: out, Progress: out, Batch: 7, Every: 7}.Run(ctx)
+	err := keyrotation.Rotation{Store: h.store("new", "old"), Out: out, Progress: out, BatchSize: 7, ProgressInterval: 7}.Run(ctx)
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
 	}
@@ -288,7 +288,7 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				done <- keyrotation.Walk{Store: h.store("new", "old"), Out: io.Discard, Progress: io.Discard}.Run(t.Context())
+				done <- keyrotation.Rotation{Store: h.store("new", "old"), Out: io.Discard, Progress: io.Discard}.Run(t.Context())
 			}()
 			h.awaitBlocked()
 			h.secrets[made[2]] = rotated

@@ -58,7 +58,7 @@ func TestRotateDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
 	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
 	wantEqual(t, "places", r.places("deliveries"), []string{"deliveries" + yesterday, "deliveries" + today})
 	wantEqual(t, "places", r.places("events"), []string{"events" + yesterday, "events" + today})
-	r.settle(r.claim(), deliveries.Done, midnight)
+	r.settle(r.claim(), deliveries.OutcomeDelivered, midnight)
 	wantEqual(t, "places of attempts", r.places("attempts"), []string{"attempts" + today, "attempts" + today})
 
 	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
@@ -96,7 +96,7 @@ func TestRotateDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
 	rest := "deliveries_default"
 	wantEqual(t, "places", r.places("deliveries"), []string{rest, rest, rest, rest})
 	work := r.claim()
-	if n := r.settle(work, deliveries.Done, noon()); n != 4 {
+	if n := r.settle(work, deliveries.OutcomeDelivered, noon()); n != 4 {
 		t.Fatalf("%d of 4 settled in the default partition", n)
 	}
 	r.turn(noon().Add(day)) // too old goes; what is ahead waits for its day
@@ -112,7 +112,7 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	r := newRig(t)
 	r.turn(noon())
 	r.ingest(noon())
-	r.settle(r.claim(), deliveries.Done, noon())
+	r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
 	open := r.ingest(noon())
 	r.setStatus("paused")
 	late := noon().Add(keep + 2*day)
@@ -142,7 +142,7 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	if string(work[0].Body) != `{}` {
 		t.Errorf("claimed body = %s, want {}", work[0].Body)
 	}
-	if n := r.settle(work, deliveries.Done, late); n != 1 {
+	if n := r.settle(work, deliveries.OutcomeDelivered, late); n != 1 {
 		t.Fatalf("%d settled, want 1", n)
 	}
 	d, err := r.store.Delivery(t.Context(), r.workspace, r.sub, work[0].DeliveryID)
@@ -199,7 +199,7 @@ func TestRotateDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 			for i := range events {
 				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, in and after the days there are
 				if i%10 == 9 {
-					settled += r.settle(r.claim(), deliveries.Done, noon())
+					settled += r.settle(r.claim(), deliveries.OutcomeDelivered, noon())
 				}
 			}
 			stop()

@@ -39,8 +39,8 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 		first.ingest(now.Add(-time.Duration(n) * day))
 		stranger.ingest(now.Add(-time.Duration(n) * day))
 	}
-	first.settle(first.claim(), deliveries.Done, now)
-	stranger.settle(stranger.claim(), deliveries.Done, now)
+	first.settle(first.claim(), deliveries.OutcomeDelivered, now)
+	stranger.settle(stranger.claim(), deliveries.OutcomeDelivered, now)
 	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
 		kept := store.Workspace{ID: first.workspace, Version: 5, Webhooks: true, KeepDays: 3}
 		if _, err := first.store.SetWorkspace(t.Context(), tx, kept); err != nil {
@@ -70,7 +70,7 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 		}
 	}
 	forget(now, 4+7, 7) // the second subscription's are still queued, and need the bodies
-	second.settle(second.claim(), deliveries.Done, now)
+	second.settle(second.claim(), deliveries.OutcomeDelivered, now)
 	forget(now, 4+4, 4)
 	forget(now.Add(10*day), 0, 0)
 }

@@ -119,7 +119,7 @@ func (j *Job) deleteSubscription(ctx context.Context, sub uuid.UUID, batch int) 
 func (j *Job) deleteQueue(ctx context.Context, sub uuid.UUID, batch int) error {
 	for found := 1; found > 0; {
 		found = 0
-		var place store.QueuePlace
+		var place store.QueuePosition
 		for n := batch; n == batch; found += n {
 			var err error
 			if place, n, err = j.store.DeleteQueued(ctx, sub, place, batch); err != nil {
@@ -131,7 +131,7 @@ func (j *Job) deleteQueue(ctx context.Context, sub uuid.UUID, batch int) error {
 }
 
 func (j *Job) applyPeriods(ctx context.Context) error {
-	now, err := j.store.Clock(ctx)
+	now, err := j.store.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,14 +143,14 @@ func (j *Job) applyPeriods(ctx context.Context) error {
 
 // DeleteExpired deletes the history of workspaces with a retention period that is shorter than Keep.
 func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
-	workspaces, err := j.store.KeptWorkspaces(ctx)
+	workspaces, err := j.store.RetentionPeriods(ctx)
 	if err != nil {
 		return err
 	}
 	for _, kept := range workspaces {
 		before, total := now.AddDate(0, 0, -kept.KeepDays), 0
 		for deleted := batchSize; deleted == batchSize; total += deleted {
-			if deleted, err = j.store.ForgetHistory(ctx, kept.ID, before, batchSize); err != nil {
+			if deleted, err = j.store.DeleteExpired(ctx, kept.ID, before, batchSize); err != nil {
 				return err
 			}
 		}

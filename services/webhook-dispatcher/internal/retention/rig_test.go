@@ -100,7 +100,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 func (r *rig) claim() []deliveries.Work {
 	r.t.Helper()
 	claimed, err := r.store.ClaimDue(r.t.Context(), store.Claim{
-		Room: []store.Room{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
+		Quotas: []store.Quota{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
 	if err != nil {
 		r.t.Fatalf("ClaimDue: %v", err)
 	}
@@ -112,7 +112,7 @@ func (r *rig) settle(work []deliveries.Work, outcome deliveries.Outcome, at time
 	r.t.Helper()
 	results := make([]deliveries.Result, len(work))
 	for i, w := range work {
-		results[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: deliveries.Answer{Code: 200, At: at}}
+		results[i] = deliveries.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Response: deliveries.Response{Code: 200, At: at}}
 	}
 	done, err := r.store.Complete(r.t.Context(), results)
 	if err != nil {

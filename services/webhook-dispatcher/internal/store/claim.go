@@ -74,7 +74,7 @@ func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err erro
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByName[pollRow])
 		}
 	} else {
-		found, err = manyPlannedOnce[pollRow](ctx, s, pollDue, pg.Args(poll.args()))
+		found, err = manyGenericPlan[pollRow](ctx, s, pollDue, pg.Args(poll.args()))
 	}
 	if err != nil {
 		return Polled{}, fmt.Errorf("poll for due deliveries: %w", err)
@@ -146,7 +146,7 @@ FROM size LEFT JOIN last ON true`
 // their due time. It visits at most limit active subscriptions. The next call continues at next;
 // uuid.Nil means that all were visited. Paused subscriptions are not visited.
 func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
-	rows, err := manyPlannedOnce[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
+	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
 	if err != nil {
 		return nil, uuid.Nil, fmt.Errorf("list due subscriptions: %w", err)
 	}
@@ -191,9 +191,9 @@ FROM (
     OFFSET 0) AS s
 ORDER BY s.id`
 
-// Room is what a replica can take of one subscription: at most Total deliveries, of which at most
+// Quota is what a replica can take of one subscription: at most Total deliveries, of which at most
 // Retries are retries.
-type Room struct {
+type Quota struct {
 	SubscriptionID uuid.UUID
 	Total          int
 	Retries        int
@@ -203,7 +203,7 @@ type Room struct {
 
 // Claim is the input of ClaimDue.
 type Claim struct {
-	Room []Room
+	Quotas []Quota
 	// Lease is the time during which no other process can claim the same deliveries.
 	Lease time.Duration
 	// Attempts is the number of attempts of a delivery.
@@ -214,12 +214,12 @@ type Claim struct {
 type Claimed struct {
 	Work []deliveries.Work
 	// Left has the subscriptions whose due deliveries were not all claimed.
-	Left []Left
+	Remaining []Remaining
 }
 
-// Left is what a claim left of a subscription. First and Retry are the least due times of first
+// Remaining is what a claim left of a subscription. First and Retry are the least due times of first
 // attempts and of retries that are due; nil means that none is.
-type Left struct {
+type Remaining struct {
 	SubscriptionID uuid.UUID
 	First, Retry   *time.Time
 }
@@ -235,10 +235,10 @@ func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, l
 // while an earlier event of its call is before or in its first attempt. A delivery whose last attempt
 // was lost with its process is returned with Work.Lost and must not be sent.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
-	n := len(claim.Room)
+	n := len(claim.Quotas)
 	subs, total, retries := make([]uuid.UUID, n), make([]int, n), make([]int, n)
 	firstFrom, retryFrom := make([]time.Time, n), make([]time.Time, n)
-	for i, room := range claim.Room {
+	for i, room := range claim.Quotas {
 		subs[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
 		firstFrom[i], retryFrom[i] = room.FirstFrom, room.RetryFrom
 	}
@@ -248,13 +248,13 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err
 	}
 	var rows []claimedRow
 	var batch pgx.Batch
-	batch.Queue(planClaim)
+	batch.Queue(claimSettings)
 	batch.Queue(claimDue, args).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[claimedRow])
 		return err
 	})
-	batch.Queue(leftDue, args).Query(func(found pgx.Rows) (err error) {
-		claimed.Left, err = pgx.CollectRows(found, pgx.RowToStructByName[Left])
+	batch.Queue(remainingDue, args).Query(func(found pgx.Rows) (err error) {
+		claimed.Remaining, err = pgx.CollectRows(found, pgx.RowToStructByName[Remaining])
 		return err
 	})
 	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
@@ -297,7 +297,7 @@ func (r claimedRow) work() deliveries.Work {
 		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType,
 		CreatedAt: r.CreatedAt, CallID: r.CallID, Attempt: r.Attempt, Lost: r.Lost, Replay: r.Replay, Retry: r.IsRetry,
 		URL: r.URL, Body: r.Body, Traceparent: r.Traceparent, DueAt: r.DueAt,
-		Waited: time.Duration(r.Waited * float64(time.Second)), Lag: time.Duration(r.Lag * float64(time.Second)),
+		Age: time.Duration(r.Waited * float64(time.Second)), ClaimDelay: time.Duration(r.Lag * float64(time.Second)),
 	}
 }
 
@@ -305,7 +305,7 @@ func (r claimedRow) work() deliveries.Work {
 // within the next moments, the claim is lost: the delivery is claimed and sent once more. Both requests
 // have the same attempt number, and the first result that is stored counts. A result is committed to the
 // disk.
-const planClaim = planOnce + `, set_config('synchronous_commit', 'off', true)`
+const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `
 WITH pick AS MATERIALIZED (
@@ -353,8 +353,8 @@ SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
 FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 
-// leftDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
-const leftDue = `
+// remainingDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
+const remainingDue = `
 SELECT room.id AS subscription_id,
        (SELECT q.due_at FROM delivery_queue q
         WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
@@ -408,7 +408,7 @@ type Backlog struct {
 
 // CountBacklog counts the due deliveries of the given subscriptions from their positions on. It
 // counts at most limit deliveries. Subscriptions that are not active count nothing.
-func (s *Store) CountBacklog(ctx context.Context, subs []Room, limit int) (Backlog, error) {
+func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Backlog, error) {
 	if len(subs) == 0 {
 		return Backlog{}, nil
 	}
@@ -417,7 +417,7 @@ func (s *Store) CountBacklog(ctx context.Context, subs []Room, limit int) (Backl
 	for i, sub := range subs {
 		ids[i], firstFrom[i], retryFrom[i] = sub.SubscriptionID, sub.FirstFrom, sub.RetryFrom
 	}
-	rows, err := manyPlannedOnce[Backlog](ctx, s, countBacklog, pg.Args{
+	rows, err := manyGenericPlan[Backlog](ctx, s, countBacklog, pg.Args{
 		"subs": ids, "first_from": firstFrom, "retry_from": retryFrom, "limit": limit,
 	})
 	if err != nil {

@@ -92,8 +92,8 @@ func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []deliveries.Wo
 
 // claimOf claims up to n due deliveries of a subscription.
 func claimOf(sub uuid.UUID, n int) store.Claim {
-	room := store.Room{SubscriptionID: sub, Total: n, Retries: n}
-	return store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}}
+	room := store.Quota{SubscriptionID: sub, Total: n, Retries: n}
+	return store.Claim{Lease: time.Minute, Attempts: 5, Quotas: []store.Quota{room}}
 }
 
 func wantAtMost(t testing.TB, what string, got, most int64) {
@@ -139,7 +139,7 @@ func TestClaim_ReadsOnlyWhatItTakes(t *testing.T) {
 
 	claim := store.Claim{Lease: time.Minute, Attempts: 5}
 	for i := range 32 {
-		claim.Room = append(claim.Room, store.Room{SubscriptionID: due[2*i].SubscriptionID, Total: 8, Retries: 4})
+		claim.Quotas = append(claim.Quotas, store.Quota{SubscriptionID: due[2*i].SubscriptionID, Total: 8, Retries: 4})
 	}
 	many := m.pagesBy(func() {
 		wantEqual(t, "deliveries of a claim of 32 subscriptions", len(mustClaim(t, m.Store, claim)), 256)
@@ -156,7 +156,7 @@ func TestPoll_ReadsNothingOfPausedSubscriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMeteredStore(t, pool)
-	now, err := m.Clock(t.Context())
+	now, err := m.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMeteredStore(t, r.pool)
-	polledTo, err := m.Clock(t.Context())
+	polledTo, err := m.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 			t.Fatalf("due subscriptions = %d, want 1", len(polled.Due))
 		}
 		claim := claimOf(sub, batch)
-		claim.Room[0].FirstFrom = polled.Due[0].From
+		claim.Quotas[0].FirstFrom = polled.Due[0].From
 		claimed, err := m.ClaimDue(t.Context(), claim)
 		if err != nil {
 			t.Fatalf("ClaimDue: %v", err)
@@ -329,8 +329,8 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 		results := make([]deliveries.Result, batch)
 		for i, w := range claimed.Work {
 			results[i] = deliveries.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.Done,
-				Answer: deliveries.Answer{Code: 200, At: time.Now()},
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Outcome: deliveries.OutcomeDelivered,
+				Response: deliveries.Response{Code: 200, At: time.Now()},
 			}
 		}
 		done, err := m.Complete(t.Context(), results)
@@ -389,14 +389,14 @@ func TestClaim_ReturnsWhatIsLeft(t *testing.T) {
 	sub, empty := r.subscribe(ws, "call.ringing", "call.completed"), r.subscribe(uuid.New(), "call.completed")
 	r.ingest(nil, event(ws, call, 1, "call.ringing"), event(ws, call, 2, "call.completed"))
 	claim := claimOf(sub, 8)
-	claim.Room = append(claim.Room, store.Room{SubscriptionID: empty, Total: 8})
+	claim.Quotas = append(claim.Quotas, store.Quota{SubscriptionID: empty, Total: 8})
 	claimed, err := r.store.ClaimDue(t.Context(), claim)
 	if err != nil {
 		t.Fatalf("ClaimDue: %v", err)
 	}
 	wantEqual(t, "claimed deliveries: the second event waits for the first", len(claimed.Work), 1)
-	left := map[uuid.UUID]store.Left{}
-	for _, of := range claimed.Left {
+	left := map[uuid.UUID]store.Remaining{}
+	for _, of := range claimed.Remaining {
 		left[of.SubscriptionID] = of
 	}
 	wantEqual(t, "a first attempt is left", left[sub].First != nil, true)
@@ -463,7 +463,7 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 	wantEqual(t, "listed kinds of due deliveries", len(due), 1)
 
 	before = m.read(entriesRead)
-	backlog, err := m.CountBacklog(t.Context(), []store.Room{{SubscriptionID: sub}}, 1000)
+	backlog, err := m.CountBacklog(t.Context(), []store.Quota{{SubscriptionID: sub}}, 1000)
 	if err != nil {
 		t.Fatalf("CountBacklog: %v", err)
 	}
@@ -538,7 +538,7 @@ func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMeteredStore(t, r.pool)
-	begin, err := m.Clock(t.Context())
+	begin, err := m.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -553,7 +553,7 @@ func TestPoll_FindsWhatBecameDeliverable(t *testing.T) {
 	wantEqual(t, "ResumedAt is set", resumed[0].ResumedAt != nil, true)
 
 	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Suspended: true, Webhooks: true})
-	if begin, err = m.Clock(t.Context()); err != nil {
+	if begin, err = m.Now(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, "due kinds while suspended", len(m.poll(begin).Due), 0)
@@ -571,7 +571,7 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 	if err := r.setStatus(ws, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
-	rooms := []store.Room{{SubscriptionID: sub}, {SubscriptionID: paused}}
+	rooms := []store.Quota{{SubscriptionID: sub}, {SubscriptionID: paused}}
 	backlog := func(limit int) store.Backlog {
 		t.Helper()
 		got, err := r.store.CountBacklog(t.Context(), rooms, limit)

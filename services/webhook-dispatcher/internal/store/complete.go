@@ -20,13 +20,13 @@ type Completed struct {
 	// Settled is how many results counted; the others came after their lease had passed to somebody else.
 	Settled int
 	// Failing is the health of the subscriptions that had a failure in this batch and no success since.
-	Failing []Standing
+	Failing []SubscriptionHealth
 	// Subscriptions are those of the results that counted.
 	Subscriptions []uuid.UUID
 }
 
-// Standing is the health of one subscription after a batch.
-type Standing struct {
+// SubscriptionHealth is the health of one subscription after a batch.
+type SubscriptionHealth struct {
 	SubscriptionID uuid.UUID
 	Health         subscriptions.Health
 	Warned         bool
@@ -52,7 +52,7 @@ func (s *Store) complete(ctx context.Context, results []deliveries.Result, settl
 	args := resultArgs(oncePerAttempt(results))
 	var rows []settledRow
 	var batch pgx.Batch
-	batch.Queue(planOnce)
+	batch.Queue(genericPlan)
 	batch.Queue(lockFinished, args)
 	batch.Queue(settle, args).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[settledRow])
@@ -65,7 +65,7 @@ func (s *Store) complete(ctx context.Context, results []deliveries.Result, settl
 		done.Settled += row.Settled
 		done.Subscriptions = append(done.Subscriptions, row.SubscriptionID)
 		if row.Failures > 0 {
-			done.Failing = append(done.Failing, row.standing())
+			done.Failing = append(done.Failing, row.health())
 		}
 	}
 	return done, nil
@@ -90,7 +90,7 @@ func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 		switch i, known := at[key]; {
 		case !known:
 			at[key], kept = len(kept), append(kept, r)
-		case kept[i].Answer.Failure == deliveries.Interrupted:
+		case kept[i].Response.Failure == deliveries.Interrupted:
 			kept[i] = r
 		}
 	}
@@ -105,9 +105,9 @@ func resultArgs(results []deliveries.Result) pg.Args {
 	outcomes, delays, ours := make([]string, n), make([]float64, n), make([]bool, n)
 	for i, r := range results {
 		ids[i], nos[i], replays[i] = r.DeliveryID, r.Attempt, r.Replay
-		at[i], ms[i], codes[i] = r.Answer.At, r.Answer.Took.Milliseconds(), orNull(r.Answer.Code)
-		errs[i], excerpts[i], reasons[i] = orNull(string(r.Answer.Failure)), orNull(r.Answer.Excerpt), describe(r.Answer)
-		outcomes[i], delays[i], ours[i] = string(r.Outcome), r.Delay.Seconds(), r.Answer.Failure.Ours()
+		at[i], ms[i], codes[i] = r.Response.At, r.Response.Duration.Milliseconds(), orNull(r.Response.Code)
+		errs[i], excerpts[i], reasons[i] = orNull(string(r.Response.Failure)), orNull(r.Response.Excerpt), describe(r.Response)
+		outcomes[i], delays[i], ours[i] = string(r.Outcome), r.Delay.Seconds(), r.Response.Failure.Internal()
 	}
 	return pg.Args{
 		"ids": ids, "nos": nos, "replays": replays, "at": at, "ms": ms, "codes": codes, "errors": errs,
@@ -222,14 +222,14 @@ type healthRow struct {
 	Warned         bool
 }
 
-func (r healthRow) standing() Standing {
-	return Standing{SubscriptionID: r.SubscriptionID, Warned: r.Warned, Health: subscriptions.Health{
-		Failures: r.Failures, Exhausted: r.Exhausted, Failing: time.Duration(r.Failing * float64(time.Second)),
+func (r healthRow) health() SubscriptionHealth {
+	return SubscriptionHealth{SubscriptionID: r.SubscriptionID, Warned: r.Warned, Health: subscriptions.Health{
+		Failures: r.Failures, Exhausted: r.Exhausted, FailingFor: time.Duration(r.Failing * float64(time.Second)),
 	}}
 }
 
-// Warn notes that the owner was warned; first is false when that had been done or a success came first.
-func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
+// MarkWarned notes that the owner was warned; first is false when that had been done or a success came first.
+func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
 	if err != nil {
 		return false, fmt.Errorf("note warning of subscription %s: %w", subscriptionID, err)
@@ -255,7 +255,7 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 		if err != nil {
 			return err
 		}
-		if reason, disabled = rule.Met(row.standing().Health); !disabled {
+		if reason, disabled = rule.Met(row.health().Health); !disabled {
 			return nil
 		}
 		if _, err := tx.Exec(ctx, setFailed, pgx.NamedArgs{"id": subscriptionID, "reason": reason}); err != nil {
@@ -283,7 +283,7 @@ WHERE subscription_id = @id`
 const setFailed = `
 UPDATE subscriptions SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`
 
-func describe(a deliveries.Answer) *string {
+func describe(a deliveries.Response) *string {
 	text := string(a.Failure)
 	if a.Code != 0 {
 		text = fmt.Sprintf("%s %d", a.Failure, a.Code)

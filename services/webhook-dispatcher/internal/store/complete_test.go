@@ -20,30 +20,30 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
-	done := deliveries.Answer{Code: 200, At: time.Now(), Took: time.Millisecond}
+	done := deliveries.Response{Code: 200, At: time.Now(), Duration: time.Millisecond}
 	for name, results := range map[string]func(id uuid.UUID) []deliveries.Result{
 		"a late one behind": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
-				{DeliveryID: id, Attempt: 1, Outcome: deliveries.Again, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
+				{DeliveryID: id, Attempt: 1, Outcome: deliveries.OutcomeRetry, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}},
 			}
 		},
 		"a late one before": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
-				{DeliveryID: id, Attempt: 1, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Timeout, At: time.Now()}},
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
+				{DeliveryID: id, Attempt: 1, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Timeout, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
 			}
 		},
 		"given up for lost": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Interrupted, At: time.Now()}},
 			}
 		},
 		"given up for lost too early": func(id uuid.UUID) []deliveries.Result {
 			return []deliveries.Result{
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Over, Answer: deliveries.Answer{Failure: deliveries.Interrupted, At: time.Now()}},
-				{DeliveryID: id, Attempt: 2, Outcome: deliveries.Done, Answer: done},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeFailed, Response: deliveries.Response{Failure: deliveries.Interrupted, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: deliveries.OutcomeDelivered, Response: done},
 			}
 		},
 	} {
@@ -79,8 +79,8 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := func(ev deliveries.Event) deliveries.Result {
-		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.Again, Delay: time.Minute,
-			Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, At: time.Now()}}
+		return deliveries.Result{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.OutcomeRetry, Delay: time.Minute,
+			Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()}}
 	}
 	want := func(what string, done store.Completed, err error, settled, failures int) {
 		t.Helper()
@@ -125,8 +125,8 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	completed := make(chan error, 1)
 	go func() {
 		_, err := r.store.Complete(context.WithoutCancel(t.Context()), []deliveries.Result{{
-			DeliveryID: work[0].DeliveryID, Attempt: 1, Outcome: deliveries.Done,
-			Answer: deliveries.Answer{Code: 200, At: time.Now(), Excerpt: "thank you, Xylophone"},
+			DeliveryID: work[0].DeliveryID, Attempt: 1, Outcome: deliveries.OutcomeDelivered,
+			Response: deliveries.Response{Code: 200, At: time.Now(), Excerpt: "thank you, Xylophone"},
 		}})
 		completed <- err
 	}()
@@ -169,12 +169,12 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	}
 	judged := make(chan judgement, 1)
 	go func() {
-		rule := subscriptions.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3}
+		rule := subscriptions.FailureRule{Failures: 20, Duration: time.Minute, Exhausted: 3}
 		_, disabled, err := r.store.Disable(context.WithoutCancel(t.Context()), sub, rule)
 		judged <- judgement{disabled, err}
 	}()
 	r.awaitLocked()
-	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.Done, Answer: deliveries.Answer{Code: 200, At: time.Now()}}})
+	done, err := r.store.Complete(t.Context(), []deliveries.Result{{DeliveryID: deliveries.ID(sub, ev.ID), Attempt: 1, Outcome: deliveries.OutcomeDelivered, Response: deliveries.Response{Code: 200, At: time.Now()}}})
 	if err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 		t.Fatalf("Disable: %v", got.err)
 	}
 	wantEqual(t, "subscription is disabled after a success", got.disabled, false)
-	first, err := r.store.Warn(t.Context(), sub)
+	first, err := r.store.MarkWarned(t.Context(), sub)
 	if err != nil {
 		t.Fatalf("Warn: %v", err)
 	}

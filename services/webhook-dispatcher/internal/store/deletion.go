@@ -31,8 +31,8 @@ func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUI
 const deletedSubscriptions = `
 SELECT id FROM subscriptions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
 
-// QueuePlace is a place among the open deliveries of one subscription.
-type QueuePlace struct {
+// QueuePosition is a place among the open deliveries of one subscription.
+type QueuePosition struct {
 	IsRetry    bool
 	DueAt      time.Time
 	DeliveryID uuid.UUID
@@ -42,8 +42,8 @@ type QueuePlace struct {
 // the given place. next is where the following call continues. n is the number of deliveries that
 // were found; less than limit means that there is none after next.
 func (s *Store) DeleteQueued(
-	ctx context.Context, subscriptionID uuid.UUID, after QueuePlace, limit int,
-) (next QueuePlace, n int, err error) {
+	ctx context.Context, subscriptionID uuid.UUID, after QueuePosition, limit int,
+) (next QueuePosition, n int, err error) {
 	args := pg.Args{
 		"id": subscriptionID, "limit": limit,
 		"after_retry": after.IsRetry, "after_at": after.DueAt, "after_id": after.DeliveryID,
@@ -51,10 +51,10 @@ func (s *Store) DeleteQueued(
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		next, n = after, 0
 		var batch pgx.Batch
-		batch.Queue(planOnce)
-		var places []QueuePlace
+		batch.Queue(genericPlan)
+		var places []QueuePosition
 		batch.Queue(queuedOf, args).Query(func(rows pgx.Rows) (err error) {
-			places, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePlace])
+			places, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePosition])
 			return err
 		})
 		if err := tx.Ask(ctx, &batch); err != nil {
@@ -92,30 +92,30 @@ WITH open AS (
 )
 DELETE FROM delivery_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
-// HistoryPlace is a place among the deliveries of one subscription, which are ordered from the newest
+// HistoryPosition is a place among the deliveries of one subscription, which are ordered from the newest
 // to the oldest.
-type HistoryPlace struct {
+type HistoryPosition struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
 }
 
 // NewestHistory is before every delivery.
-func NewestHistory() HistoryPlace {
-	return HistoryPlace{CreatedAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ID: uuid.Max}
+func NewestHistory() HistoryPosition {
+	return HistoryPosition{CreatedAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ID: uuid.Max}
 }
 
 // DeleteHistory deletes up to limit deliveries of a deleted subscription with their attempts, after
 // the given place. The results are those of DeleteQueued.
 func (s *Store) DeleteHistory(
-	ctx context.Context, subscriptionID uuid.UUID, after HistoryPlace, limit int,
-) (next HistoryPlace, n int, err error) {
+	ctx context.Context, subscriptionID uuid.UUID, after HistoryPosition, limit int,
+) (next HistoryPosition, n int, err error) {
 	args := pgx.NamedArgs{"id": subscriptionID, "after_at": after.CreatedAt, "after_id": after.ID, "limit": limit}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		next, n = after, 0
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
-		gone, err := pg.Many[HistoryPlace](ctx, tx, deleteHistory, args)
+		gone, err := pg.Many[HistoryPosition](ctx, tx, deleteHistory, args)
 		if n = len(gone); n > 0 {
 			next = gone[n-1]
 		}

@@ -32,7 +32,7 @@ func TestDelete_LeavesNothingToClaimAndStepsRemoveTheRows(t *testing.T) {
 	}
 	wantEqual(t, "deleted subscription", deleted[0], sub)
 
-	var place store.QueuePlace
+	var place store.QueuePosition
 	for i, want := range []int{10, 10, 5, 0} {
 		next, n, err := r.store.DeleteQueued(t.Context(), sub, place, 10)
 		if err != nil {

@@ -140,9 +140,9 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 const attemptsOf = `
 SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
-// byIndex keeps a batch of a few rows from reading whole days, however the planner reckons: it does not know that a row's time names
+// useIndexes keeps a batch of a few rows from reading whole days, however the planner reckons: it does not know that a row's time names
 // its one partition.
-const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // unknownCursor turns a cursor that names nothing into its 422.
 func unknownCursor(err error) error {

@@ -50,7 +50,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 		return done, fmt.Errorf("match subscriptions of %d events: %w", len(events), err)
 	}
 	done.Matched = make([]int, len(events))
-	var rows []row
+	var rows []newDelivery
 	seen := make(map[uuid.UUID]bool, len(events)) // one event may be two records
 	for i := range events {
 		ev := &events[i]
@@ -60,7 +60,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 			}
 			done.Matched[i]++
 			if !seen[ev.ID] {
-				rows = append(rows, row{id: deliveries.ID(sub.ID, ev.ID), event: ev, sub: sub})
+				rows = append(rows, newDelivery{id: deliveries.ID(sub.ID, ev.ID), event: ev, sub: sub})
 			}
 		}
 		seen[ev.ID] = true
@@ -107,7 +107,7 @@ func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.
 		}
 	}
 	var asked pgx.Batch
-	asked.Queue(planOnce)
+	asked.Queue(genericPlan)
 	asked.Queue(matchSubscriptions, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
 		subs, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[matchRow])
 		for _, sub := range subs {
@@ -130,66 +130,66 @@ FOR SHARE OF s`
 // subscription_not_active.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev deliveries.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		sub, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
+		sub, err := lockShared(ctx, tx, ev.WorkspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotActive(sub.Status)
 		}
-		batch := insert([]row{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
+		batch := insert([]newDelivery{{id: deliveries.ID(sub.ID, ev.ID), event: &ev, sub: &sub}})
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
 
-// row is one delivery that is about to be written.
-type row struct {
+// newDelivery is one delivery that is about to be written.
+type newDelivery struct {
 	id    uuid.UUID
 	event *deliveries.Event
 	sub   *matchRow
 }
 
 // skips reports whether the delivery is stored as skipped.
-func (r row) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
+func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != subscriptions.Active }
 
-func (r row) erased() bool { return r.event.Erased }
+func (r newDelivery) erased() bool { return r.event.Erased }
 
 // insert returns the statements that store deliveries and their events, ordered by event id: two
 // transactions with the same events wait for each other and do not deadlock. It returns nil without rows.
-func insert(rows []row) *pgx.Batch {
+func insert(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
 	}
-	slices.SortFunc(rows, func(a, b row) int {
+	slices.SortFunc(rows, func(a, b newDelivery) int {
 		return cmp.Or(bytes.Compare(a.event.ID[:], b.event.ID[:]), bytes.Compare(a.sub.ID[:], b.sub.ID[:]))
 	})
-	events := slices.CompactFunc(slices.Clone(rows), func(a, b row) bool { return a.event.ID == b.event.ID })
+	events := slices.CompactFunc(slices.Clone(rows), func(a, b newDelivery) bool { return a.event.ID == b.event.ID })
 	batch := &pgx.Batch{}
-	args := columns(events)
-	args["bodies"] = each(events, func(r row) []byte { return r.event.Body })
-	args["erased"] = each(events, row.erased)
+	args := eventArgs(events)
+	args["bodies"] = mapRows(events, func(r newDelivery) []byte { return r.event.Body })
+	args["erased"] = mapRows(events, newDelivery.erased)
 	batch.Queue(insertEvents, args)
-	args = columns(rows)
-	args["ids"], args["owners"] = each(rows, func(r row) uuid.UUID { return r.id }), each(rows, func(r row) uuid.UUID { return r.sub.ID })
-	args["skips"], args["traceparents"] = each(rows, row.skips), each(rows, func(r row) string { return r.event.Traceparent })
-	args["erased"] = each(rows, row.erased)
+	args = eventArgs(rows)
+	args["ids"], args["owners"] = mapRows(rows, func(r newDelivery) uuid.UUID { return r.id }), mapRows(rows, func(r newDelivery) uuid.UUID { return r.sub.ID })
+	args["skips"], args["traceparents"] = mapRows(rows, newDelivery.skips), mapRows(rows, func(r newDelivery) string { return r.event.Traceparent })
+	args["erased"] = mapRows(rows, newDelivery.erased)
 	batch.Queue(insertDeliveries, args)
 	return batch
 }
 
-// columns are what an event's row and its deliveries' have in common.
-func columns(rows []row) pg.Args {
+// eventArgs are what an event's row and its deliveries' have in common.
+func eventArgs(rows []newDelivery) pg.Args {
 	return pg.Args{
-		"events":     each(rows, func(r row) uuid.UUID { return r.event.ID }),
-		"created":    each(rows, func(r row) time.Time { return r.event.CreatedAt }),
-		"workspaces": each(rows, func(r row) uuid.UUID { return r.event.WorkspaceID }),
-		"calls":      each(rows, func(r row) *uuid.UUID { return r.event.CallID }),
-		"types":      each(rows, func(r row) string { return r.event.Type }),
-		"sequences":  each(rows, func(r row) int32 { return r.event.Sequence }),
+		"events":     mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.ID }),
+		"created":    mapRows(rows, func(r newDelivery) time.Time { return r.event.CreatedAt }),
+		"workspaces": mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.WorkspaceID }),
+		"calls":      mapRows(rows, func(r newDelivery) *uuid.UUID { return r.event.CallID }),
+		"types":      mapRows(rows, func(r newDelivery) string { return r.event.Type }),
+		"sequences":  mapRows(rows, func(r newDelivery) int32 { return r.event.Sequence }),
 	}
 }
 
-func each[T any](rows []row, value func(row) T) []T {
+func mapRows[T any](rows []newDelivery, value func(newDelivery) T) []T {
 	values := make([]T, len(rows))
 	for i, r := range rows {
 		values[i] = value(r)

@@ -16,23 +16,23 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// histories are the tables that lie in days (UTC).
-func histories() []string { return []string{"events", "deliveries", "attempts"} }
+// historyTables are the tables that lie in days (UTC).
+func historyTables() []string { return []string{"events", "deliveries", "attempts"} }
 
-// Clock is the database's time: replicas whose own clocks differ must not differ about what is old.
-func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
-	if err := s.pool.QueryRow(ctx, clock).Scan(&now); err != nil {
+// Now is the database's time: replicas whose own clocks differ must not differ about what is old.
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	if err := s.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
 		return time.Time{}, fmt.Errorf("ask the database for the time: %w", err)
 	}
 	return now, nil
 }
 
-const clock = `SELECT now()`
+const selectNow = `SELECT now()`
 
 // AddDays makes the partitions of every day from the first to the last (dates in UTC) that has none. Again, or by several at once, it
 // changes nothing more; added counts the partitions of this call.
 func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, err error) {
-	for _, table := range histories() {
+	for _, table := range historyTables() {
 		for day := first; !day.After(last); day = day.AddDate(0, 0, 1) {
 			var made bool
 			// Each in a transaction of its own: none holds the locks of two tables.
@@ -52,7 +52,7 @@ const addDay = `SELECT add_day(@table, @day::date)`
 // DropDays drops every partition of a day before the given date (UTC), and what the default partitions hold from before it. What is
 // still queued stays, in the default partition, until a call after its end. dropped counts the partitions.
 func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
-	for _, table := range histories() {
+	for _, table := range historyTables() {
 		args := pgx.NamedArgs{"table": table, "before": before}
 		for {
 			var day *time.Time
@@ -149,7 +149,7 @@ const emptyBodies = `SELECT empty_bodies($1)`
 // EmptyBodies forgets up to limit erased bodies that nobody waits for any more, and says how many.
 func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, emptyBodies, limit).Scan(&emptied)
@@ -160,17 +160,17 @@ func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err er
 	return emptied, nil
 }
 
-// Kept is a workspace that wants its history kept for so many days.
-type Kept struct {
+// RetentionPeriod is a workspace that wants its history kept for so many days.
+type RetentionPeriod struct {
 	ID       uuid.UUID
 	KeepDays int
 }
 
-const keptWorkspaces = `SELECT id, keep_days FROM workspaces WHERE keep_days IS NOT NULL ORDER BY id`
+const selectRetentionPeriods = `SELECT id, keep_days FROM workspaces WHERE keep_days IS NOT NULL ORDER BY id`
 
-// KeptWorkspaces lists those that do not leave it to the standard.
-func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
-	found, err := pg.Many[Kept](ctx, s.pool, keptWorkspaces, nil)
+// RetentionPeriods lists those that do not leave it to the standard.
+func (s *Store) RetentionPeriods(ctx context.Context) ([]RetentionPeriod, error) {
+	found, err := pg.Many[RetentionPeriod](ctx, s.pool, selectRetentionPeriods, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
@@ -178,7 +178,7 @@ func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
 }
 
 // An event goes with the last of its deliveries. What the statement deletes it still sees.
-const forgetHistory = `
+const deleteExpired = `
 WITH oldest AS (
     SELECT d.id, d.created_at FROM subscriptions s CROSS JOIN LATERAL (
         SELECT id, created_at FROM deliveries
@@ -197,13 +197,13 @@ WITH oldest AS (
 )
 SELECT count(*) FROM gone`
 
-// ForgetHistory erases up to limit ended deliveries of the workspace's events from before the time, with attempts and bodies, and says how many.
-func (s *Store) ForgetHistory(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (gone int, err error) {
+// DeleteExpired erases up to limit ended deliveries of the workspace's events from before the time, with attempts and bodies, and says how many.
+func (s *Store) DeleteExpired(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (gone int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, forgetHistory, pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}).Scan(&gone)
+		return tx.QueryRow(ctx, deleteExpired, pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}).Scan(&gone)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("forget history of workspace %s: %w", workspaceID, err)

@@ -16,7 +16,7 @@ func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	var last uuid.UUID
-	for range subscriptions.MaxKept {
+	for range subscriptions.MaxSubscriptions {
 		last = r.subscribe(ws, "call.completed")
 		if err := r.setStatus(ws, last, subscriptions.Paused); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
 	err := r.store.Create(t.Context(), one, "whsec_x")
 	var fault *apierr.Error
 	if !errors.As(err, &fault) {
-		t.Fatalf("Create of one more than %d = %v, want an apierr.Error", subscriptions.MaxKept, err)
+		t.Fatalf("Create of one more than %d = %v, want an apierr.Error", subscriptions.MaxSubscriptions, err)
 	}
 	wantEqual(t, "code", fault.Code, "subscription_limit_reached")
 	if err := r.setStatus(ws, last, subscriptions.Active); err != nil {

@@ -65,7 +65,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 	work := repeat(func() error {
 		claim := store.Claim{Lease: time.Minute, Attempts: 5}
 		for _, sub := range subs {
-			claim.Room = append(claim.Room, store.Room{SubscriptionID: sub, Total: 16, Retries: 8})
+			claim.Quotas = append(claim.Quotas, store.Quota{SubscriptionID: sub, Total: 16, Retries: 8})
 		}
 		claimed, err := st.ClaimDue(ctx, claim)
 		if err != nil || len(claimed.Work) == 0 {
@@ -74,11 +74,11 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		results := make([]deliveries.Result, len(claimed.Work))
 		for i, w := range claimed.Work {
 			results[i] = deliveries.Result{
-				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.Over,
-				Answer: deliveries.Answer{Code: 500, Failure: deliveries.NotOK, At: time.Now()},
+				DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: deliveries.OutcomeFailed,
+				Response: deliveries.Response{Code: 500, Failure: deliveries.BadStatus, At: time.Now()},
 			}
 			if rand.IntN(3) == 0 {
-				results[i].Outcome = deliveries.Again
+				results[i].Outcome = deliveries.OutcomeRetry
 			}
 		}
 		rand.Shuffle(len(results), func(i, j int) { results[i], results[j] = results[j], results[i] })
@@ -107,7 +107,7 @@ func TestLocks_NoDeadlock(t *testing.T) {
 		if err := st.Delete(ctx, ws, subs[3]); err != nil && !errors.Is(err, pg.ErrNotFound) {
 			return err
 		}
-		if _, _, err := st.DeleteQueued(ctx, subs[3], store.QueuePlace{}, 20); err != nil {
+		if _, _, err := st.DeleteQueued(ctx, subs[3], store.QueuePosition{}, 20); err != nil {
 			return err
 		}
 		_, _, err := st.DeleteHistory(ctx, subs[3], store.NewestHistory(), 20)

@@ -48,7 +48,7 @@ func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
 		}
 		var results []deliveries.Result
 		for found.Next() {
-			one := deliveries.Result{Attempt: 1, Outcome: deliveries.Done, Answer: deliveries.Answer{Code: 200, At: time.Now()}}
+			one := deliveries.Result{Attempt: 1, Outcome: deliveries.OutcomeDelivered, Response: deliveries.Response{Code: 200, At: time.Now()}}
 			if err := found.Scan(&one.DeliveryID); err != nil {
 				t.Fatal(err)
 			}

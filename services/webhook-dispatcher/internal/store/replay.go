@@ -48,14 +48,14 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = Replayed{}
-		sub, err := share(ctx, tx, workspaceID, subscriptionID)
+		sub, err := lockShared(ctx, tx, workspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
 		if sub.Status != subscriptions.Active {
 			return subscriptions.NotReplayable(sub.Status)
 		}
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
+		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
 		ended, err := pg.Many[endedRow](ctx, tx, asked.choice(), args)
@@ -76,17 +76,17 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	return done, nil
 }
 
-// share locks a subscription as ingest does.
-func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
+// lockShared locks a subscription as ingest does.
+func lockShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
-	sub, err = pg.One[matchRow](ctx, tx, shareSubscription, args)
+	sub, err = pg.One[matchRow](ctx, tx, lockSubscriptionShared, args)
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {
 		err = fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
 	}
 	return sub, err
 }
 
-const shareSubscription = `
+const lockSubscriptionShared = `
 SELECT id, workspace_id, status, events, url, clock_timestamp() AS matched_at, true AS webhooks
 FROM subscriptions
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL

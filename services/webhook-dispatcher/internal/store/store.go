@@ -21,11 +21,11 @@ type Store struct {
 // New makes a store.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
 
-// manyPlannedOnce is pg.Many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
+// manyGenericPlan is pg.Many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
 // were written for.
-func manyPlannedOnce[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
+func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
 	var batch pgx.Batch
-	batch.Queue(planOnce)
+	batch.Queue(genericPlan)
 	batch.Queue(sql, args).Query(func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
 		return err
@@ -35,7 +35,7 @@ func manyPlannedOnce[T any](ctx context.Context, s *Store, sql string, args pg.A
 
 // A queue fills and empties within seconds: its statistics are of another time, and a plan that sorts or keeps what waits costs more
 // with each row that does. It holds for the transaction, which may be one batch.
-const planOnce = `
+const genericPlan = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_material', 'off', true), set_config('enable_mergejoin', 'off', true)`

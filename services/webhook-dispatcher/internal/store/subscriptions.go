@@ -24,12 +24,12 @@ func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secr
 		return err
 	}
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		kept, err := roomForActive(ctx, tx, sub.WorkspaceID)
+		kept, err := checkActiveLimit(ctx, tx, sub.WorkspaceID)
 		if err != nil {
 			return err
 		}
-		if kept >= subscriptions.MaxKept {
-			return subscriptions.TooMany()
+		if kept >= subscriptions.MaxSubscriptions {
+			return subscriptions.TotalLimitReached()
 		}
 		if _, err := tx.Exec(ctx, insertSubscription, pgx.NamedArgs{
 			"id": sub.ID, "workspace_id": sub.WorkspaceID, "name": sub.Name, "url": sub.URL, "description": sub.Description,
@@ -48,9 +48,9 @@ WITH added AS (
 )
 INSERT INTO subscription_health (subscription_id) VALUES (@id)`
 
-// roomForActive makes creations and resumptions of one workspace go one after another and refuses beyond the limit of active ones; kept is
+// checkActiveLimit makes creations and resumptions of one workspace go one after another and refuses beyond the limit of active ones; kept is
 // how many there are of any status.
-func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept int, err error) {
+func checkActiveLimit(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept int, err error) {
 	if _, err := tx.Exec(ctx, lockWorkspace, pgx.NamedArgs{"workspace_id": workspaceID}); err != nil {
 		return 0, fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
 	}
@@ -59,7 +59,7 @@ func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept 
 		return 0, fmt.Errorf("count subscriptions of workspace %s: %w", workspaceID, err)
 	}
 	if active >= subscriptions.MaxActive {
-		return kept, subscriptions.LimitReached()
+		return kept, subscriptions.ActiveLimitReached()
 	}
 	return kept, nil
 }
@@ -125,7 +125,7 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 		}
 		resumes := after == subscriptions.Active && before.Status != subscriptions.Active
 		if resumes {
-			if _, err := roomForActive(ctx, tx, workspaceID); err != nil {
+			if _, err := checkActiveLimit(ctx, tx, workspaceID); err != nil {
 				return err
 			}
 		}
@@ -193,8 +193,8 @@ type Resealed struct {
 	// Last is the last subscription looked at; uuid.Nil when none was left.
 	Last uuid.UUID
 	// Fresh lie under the first key now, Current did before.
-	Fresh, Current int
-	Unopened       []Unopened
+	Resealed, Current int
+	Unopened          []Unopened
 }
 
 // Unopened is a secret that could not be opened.
@@ -232,7 +232,7 @@ func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Re
 		if swap != nil {
 			return done, fmt.Errorf("reseal %d secrets: %w", len(ids), swap)
 		}
-		done.Fresh += len(swapped)
+		done.Resealed += len(swapped)
 		ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return slices.Contains(swapped, idRow{id}) })
 		rows, err = pg.Many[sealedRow](ctx, s.pool, sealedOf, pgx.NamedArgs{"ids": ids})
 	}

@@ -29,8 +29,8 @@ func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
 // claimAll claims every due delivery of the subscription.
 func (r *rig) claimAll(sub uuid.UUID) []deliveries.Work {
 	r.t.Helper()
-	room := []store.Room{{SubscriptionID: sub, Total: 100, Retries: 100}}
-	return mustClaim(r.t, r.store, store.Claim{Room: room, Lease: time.Minute, Attempts: 5})
+	room := []store.Quota{{SubscriptionID: sub, Total: 100, Retries: 100}}
+	return mustClaim(r.t, r.store, store.Claim{Quotas: room, Lease: time.Minute, Attempts: 5})
 }
 
 // statusOf returns the status of the delivery of an event, as operators see it.

@@ -11,7 +11,7 @@ type FailureRule struct {
 	// Failures is how many attempts in a row failed.
 	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"failed attempts in a row, one of three that switch an endpoint off"`
 	// For is how long they have been failing.
-	For time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"how long they have been failing, the second of the three"`
+	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"how long they have been failing, the second of the three"`
 	// Exhausted is how many deliveries used up all their attempts meanwhile.
 	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"deliveries that used up all attempts, the third"`
 }
@@ -22,19 +22,19 @@ type Health struct {
 	Failures  int
 	Exhausted int
 	// Failing is the time since the first failure; zero when the last attempt succeeded.
-	Failing time.Duration
+	FailingFor time.Duration
 }
 
 // Met says that the rule switches the subscription off, and why.
 func (r FailureRule) Met(h Health) (reason string, met bool) {
-	if h.Failures < r.Failures || h.Failing < r.For || h.Exhausted < r.Exhausted {
+	if h.Failures < r.Failures || h.FailingFor < r.Duration || h.Exhausted < r.Exhausted {
 		return "", false
 	}
 	return fmt.Sprintf("%d attempts in a row failed over %s and %d deliveries used up all their attempts.",
-		h.Failures, h.Failing.Round(time.Second), h.Exhausted), true
+		h.Failures, h.FailingFor.Round(time.Second), h.Exhausted), true
 }
 
 // HalfMet says that a warning is due: half of each number is reached.
 func (r FailureRule) HalfMet(h Health) bool {
-	return 2*h.Failures >= r.Failures && 2*h.Failing >= r.For && 2*h.Exhausted >= r.Exhausted && h.Failures > 0
+	return 2*h.Failures >= r.Failures && 2*h.FailingFor >= r.Duration && 2*h.Exhausted >= r.Exhausted && h.Failures > 0
 }

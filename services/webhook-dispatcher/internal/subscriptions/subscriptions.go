@@ -22,8 +22,8 @@ import (
 // MaxActive is how many active subscriptions a workspace may have (spec part 8).
 const MaxActive = 5
 
-// MaxKept is how many subscriptions of any status a workspace may have: each event leaves a row for everyone that lists it, a paused one too.
-const MaxKept = 100
+// MaxSubscriptions is how many subscriptions of any status a workspace may have: each event leaves a row for everyone that lists it, a paused one too.
+const MaxSubscriptions = 100
 
 // Limits of contract.md §6, in characters.
 const (
@@ -143,16 +143,16 @@ func ParseStatus(raw json.RawMessage) (Status, error) {
 	}
 }
 
-// LimitReached is the 409 of the sixth active subscription.
-func LimitReached() error {
+// ActiveLimitReached is the 409 of the sixth active subscription.
+func ActiveLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d active webhook subscriptions. Pause or delete one first.", MaxActive)
 }
 
-// TooMany is the 409 of a subscription beyond MaxKept.
-func TooMany() error {
+// TotalLimitReached is the 409 of a subscription beyond MaxKept.
+func TotalLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
-		"This workspace already has %d webhook subscriptions, paused and failed ones included. Delete one first.", MaxKept)
+		"This workspace already has %d webhook subscriptions, paused and failed ones included. Delete one first.", MaxSubscriptions)
 }
 
 // NotActive is the 409 of a test for a subscription that would not receive it.

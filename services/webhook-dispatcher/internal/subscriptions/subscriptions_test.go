@@ -218,21 +218,21 @@ func TestCreatedAt_IsTheInstantInsideTheID(t *testing.T) {
 
 func TestFailureRule(t *testing.T) {
 	t.Parallel()
-	rule := subscriptions.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3}
+	rule := subscriptions.FailureRule{Failures: 20, Duration: 15 * time.Minute, Exhausted: 3}
 	for name, tt := range map[string]struct {
 		health     subscriptions.Health
 		half, full bool
 	}{
 		"healthy":                        {subscriptions.Health{}, false, false},
-		"many failures in a second":      {subscriptions.Health{Failures: 500, Exhausted: 9, Failing: time.Second}, false, false},
-		"long but few":                   {subscriptions.Health{Failures: 5, Exhausted: 1, Failing: time.Hour}, false, false},
-		"nothing exhausted yet":          {subscriptions.Health{Failures: 40, Exhausted: 0, Failing: time.Hour}, false, false},
-		"half of each":                   {subscriptions.Health{Failures: 10, Exhausted: 2, Failing: 450 * time.Second}, true, false},
-		"one failure short of the rule":  {subscriptions.Health{Failures: 19, Exhausted: 3, Failing: 15 * time.Minute}, true, false},
-		"one delivery short of the rule": {subscriptions.Health{Failures: 20, Exhausted: 2, Failing: 15 * time.Minute}, true, false},
-		"an instant short of the rule":   {subscriptions.Health{Failures: 20, Exhausted: 3, Failing: 15*time.Minute - 1}, true, false},
-		"exactly the rule":               {subscriptions.Health{Failures: 20, Exhausted: 3, Failing: 15 * time.Minute}, true, true},
-		"far beyond":                     {subscriptions.Health{Failures: 900, Exhausted: 200, Failing: 24 * time.Hour}, true, true},
+		"many failures in a second":      {subscriptions.Health{Failures: 500, Exhausted: 9, FailingFor: time.Second}, false, false},
+		"long but few":                   {subscriptions.Health{Failures: 5, Exhausted: 1, FailingFor: time.Hour}, false, false},
+		"nothing exhausted yet":          {subscriptions.Health{Failures: 40, Exhausted: 0, FailingFor: time.Hour}, false, false},
+		"half of each":                   {subscriptions.Health{Failures: 10, Exhausted: 2, FailingFor: 450 * time.Second}, true, false},
+		"one failure short of the rule":  {subscriptions.Health{Failures: 19, Exhausted: 3, FailingFor: 15 * time.Minute}, true, false},
+		"one delivery short of the rule": {subscriptions.Health{Failures: 20, Exhausted: 2, FailingFor: 15 * time.Minute}, true, false},
+		"an instant short of the rule":   {subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15*time.Minute - 1}, true, false},
+		"exactly the rule":               {subscriptions.Health{Failures: 20, Exhausted: 3, FailingFor: 15 * time.Minute}, true, true},
+		"far beyond":                     {subscriptions.Health{Failures: 900, Exhausted: 200, FailingFor: 24 * time.Hour}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
