@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/retention"
 )
 
-// An attempt may begin as late as its statement may take, and must end before its lease all the same.
+// An attempt may begin as late as its statement may take, and must end before its lease all the
+// same.
 func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -31,13 +31,15 @@ func spec() app.Spec[Config] {
 			if err != nil {
 				return nil, err
 			}
+			// The command replay has no dispatcher. The serving replicas find the deliveries by
+			// polling.
 			wakes := consumer.Wakes{Queued: func([]store.Due) {}, Dispatcher: func() {},
-				Relay: func() {}} // the serving replicas send
+				Relay: func() {}}
 			return consumer.New(store.New(rt.Pool, box), wakes).Handlers(), nil
 		},
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
-				Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault",
+				Name: "reseal", Help: "Seal every secret with the first key of SEALING_KEYS and exit. Run it again after an error.",
 				JSON: true,
 			},
 			Run: func(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {

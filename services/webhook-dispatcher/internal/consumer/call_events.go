@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvents stores one delivery for each event and each subscription that lists its type, and
-// erases the event bodies of calls whose person was erased. An erasure follows the events of its call
-// and can arrive in the same batch.
+// onCallEvents stores one delivery for each event and each subscription that lists its type. It
+// also erases the event bodies of calls whose called person was erased. An erasure follows the
+// events of its call and can be in the same batch.
 func (c *Consumer) onCallEvents(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {

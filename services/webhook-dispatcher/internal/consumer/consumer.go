@@ -1,5 +1,5 @@
-// Package consumer handles Kafka records. It turns public events into deliveries, and keeps a copy of
-// the workspace settings that decide about deliveries.
+// Package consumer handles Kafka records. It turns public events into deliveries, and keeps a copy
+// of the workspace settings that decide about deliveries.
 package consumer
 
 import (
@@ -12,7 +12,8 @@ import (
 type Wakes struct {
 	// Queued is called with the subscriptions that got due deliveries.
 	Queued func([]store.Due)
-	// Dispatcher is called after a workspace changed, Relay after events were written to the outbox.
+	// Dispatcher is called after a workspace changed, Relay after events were written to the
+	// outbox.
 	Dispatcher, Relay func()
 }
 

@@ -183,7 +183,8 @@ func TestCallEvents_TwiceAndOutOfOrderGiveOneDeliveryEach(t *testing.T) {
 		f, id := fact(call, ws, 1, kind)
 		h.publish(kafka.CallEvents, id, call.String(), f)
 	}
-	// The same event under another record id: a fact published again by a calls service that lost its outbox.
+	// The same event under another record id: a fact published again by a calls service that lost
+	// its outbox.
 	again, _ := fact(call, ws, 1, "call.completed")
 	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
 	end, id := fact(uuid.New(), ws, 1, "call.completed")

@@ -76,7 +76,8 @@ func (h *house) answer(work deliveries.Work, outcome deliveries.Outcome) {
 	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
-// TestErased_GoesAndWhatWaitsIsSentWithoutIt has a call whose first event ended, whose second waits for its retry and whose third is under way; and another call.
+// TestErased_GoesAndWhatWaitsIsSentWithoutIt has a call whose first event ended, whose second waits
+// for its retry and whose third is under way; and another call.
 func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 	t.Parallel()
 	h, ws, call, other, erasure := newHouse(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
@@ -183,7 +184,8 @@ func TestErased_InOneBatchWithItsEvents(t *testing.T) {
 	wantEqual(t, "event of the other call names the person", bytes.Contains(sent[other], []byte(secret)), true)
 }
 
-// TestErased_WhatIsToldLaterIsNotKeptLonger: an event of a call whose person was erased before it is forgotten once it was sent, or never will be.
+// TestErased_WhatIsToldLaterIsNotKeptLonger: an event of a call whose person was erased before it
+// is forgotten once it was sent, or never will be.
 func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newHouse(t), uuid.New(), uuid.New()

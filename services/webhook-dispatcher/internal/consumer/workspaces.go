@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onWorkspace stores the workspace, unless ApplySetting or an earlier record stored this version or
-// a newer one.
+// onWorkspace stores the workspace. It skips the record if ApplySetting or an earlier record has
+// stored this version or a newer one.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.WorkspaceEvent
 	if err := rec.Decode(&event); err != nil {

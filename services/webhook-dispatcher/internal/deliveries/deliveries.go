@@ -1,5 +1,5 @@
-// Package deliveries owns what one delivery is: its identity, states and attempts, when the next attempt is due, and
-// what is signed. It opens no connection and keeps nothing.
+// Package deliveries defines webhook deliveries and their attempts: ids, states, the retry
+// schedule, and the signed headers of a request. It does no I/O.
 package deliveries
 
 import (
@@ -12,17 +12,18 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Status is where a delivery stands, as operators see it.
+// Status is the status of a delivery in the operator API.
 type Status string
 
 const (
 	Queued    Status = "queued"
 	Delivered Status = "delivered"
 	Failed    Status = "failed"
-	// Held is a queued delivery whose subscription is not active, or whose workspace is suspended or
-	// has lost the webhooks feature.
+	// Held is a queued delivery whose subscription is not active, or whose workspace is suspended
+	// or has lost the webhooks feature.
 	Held Status = "held"
-	// Skipped is what a pause or failure left out when the event was ingested.
+	// Skipped is a delivery that was not queued, because its subscription was paused or failed when
+	// the event was ingested, or its workspace had no webhooks feature.
 	Skipped Status = "skipped"
 )
 
@@ -31,12 +32,13 @@ func Statuses() []string {
 	return []string{string(Queued), string(Delivered), string(Failed), string(Held), string(Skipped)}
 }
 
-// ID is the identity of the delivery of one event to one subscription, the same however often the event is read.
+// ID returns the id of the delivery of an event to a subscription. It is a hash of both ids, so an
+// event that is read twice has one delivery.
 func ID(subscriptionID, eventID uuid.UUID) uuid.UUID {
 	return uuid.NewSHA1(subscriptionID, eventID[:])
 }
 
-// Event is one event as it is stored: the bytes every attempt sends.
+// Event is an event with the body that every attempt sends unchanged.
 type Event struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -46,13 +48,14 @@ type Event struct {
 	Sequence  int32
 	Body      []byte
 	CreatedAt time.Time
-	// Erased says that the person of the call was erased: the body is not kept longer than it is waited for.
+	// Erased is true if the called person was erased before the event was published. The body is
+	// then deleted when no delivery waits for it.
 	Erased bool
-	// Traceparent is the trace of the fact.
+	// Traceparent continues the trace of the call event.
 	Traceparent string
 }
 
-// NewTest makes the webhook.test event for one subscription (contract.md §5).
+// NewTest returns a webhook.test event for one subscription.
 func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
 	shown := openapi.TimestampOf(now)
 	sent := openapi.TestEvent{
@@ -68,22 +71,24 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 		CreatedAt: shown.Time}, nil
 }
 
-// Work is one claimed attempt with everything it needs: url and secret are those of the instant of the claim.
+// Work is a claimed attempt. URL and Secret are those of the subscription at the time of the claim.
+// Secret and Body are empty if they cannot be read; the attempt then fails as NotSendable.
 type Work struct {
 	DeliveryID     uuid.UUID
 	SubscriptionID uuid.UUID
 	EventID        uuid.UUID
 	EventType      string
-	// CreatedAt is the event's, as its body says it.
+	// CreatedAt is the time of the event.
 	CreatedAt time.Time
 	CallID    *uuid.UUID
-	// Attempt counts from 1, and again with each Replay; the first round is replay 0.
+	// Attempt is counted from 1 within each replay. Replay is 0 before the first replay.
 	Attempt int
 	Replay  int
 	// Lost is true if the last attempt was claimed by a process that ended without a result. All
 	// attempts are used, so nothing is sent.
 	Lost bool
-	// Retry says that an earlier attempt failed, not merely that one was lost in a crash.
+	// Retry is true if an earlier attempt failed. An attempt that was lost with its process does
+	// not count.
 	Retry       bool
 	URL         string
 	Secret      string
@@ -91,12 +96,13 @@ type Work struct {
 	Traceparent string
 	// DueAt is when the attempt was due.
 	DueAt time.Time
-	// Waited is how long the delivery has existed, Lag how long after its due time it was claimed.
+	// Age is the time since the delivery was queued. ClaimDelay is the time from DueAt to the
+	// claim.
 	Age        time.Duration
 	ClaimDelay time.Duration
 }
 
-// Failure is why an attempt failed, a closed set; "" is success.
+// Failure is the reason why an attempt failed. The empty value means success.
 type Failure string
 
 const (
@@ -107,37 +113,41 @@ const (
 	TLSFailed        Failure = "tls_failed"
 	BlockedAddress   Failure = "blocked_address"
 	BadResponse      Failure = "invalid_answer"
-	// Unsendable: we have no body or secret to send with (a sealing key was taken away).
+	// NotSendable means that the body or the secret is missing, for example because a sealing key
+	// was removed. No request was sent.
 	NotSendable Failure = "not_sendable"
-	// Interrupted: the process died during the last attempt.
+	// Interrupted means that the process ended during the last attempt.
 	Interrupted Failure = "interrupted"
 )
 
-// Failures are all of them.
+// Failures returns every failure.
 func Failures() []Failure {
 	return []Failure{BadStatus, Timeout, NameNotResolved, ConnectionFailed, TLSFailed, BlockedAddress, BadResponse, NotSendable, Interrupted}
 }
 
-// Internal says that the failure says nothing about the endpoint: it was never asked, or we did not see its answer.
+// Internal reports whether the failure has its cause in this service. It is not counted against the
+// endpoint.
 func (f Failure) Internal() bool { return f == NotSendable || f == Interrupted }
 
-// Response is what became of one request.
+// Response is the result of one request.
 type Response struct {
-	// Code is the HTTP status, 0 when none came.
+	// Code is the HTTP status. It is 0 if there was no response.
 	Code    int
 	Failure Failure
-	// Excerpt is the beginning of the answer's body.
+	// Excerpt is the beginning of the response body.
 	Excerpt string
-	// RetryAfter is what a 429 or 503 asked for.
+	// RetryAfter is the delay in the Retry-After header of a 429 or 503. It is 0 if there is none.
 	RetryAfter time.Duration
-	At         time.Time
-	Duration   time.Duration
-	// Connected says that there was a connection to send on, Reused that an earlier request had left it.
+	// At is when the attempt started.
+	At       time.Time
+	Duration time.Duration
+	// Connected is true if the request got a connection. Reused is true if an earlier request had
+	// opened the connection.
 	Connected bool
 	Reused    bool
 }
 
-// Outcome is what an attempt means for its delivery.
+// Outcome is the effect of an attempt on its delivery.
 type Outcome string
 
 const (
@@ -146,13 +156,13 @@ const (
 	OutcomeFailed    Outcome = "failed"
 )
 
-// Result is one finished attempt on its way into history.
+// Result is a finished attempt.
 type Result struct {
 	DeliveryID uuid.UUID
 	Attempt    int
 	Replay     int
 	Outcome    Outcome
-	// Delay is how long to wait when Outcome is Again.
+	// Delay is the time until the next attempt if Outcome is OutcomeRetry.
 	Delay    time.Duration
 	Response Response
 }

@@ -112,7 +112,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The vector was computed apart from this code: printf '1780574400.%s' "$body" | openssl dgst -sha256 -hmac "$secret".
+// The vector was computed apart from this code: printf '1780574400.%s' "$body" | openssl dgst
+// -sha256 -hmac "$secret".
 func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
 	t.Parallel()
 	work := deliveries.Work{
@@ -133,7 +134,8 @@ func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
 	}
 }
 
-// The vectors were computed apart from this code, and the receivers that customers copy are held against the same.
+// The vectors were computed apart from this code, and the receivers that customers copy are held
+// against the same.
 func TestSign_IsWhatEveryReceiverIsTestedWith(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "receivers", "vectors.json"))

@@ -1,7 +1,8 @@
 package deliveries
 
-// The members of an event's data that an erasure takes away. The rest (ids, numbers, times, outcome,
-// the customer's own reference) stays, so that the receiver learns how the call ended.
+// The members of an event's data that an erasure removes. All other members stay, so that a
+// receiver still gets the end of the call: ids, numbers, times, outcome, and the customer's own
+// reference.
 var (
 	RemovedMembers = []string{"transcript", "recording_url"} // deleted
 	NulledMembers  = []string{"summary"}                     // set to null, if they exist

@@ -8,34 +8,37 @@ import (
 	"time"
 )
 
-// Schedule is the waits between attempts; there is one more attempt than there are waits.
+// Schedule is the retry schedule of deliveries (docs/reference/api/webhooks.md#retry-schedule).
 type Schedule struct {
-	// Delays rise: the first is the least, the last the most any wait may be (spec part 8: 60 s to 480 s).
+	// Delays are the delays before the second and each later attempt, in ascending order. The first
+	// one is the minimum of every delay, the last one the maximum.
 	Delays []time.Duration
 }
 
-// Attempts is how many attempts a delivery has.
+// Attempts returns the maximum number of attempts of a delivery.
 func (s Schedule) Attempts() int { return len(s.Delays) + 1 }
 
-// Next says how long to wait after the given attempt (from 1) failed. spread in [-1, 1] moves the wait by up to a tenth, kept
-// inside the least and the most; asked is a Retry-After, which can only lengthen the wait. ok is false once the last attempt has failed.
-func (s Schedule) Next(attempt int, spread float64, asked time.Duration) (wait time.Duration, ok bool) {
+// Next returns the delay after a failed attempt, which is counted from 1. ok is false after the
+// last attempt. jitter in [-1, 1] changes the delay by up to a tenth. retryAfter can only lengthen
+// the delay; 0 means none. The result is always between the first and the last of Delays.
+func (s Schedule) Next(attempt int, jitter float64, retryAfter time.Duration) (delay time.Duration, ok bool) {
 	if attempt < 1 || attempt > len(s.Delays) {
 		return 0, false
 	}
-	least, most := s.Delays[0], s.Delays[len(s.Delays)-1]
+	minDelay, maxDelay := s.Delays[0], s.Delays[len(s.Delays)-1]
 	base := s.Delays[attempt-1]
-	wait = base + time.Duration(spread*0.1*float64(base))
-	return min(max(wait, least, asked), most), true
+	delay = base + time.Duration(jitter*0.1*float64(base))
+	return min(max(delay, minDelay, retryAfter), maxDelay), true
 }
 
-// RetryAfter reads the header of a 429 or 503, in seconds or as a date; zero when it says nothing.
+// RetryAfter returns the delay in the Retry-After header of a 429 or 503, which has seconds or a
+// date. It is 0 for another status, an invalid value and a time in the past.
 func RetryAfter(code int, header string, now time.Time) time.Duration {
 	if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable {
 		return 0
 	}
 	header = strings.TrimSpace(header)
-	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the nearest that fits
+	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) { // ParseInt then returns the nearest number
 		return max(0, time.Duration(seconds)*time.Second)
 	}
 	if at, err := http.ParseTime(header); err == nil {

@@ -8,14 +8,16 @@ import (
 	"ringfence.dev/libs/signature"
 )
 
-// UserAgent is sent with every attempt.
+// UserAgent is the User-Agent header of every request.
 const UserAgent = "Ringfence-Webhooks/1.0"
 
-// Sign is the value of X-Service-Signature (spec 6.3).
+// Sign returns the X-Service-Signature header
+// (docs/reference/api/webhooks.md#headers-and-signature).
 func Sign(secret string, at time.Time, body []byte) string { return signature.Sign(secret, at, body) }
 
-// Header is what one attempt sends (contract.md §5). There must never be an Idempotency-Key: net/http would repeat the
-// POST by itself, outside our count.
+// Header returns the headers of an attempt that is signed at the given time. It must not contain
+// Idempotency-Key: net/http would then repeat the POST itself, and the attempt would not be
+// counted.
 func Header(w Work, at time.Time) http.Header {
 	return http.Header{
 		"Content-Type":               {"application/json"},

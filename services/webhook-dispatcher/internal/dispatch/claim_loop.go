@@ -13,27 +13,30 @@ import (
 )
 
 const (
-	// pollRows bounds the deliveries that one poll reads, listSize the subscriptions of one list.
+	// pollRows is the maximum number of deliveries that one poll reads, listSize that of
+	// subscriptions in one list.
 	pollRows = 1000
 	listSize = 256
-	// A poll begins before the end of the one before it, because a transaction commits later than its
-	// due times. After a wake it begins wakeOverlap earlier, at each poll interval pollOverlap, and
-	// once in longEvery it begins longOverlap earlier.
+	// A poll begins before the end of the previous one, because a transaction commits later than
+	// its due times. The overlap is wakeOverlap after a wake, pollOverlap at each poll interval,
+	// and longOverlap once in longPollInterval.
 	wakeOverlap      = 200 * time.Millisecond
 	pollOverlap      = 5 * time.Second
 	longOverlap      = time.Minute
 	longPollInterval = 30 * time.Second
-	// listInterval is the interval of listing every active subscription with due deliveries. It finds what
-	// was committed later than longOverlap after its due time.
+	// listInterval is the interval at which all active subscriptions with due deliveries are
+	// listed. The list finds deliveries that were committed more than longOverlap after their due
+	// time.
 	listInterval = 10 * time.Minute
-	// minRoundInterval is the least time between two rounds, so that a claim takes what several requests
-	// have freed.
+	// minRoundInterval is the minimum time between two rounds of the claim loop, so that one claim
+	// uses the capacity that several requests have freed.
 	minRoundInterval = 3 * time.Millisecond
 	claimTimeout     = 5 * time.Second
 )
 
 // claimLoop polls for due deliveries when it is woken and once in a poll interval, and claims
-// deliveries whenever an endpoint with due deliveries has room.
+// deliveries whenever the limit of an endpoint with due deliveries allows it. It returns when ctx
+// ends.
 func (d *Dispatcher) claimLoop(ctx context.Context) {
 	ticker := time.NewTicker(d.cfg.Poll)
 	defer ticker.Stop()
@@ -56,9 +59,9 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			poller.busy = poller.busy || claimed
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "claim of due deliveries failed", "error", err)
+			slog.ErrorContext(ctx, "webhook delivery claim failed", "error", err)
 			poll = true
-			select { // the next try is at the next poll interval
+			select { // try again at the next poll interval
 			case <-ctx.Done():
 			case <-ticker.C:
 			}
@@ -87,8 +90,8 @@ type poller struct {
 	busy bool
 }
 
-// poll adds the endpoints whose deliveries became due since the last poll. The first one, and one in
-// listEvery, lists every active subscription that has due deliveries.
+// poll adds the endpoints whose deliveries became due since the last poll. The first call, and one
+// in listInterval, lists all active subscriptions with due deliveries.
 func (p *poller) poll(ctx context.Context, tick bool) error {
 	if p.polledTo.IsZero() || time.Since(p.listedAt) > listInterval {
 		return p.list(ctx)
@@ -131,15 +134,16 @@ func (p *poller) list(ctx context.Context) error {
 	return nil
 }
 
-// claimReady claims until no endpoint with due deliveries has room. It reports whether it sent a claim.
+// claimReady claims until no endpoint with due deliveries may have a further request. It reports
+// whether it sent a claim.
 func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 	for ctx.Err() == nil {
-		rooms := d.limits.reserve()
-		if len(rooms) == 0 {
+		quotas := d.limits.reserve()
+		if len(quotas) == 0 {
 			return claimed, nil
 		}
 		claimed = true
-		if err := d.claim(ctx, rooms); err != nil {
+		if err := d.claim(ctx, quotas); err != nil {
 			return claimed, err
 		}
 	}
@@ -147,24 +151,23 @@ func (d *Dispatcher) claimReady(ctx context.Context) (claimed bool, err error) {
 }
 
 // claim claims deliveries of the given endpoints and starts their requests.
-func (d *Dispatcher) claim(ctx context.Context, rooms []store.Quota) error {
+func (d *Dispatcher) claim(ctx context.Context, quotas []store.Quota) error {
 	started := time.Now()
-	// A claim counts the attempts that it takes. Once it has begun, its deliveries are sent, even
-	// if ctx ends meanwhile.
+	// The claim counts the attempts, so its deliveries must be sent even if ctx ends meanwhile.
 	claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimTimeout, store.StartLimit(d.cfg.Lease)))
 	claimed, err := d.store.ClaimDue(claiming, store.Claim{
-		Quotas: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+		Quotas: quotas, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
 	})
 	cancel()
 	if err != nil {
-		d.limits.cancel(rooms)
+		d.limits.cancel(quotas)
 		return err
 	}
 	d.metrics.claimSeconds.Observe(time.Since(started).Seconds())
 	if len(claimed.Work) > 0 {
 		failpoint.Inject("webhook-dispatcher: after claim")
 	}
-	requests, work, back := d.limits.start(rooms, claimed)
+	requests, work, back := d.limits.start(quotas, claimed)
 	for i, w := range work {
 		d.start(ctx, requests[i], w)
 	}
@@ -174,11 +177,11 @@ func (d *Dispatcher) claim(ctx context.Context, rooms []store.Quota) error {
 	return nil
 }
 
-// release gives back deliveries that were claimed and have no room.
+// release returns claimed deliveries to the queue that the limits do not allow to be sent.
 func (d *Dispatcher) release(ctx context.Context, back []deliveries.Work) {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	if err := d.store.Release(releasing, back); err != nil { // they are due again when their leases end
-		slog.WarnContext(ctx, "release of claimed deliveries failed", "deliveries", len(back), "error", err)
+		slog.WarnContext(ctx, "webhook delivery release failed", "deliveries", len(back), "error", err)
 	}
 }

@@ -1,6 +1,3 @@
-// Package sending owns one POST to a customer's endpoint: where it may go, how long it may take, how much of the answer
-// is read, and what went wrong. dispatch decides when to send and what follows.
-
 package dispatch
 
 import (
@@ -25,16 +22,20 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// ClientConfig is the sending part of the environment.
+// ClientConfig is the configuration of Client.
 type ClientConfig struct {
-	// AllowNetworks are private networks that webhooks may reach all the same ("127.0.0.0/8"); the local stack needs it.
-	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS" help:"private networks webhooks may reach all the same, as CIDR, separated by commas"`
-	// ExtraCAFile is a PEM file of authorities trusted besides the system's.
-	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of authorities trusted besides the system's"`
-	// Timeout bounds one attempt from the look-up of the name to the end of the answer.
-	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"bound of one attempt, answer included"`
-	// MaxPerHost bounds the requests open at once to one host and port, whosever they are; zero is 128. As many connections are kept.
-	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"requests open at once to one host and port, over all subscriptions"`
+	// AllowNetworks are private networks that webhooks may be sent to, such as 127.0.0.0/8 in the
+	// local stack.
+	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS" help:"Private networks that webhooks may be sent to, in CIDR form, separated by commas. Empty allows public addresses only."`
+	// ExtraCAFile is a PEM file of certificate authorities that are trusted in addition to the
+	// system's.
+	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of certificate authorities that are trusted in addition to the system's. Empty adds none."`
+	// Timeout is the maximum duration of one attempt, from the DNS lookup to the end of the
+	// response.
+	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"Maximum duration of one attempt, from the DNS lookup to the end of the response."`
+	// MaxPerHost is the maximum number of requests in flight to one host and port, for all
+	// subscriptions together. As many idle connections are kept. 0 means 128.
+	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"Maximum number of requests in flight to one host and port, for all subscriptions together."`
 }
 
 const (
@@ -44,19 +45,19 @@ const (
 	maxPerHost = 128
 )
 
-// Client sends attempts. It keeps connections open between them.
+// Client sends attempts and keeps connections open between them. It is safe for concurrent use.
 type Client struct {
 	http    *http.Client
 	timeout time.Duration
 	perHost int
 }
 
-// NewClient makes a client behind the guard.
+// NewClient returns a client that connects only to addresses that the guard allows.
 func NewClient(cfg ClientConfig, g *ssrf.Guard) (*Client, error) {
 	return newClient(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
 }
 
-// newClient makes a client that connects as the dialer does.
+// newClient returns a client that uses the dialer.
 func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 	roots, err := rootCAs(cfg.ExtraCAFile)
 	if err != nil {
@@ -66,12 +67,12 @@ func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 		cfg.MaxPerHost = maxPerHost
 	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // an HTTP/2 connection would be shared by the tenants of one host
+	protocols.SetHTTP1(true) // workspaces with the same host would share one HTTP/2 connection
 	transport := &http.Transport{
-		Proxy:                  nil, // the guard would judge the proxy's address instead of the endpoint's
+		Proxy:                  nil, // the guard would check the proxy's address instead of the endpoint's
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    cfg.Timeout, // a dial outlives its request: without this an endpoint that stays silent keeps the connection
+		TLSHandshakeTimeout:    cfg.Timeout, // a dial can outlive its request
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
@@ -83,12 +84,12 @@ func newClient(cfg ClientConfig, dialer *net.Dialer) (*Client, error) {
 	return &Client{http: &http.Client{Transport: transport, CheckRedirect: follow}, timeout: cfg.Timeout, perHost: cfg.MaxPerHost}, nil
 }
 
-// PerHost is how many requests may be open at once to one host and port.
+// PerHost returns the maximum number of requests in flight to one host and port.
 func (c *Client) PerHost() int { return c.perHost }
 
 func rootCAs(extra string) (*x509.CertPool, error) {
 	if extra == "" {
-		return nil, nil // the system's
+		return nil, nil // nil means the system's authorities
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -99,12 +100,13 @@ func rootCAs(extra string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("read WEBHOOK_EXTRA_CA_FILE: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("WEBHOOK_EXTRA_CA_FILE %s holds no certificate", extra)
+		return nil, fmt.Errorf("WEBHOOK_EXTRA_CA_FILE %s contains no certificate", extra)
 	}
 	return roots, nil
 }
 
-// Send makes one attempt: signed now, same bytes as ever. Any 2xx within the time is success, everything else is not.
+// Send signs and sends one attempt. It succeeds if a response with a 2xx status arrives within the
+// timeout. Redirects are not followed.
 func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries.Response) {
 	start := time.Now()
 	answer.At = start
@@ -130,15 +132,16 @@ func (c *Client) Send(ctx context.Context, w deliveries.Work) (answer deliveries
 		return answer
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) { // what answers while we hang up answers nobody: the handler may have given up for it
+	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) { // the response can be a consequence of the cancellation
 		answer.Failure = classify(err)
 		return answer
 	}
 	answer.Code = resp.StatusCode
-	if resp.StatusCode == http.StatusSwitchingProtocols { // its body is the bare connection now, and ctx ends no read from that
+	if resp.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, and ctx does not interrupt reads from it
 		_ = resp.Body.Close()
 	}
-	// The status decides; a body that breaks off or never ends takes nothing back. One that is read to its end leaves the connection to the next.
+	// The status decides, so errors of the body are ignored. A body that was read to its end lets
+	// the connection be reused.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
 	answer.Excerpt = excerpt(body)
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
@@ -177,7 +180,8 @@ func classify(err error) deliveries.Failure {
 	}
 }
 
-// excerpt is the printable beginning of an answer.
+// excerpt returns the beginning of a response body with other characters than printable ones
+// replaced by spaces.
 func excerpt(body []byte) string {
 	body = body[:min(len(body), maxExcerpt)]
 	text := strings.Map(func(r rune) rune {

@@ -13,15 +13,15 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// completeLoop stores results in batches. The results that arrive while one batch commits are the next
-// batch.
+// completeLoop stores results in batches. The results that arrive while one batch commits are the
+// next batch.
 func (d *Dispatcher) completeLoop(ctx context.Context) {
 	for first := range d.results {
 		batch := d.collect(first)
 		failpoint.Inject("webhook-dispatcher: before complete")
 		done, ok := d.complete(ctx, batch)
 		if !ok {
-			continue // ctx ended without a database; the leases bring the deliveries back
+			continue // the database was not reachable; the deliveries are due again after their leases
 		}
 		d.limits.wakeBlocked(done.Subscriptions)
 		for _, result := range batch {
@@ -50,13 +50,13 @@ func (d *Dispatcher) collect(first deliveries.Result) []deliveries.Result {
 	return batch
 }
 
-// complete retries until the batch is stored. If that takes longer than the leases, the results do
-// not count any more and the deliveries are sent again.
+// complete stores the batch and retries until it succeeds or ctx ends. If that takes longer than
+// the leases, the results are ignored and the deliveries are sent again.
 func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (done store.Completed, ok bool) {
 	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := complete(ctx, batch)
-		complete = d.store.CompleteAgain // the first may have been committed without a response
+		complete = d.store.CompleteAgain // the failed call may have committed
 		if err == nil {
 			d.metrics.superseded.Add(float64(len(batch) - done.Settled))
 			return done, true
@@ -69,11 +69,12 @@ func (d *Dispatcher) complete(ctx context.Context, batch []deliveries.Result) (d
 	}
 }
 
-// healthChecks are done in a separate goroutine: a subscription that is locked by another
-// transaction must not delay the results of others.
+// healthChecks has the subscriptions whose failure rule must be checked. A separate goroutine
+// checks them: a subscription that is locked by another transaction must not delay the results of
+// others.
 type healthChecks struct {
 	mu      sync.Mutex
-	waiting map[uuid.UUID]store.SubscriptionHealth // the newest of each subscription
+	waiting map[uuid.UUID]store.SubscriptionHealth // the newest health of each subscription
 	running bool
 	done    sync.WaitGroup
 }
@@ -107,17 +108,18 @@ func (h *healthChecks) next() (store.SubscriptionHealth, bool) {
 	return store.SubscriptionHealth{}, false
 }
 
-// applyRule warns when half of the failure rule is met and disables the subscription when it is met.
+// applyRule warns when half of the failure rule is met and disables the subscription when it is
+// met.
 func (d *Dispatcher) applyRule(ctx context.Context, standing store.SubscriptionHealth) {
 	id := standing.SubscriptionID
 	if _, met := d.cfg.Rule.Met(standing.Health); met {
 		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
 		switch {
 		case err != nil: // retried after the next failure
-			slog.ErrorContext(ctx, "disable of a webhook subscription failed", "subscription_id", id, "error", err)
+			slog.ErrorContext(ctx, "webhook subscription not disabled", "subscription_id", id, "error", err)
 		case disabled:
 			d.metrics.disabled.Inc()
-			slog.WarnContext(ctx, "webhook subscription failed", "subscription_id", id, "reason", reason)
+			slog.WarnContext(ctx, "webhook subscription disabled", "subscription_id", id, "reason", reason)
 		}
 		return
 	}

@@ -20,7 +20,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// A result that waits until its lease has passed is sent again: what is not settled must not pile up behind a slow database.
+// A result that waits until its lease has passed is sent again: what is not settled must not pile
+// up behind a slow database.
 func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,7 +103,8 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// A call's next event may become due while the one before is being written: it is too late for the claim that its arrival called for.
+// A call's next event may become due while the one before is being written: it is too late for the
+// claim that its arrival called for.
 func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -149,7 +151,8 @@ func (d running) claims(t *testing.T) (n uint64) {
 	return n
 }
 
-// lossy takes what the database answers and loses it, once, when it was told to: nobody knows then how the COMMIT in it ended.
+// lossy takes what the database answers and loses it, once, when it was told to: nobody knows then
+// how the COMMIT in it ended.
 type lossy struct {
 	net.Conn
 	lose *atomic.Bool

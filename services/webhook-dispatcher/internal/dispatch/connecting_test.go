@@ -25,7 +25,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// names is a name server that answers the questions of a kind with one address after another, the last for ever; the zero one is none.
+// names is a name server that answers the questions of a kind with one address after another, the
+// last for ever; the zero one is none.
 type names struct {
 	mu     sync.Mutex
 	v4, v6 []netip.Addr
@@ -89,7 +90,8 @@ func (n *names) resolver(t *testing.T) *net.Resolver {
 
 var errNotHere = errors.New("the test dials nobody")
 
-// TestConnect_AsksTheGuardEachTime is about names that turn private once they are trusted: what a name resolved to before counts for nothing.
+// TestConnect_AsksTheGuardEachTime is about names that turn private once they are trusted: what a
+// name resolved to before counts for nothing.
 func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 	t.Parallel()
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {

@@ -24,7 +24,8 @@ func claimOf(ids ...uuid.UUID) store.Claim {
 	return claim
 }
 
-// A process that dies between send and completion leaves exactly this: claimed rows, and requests the receiver has seen.
+// A process that dies between send and completion leaves exactly this: claimed rows, and requests
+// the receiver has seen.
 func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -100,7 +101,8 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 	wantEqual(t, "attempts", d.Attempts, 2)
 }
 
-// Crash after crash uses up the attempts; the delivery ends visibly, and the endpoint is not blamed.
+// Crash after crash uses up the attempts; the delivery ends visibly, and the endpoint is not
+// blamed.
 func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,5 +1,5 @@
-// Package dispatch sends deliveries: it claims due deliveries, bounds the requests in flight of each
-// endpoint, sends each attempt in its own goroutine, and writes the results in batches.
+// Package dispatch sends deliveries. It claims due deliveries, limits the requests in flight of
+// each endpoint, sends each attempt in its own goroutine, and stores the results in batches.
 package dispatch
 
 import (
@@ -21,32 +21,32 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Config is the part of the environment that the dispatcher reads.
+// Config is the configuration of the dispatcher.
 type Config struct {
 	// RetryDelays are the delays before the second and each later attempt, in ascending order.
-	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"rising waits before the second and each later attempt"`
-	// Lease is how long a claimed attempt belongs to one process. It must exceed WEBHOOK_TIMEOUT by
-	// store.StartLimit.
-	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT by a fifth of itself, or by 5s"`
+	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"Delays before the second and each later attempt, in ascending order, separated by commas."`
+	// Lease is the time after a claim in which no other process can claim the delivery. It must
+	// exceed WEBHOOK_TIMEOUT by store.StartLimit.
+	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"Time after a claim in which no other process can claim the delivery. It must be longer than WEBHOOK_TIMEOUT by 5s or by a fifth of the lease, whichever is less."`
 	// MaxInFlight is the maximum number of requests in flight.
-	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"requests open at once"`
-	// Poll is the interval of reading the queue without being woken.
-	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"how often the queue is looked at unasked"`
+	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"Maximum number of requests in flight."`
+	// Poll is the interval at which the queue is read without a wake.
+	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"Interval at which the queue is read for due deliveries."`
 	// Rule decides when a subscription is disabled.
 	Rule subscriptions.FailureRule
 }
 
 const (
 	batchSize = 256
-	// gaugeInterval is the interval of reading the backlog. It reads at most backlogEndpoints
-	// endpoints and counts at most backlogRows deliveries.
+	// The backlog is counted once in gaugeInterval, for at most backlogEndpoints endpoints and up
+	// to backlogRows deliveries.
 	gaugeInterval    = 5 * time.Second
 	backlogEndpoints = 1000
 	backlogRows      = 50_000
 	drainTimeout     = 15 * time.Second
 )
 
-// Dispatcher sends the deliveries of one schema. Any number of replicas can run.
+// Dispatcher sends deliveries. It can run in any number of replicas.
 type Dispatcher struct {
 	store    *store.Store
 	client   *Client
@@ -71,8 +71,7 @@ func New(st *store.Store, client *Client, cfg Config, reg prometheus.Registerer)
 	}
 }
 
-// Wake makes the dispatcher read the queue now. It does not block. Without it, due deliveries are
-// found at the next poll.
+// Wake makes the dispatcher poll for due deliveries now. It does not block.
 func (d *Dispatcher) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -80,12 +79,12 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Add makes the dispatcher claim for these subscriptions now. It does not block. It saves the poll after
-// a Wake: the caller knows which subscriptions have due deliveries.
+// Add makes the dispatcher claim deliveries of these subscriptions now, without a poll. It does not
+// block.
 func (d *Dispatcher) Add(due []store.Due) { d.limits.addDue(due) }
 
-// Run sends deliveries until ctx ends. Then it claims no more, waits for the requests in flight, and
-// stores their results.
+// Run sends deliveries until ctx ends. It then stops to claim, waits for the requests in flight,
+// and stores their results.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	completing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -96,8 +95,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.claimLoop(ctx)
 
 	background.Wait()
-	late := time.AfterFunc(drainTimeout, stop) // without a database, the leases bring the deliveries back
-	defer late.Stop()
+	timer := time.AfterFunc(drainTimeout, stop) // results that are not stored: sent again after the lease
+	defer timer.Stop()
 	d.sending.Wait()
 	close(d.results)
 	completed.Wait()
@@ -105,7 +104,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// start sends the attempt of a request that the limits have admitted.
+// start sends a claimed attempt in a new goroutine.
 func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
@@ -120,14 +119,14 @@ func (d *Dispatcher) start(ctx context.Context, r *request, w deliveries.Work) {
 		} else {
 			result = d.attempt(context.WithoutCancel(ctx), w, r.slowed)
 		}
-		// The request ends after its result is queued. A database that is slower than the endpoints
-		// then slows the claims, and no result waits until its lease has ended.
+		// The request counts as in flight until its result is queued. A slow database then slows
+		// the claims, and no result waits longer than its lease.
 		d.results <- result
 		d.limits.end(r, result.Response)
 	})
 }
 
-// attempt sends one request and decides what follows from the response.
+// attempt sends one request and returns its result.
 func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool) deliveries.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id",
@@ -151,12 +150,12 @@ func (d *Dispatcher) attempt(ctx context.Context, w deliveries.Work, slowed bool
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))
 	}
-	slog.LogAttrs(ctx, slog.LevelInfo, "webhook attempt", logAttrs(w, answer, result)...)
+	slog.LogAttrs(ctx, slog.LevelInfo, "webhook attempt finished", logAttrs(w, answer, result)...)
 	return result
 }
 
-// logAttrs describes an attempt. The attributes failure and retry_in are left out if there was no
-// failure and if there is no retry.
+// logAttrs returns the log attributes of an attempt. It omits failure if there was none, and
+// retry_in if there is no retry.
 func logAttrs(w deliveries.Work, answer deliveries.Response, result deliveries.Result) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),
@@ -196,7 +195,7 @@ func (d *Dispatcher) gaugeLoop(ctx context.Context) {
 		case err == nil:
 			d.metrics.backlog(backlog)
 		case ctx.Err() == nil:
-			slog.WarnContext(ctx, "count of the webhook backlog failed", "error", err)
+			slog.WarnContext(ctx, "webhook backlog not counted", "error", err)
 		}
 		sleep(ctx, gaugeInterval)
 	}

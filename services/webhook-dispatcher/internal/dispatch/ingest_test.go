@@ -46,8 +46,8 @@ func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
 	}
 }
 
-// Every event that is ingested around a pause is either delivered or skipped. Nothing is claimed after
-// the response of the pause: TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt.
+// Every event that is ingested around a pause is either delivered or skipped. Nothing is claimed
+// after the response of the pause: TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt.
 func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

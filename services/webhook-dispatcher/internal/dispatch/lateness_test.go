@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// lateness is how many terminal events were delivered, and how many of them within a bound of the histogram.
+// lateness is how many terminal events were delivered, and how many of them within a bound of the
+// histogram.
 func (d running) lateness(t *testing.T, bound float64) (all, within uint64) {
 	t.Helper()
 	families, err := d.metrics.Gather()

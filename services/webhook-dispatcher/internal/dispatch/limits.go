@@ -21,31 +21,32 @@ const (
 	// with which it starts. With two, a retry never takes the only one.
 	minLimit = 2
 	maxLimit = 64
-	// fastLimit is the limit up to which each quick response adds one request. Above it, a number of
-	// quick responses that equals the limit adds one.
+	// fastLimit is the limit up to which each quick response adds one request. Above it, a number
+	// of quick responses that equals the limit adds one.
 	fastLimit = 8
 	// slowThreshold is the duration after which a request is slow.
 	slowThreshold = time.Second
-	// idleTimeout is how long an endpoint without requests is remembered: longer than the longest
-	// delay before a retry.
+	// idleTimeout is the time after which an endpoint without requests is removed. It is longer
+	// than the longest delay before a retry.
 	idleTimeout = 15 * time.Minute
-	// freeShare bounds the requests of one endpoint to this part of the requests that are free.
+	// One endpoint may use at most 1/freeShare of the requests that are free.
 	freeShare = 4
-	// reserveShare is the part of all requests that only healthy endpoints may use.
+	// Only healthy endpoints may use the last 1/reserveShare of all requests.
 	reserveShare = 4
-	// claimEndpoints and claimRows bound one claim.
+	// claimEndpoints and claimRows limit the size of one claim.
 	claimEndpoints = 64
 	claimRows      = 256
 )
 
-// limits decides how many deliveries a replica may claim for each endpoint. It counts the requests in
-// flight of each endpoint, each host and the process. An endpoint is the url of one subscription.
+// limits decides how many deliveries a replica may claim for each endpoint. It counts the requests
+// in flight of each endpoint, each host and the process. An endpoint is the url of one
+// subscription.
 //
 // The limit of an endpoint grows with its quick responses and is halved when it fails (additive
-// increase, multiplicative decrease). An endpoint uses at most a part of the requests that are still
-// free, so that many endpoints that hang leave room for others, and a part of all requests is
-// reserved for healthy endpoints. The cost of each method does not depend on the number of endpoints,
-// except for tick, backlog and wakeBlocked.
+// increase, multiplicative decrease). An endpoint uses at most a part of the requests that are
+// still free, so that endpoints that hang do not use all of them. A part of all requests is
+// reserved for healthy endpoints. The cost of each method does not depend on the number of
+// endpoints, except for tick, backlog and wakeBlocked.
 type limits struct {
 	mu         sync.Mutex
 	max        int
@@ -54,11 +55,11 @@ type limits struct {
 	unhealthy  int // requests in flight of endpoints that are not healthy
 	endpoints  map[uuid.UUID]*endpoint
 	hosts      map[string]*host
-	// ready has the endpoints with due deliveries that may have room, unhealthy ones first. Claims
-	// alternate between the two lists.
+	// ready[0] has the unhealthy and ready[1] the healthy endpoints with due deliveries whose limit
+	// may allow a request. Claims alternate between the two lists.
 	ready [2]*list.List
 	round int
-	// freed receives a value when an endpoint with due deliveries gets room.
+	// freed receives a value when an endpoint with due deliveries may get a request.
 	freed chan struct{}
 }
 
@@ -70,10 +71,10 @@ type endpoint struct {
 	limit    float64
 	inFlight int
 	retries  int
-	// decreasedAt is when limit was last halved. A request that was started before it does not halve
-	// it again.
+	// decreasedAt is when limit was last halved. A request that was started before it does not
+	// halve it again.
 	decreasedAt time.Time
-	// healthy: the last response was a quick one, and the endpoint is not stalled.
+	// healthy is true if the last response was quick and the endpoint is not stalled.
 	healthy bool
 	// respondedAt is when the endpoint last responded, or got its first request in flight.
 	respondedAt  time.Time
@@ -81,25 +82,25 @@ type endpoint struct {
 	slowdown     slowdown
 	resumedAt    time.Time
 	first, retry dueState
-	// addedFirst and addedRetry are what was added since the last claim began. The claim may not have
-	// seen it.
+	// addedFirst and addedRetry are the deliveries that were added since the last claim began. The
+	// claim may not have read them.
 	addedFirst, addedRetry dueState
-	// blocked: the last claim took less than it could. What is due waits for an earlier event of its
-	// call or is being claimed by another process.
+	// blocked is true if the last claim took fewer deliveries than its quota. The others wait for
+	// an earlier event of their call, or another process is claiming them.
 	blocked bool
 	// queued is the element of the endpoint in queuedIn, which is ready or the list of a host.
 	queued   *list.Element
 	queuedIn *list.List
 }
 
-// dueState is what is known of the due first attempts or the due retries of an endpoint.
+// dueState describes the due first attempts, or the due retries, of an endpoint.
 type dueState struct {
 	due bool
-	// from is the due time of the oldest one, or earlier.
+	// from is the due time of the oldest one, or an earlier time.
 	from time.Time
 }
 
-// add notes that a delivery is due since from.
+// add adds a delivery that is due since from.
 func (k *dueState) add(from time.Time) {
 	if !k.due || from.Before(k.from) {
 		k.from = from
@@ -107,17 +108,17 @@ func (k *dueState) add(from time.Time) {
 	k.due = true
 }
 
-// set stores what a claim has left; nil is nothing.
-func (k *dueState) set(left *time.Time) {
-	if *k = (dueState{}); left != nil {
-		k.add(*left)
+// set stores the oldest due time after a claim; nil means that no delivery is due.
+func (k *dueState) set(oldest *time.Time) {
+	if *k = (dueState{}); oldest != nil {
+		k.add(*oldest)
 	}
 }
 
 type host struct {
 	name     string
 	inFlight int
-	// waiting has the endpoints that have room except for the limit of the host.
+	// waiting has the endpoints that only the limit of the host keeps from a request.
 	waiting *list.List
 }
 
@@ -138,8 +139,8 @@ func newLimits(max, maxPerHost int) *limits {
 	}
 }
 
-// maxRetries is how many of the requests of an endpoint may be retries, so that retries do not delay
-// the deliveries of other calls.
+// maxRetries returns how many requests of an endpoint may be retries. Retries must not delay the
+// deliveries of other calls.
 func maxRetries(limit float64) int { return max(1, int(limit)/2) }
 
 // addDue stores which endpoints have due deliveries.
@@ -167,7 +168,7 @@ func (l *limits) addDue(due []store.Due) {
 	}
 }
 
-// resume begins again with the least limit: what a pause has held is sent slowly at first.
+// resume sets the minimum limit, so that the deliveries of a pause are sent slowly at first.
 func (e *endpoint) resume(at time.Time) {
 	if time.Since(at) < idleTimeout {
 		e.limit = minLimit
@@ -176,23 +177,23 @@ func (e *endpoint) resume(at time.Time) {
 	e.resumedAt = at
 }
 
-// reserve returns the endpoints to claim for and how many deliveries of each. It counts them as in
-// flight until they are passed to start, or to cancel if the claim failed.
-func (l *limits) reserve() (rooms []store.Quota) {
+// reserve returns how many deliveries of which endpoints to claim. It counts them as in flight. The
+// caller must pass the result to start, or to cancel if the claim failed.
+func (l *limits) reserve() (quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.round++
 	left := claimRows
 	for i := range 2 {
 		list := l.ready[(l.round+i)%2]
-		for list.Len() > 0 && len(rooms) < claimEndpoints && left > 0 {
+		for list.Len() > 0 && len(quotas) < claimEndpoints && left > 0 {
 			e, _ := list.Front().Value.(*endpoint)
 			if l.free(e.healthy) == 0 {
 				break
 			}
 			l.dequeue(e)
 			to := l.host(e.host)
-			total := min(l.room(e, to), left)
+			total := min(l.available(e, to), left)
 			retries := 0
 			if e.retry.due {
 				retries = min(total, max(0, maxRetries(e.limit)-e.retries))
@@ -205,49 +206,50 @@ func (l *limits) reserve() (rooms []store.Quota) {
 					e.queuedIn, e.queued = to.waiting, to.waiting.PushBack(e)
 				}
 				l.removeUnused(to)
-				continue // the end of one of its requests queues it again
+				continue // it is queued again when one of its requests ends
 			}
 			l.occupy(e, to, total)
 			e.addedFirst, e.addedRetry = dueState{}, dueState{}
 			left -= total
-			rooms = append(rooms, store.Quota{
+			quotas = append(quotas, store.Quota{
 				SubscriptionID: e.id, Total: total, Retries: retries, FirstFrom: e.first.from, RetryFrom: e.retry.from,
 			})
 		}
 	}
-	return rooms
+	return quotas
 }
 
-// cancel gives the rooms of a failed claim back.
-func (l *limits) cancel(rooms []store.Quota) {
+// cancel ends the reservation of a failed claim.
+func (l *limits) cancel(quotas []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, room := range rooms {
-		e := l.endpoints[room.SubscriptionID]
-		l.vacate(e, l.host(e.host), room.Total)
+	for _, quota := range quotas {
+		e := l.endpoints[quota.SubscriptionID]
+		l.vacate(e, l.host(e.host), quota.Total)
 		l.enqueue(e)
 	}
 }
 
-// start ends a reservation. It returns the requests to start. Deliveries for which there is no room,
-// because their url has changed since the reservation, are returned in back.
-func (l *limits) start(rooms []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
+// start ends a reservation and counts the claimed deliveries as in flight. requests[i] belongs to
+// work[i]. back has deliveries that must be released: their url changed since the reservation, and
+// the new host is at its limit.
+func (l *limits) start(quotas []store.Quota, claimed store.Claimed) (requests []*request, work, back []deliveries.Work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))
-	for _, of := range claimed.Remaining {
-		left[of.SubscriptionID] = of
+	remaining := make(map[uuid.UUID]store.Remaining, len(claimed.Remaining))
+	for _, r := range claimed.Remaining {
+		remaining[r.SubscriptionID] = r
 	}
-	taken := make(map[uuid.UUID]int, len(rooms))
+	taken := make(map[uuid.UUID]int, len(quotas))
 	for _, w := range claimed.Work {
 		taken[w.SubscriptionID]++
 	}
-	for _, room := range rooms {
-		e := l.endpoints[room.SubscriptionID]
-		l.vacate(e, l.host(e.host), room.Total)
-		e.first.set(left[e.id].First)
-		e.retry.set(left[e.id].Retry)
-		e.blocked = taken[e.id] < room.Total
+	for _, quota := range quotas {
+		e := l.endpoints[quota.SubscriptionID]
+		l.vacate(e, l.host(e.host), quota.Total)
+		e.first.set(remaining[e.id].First)
+		e.retry.set(remaining[e.id].Retry)
+		e.blocked = taken[e.id] < quota.Total
 		if e.addedFirst.due {
 			e.first.add(e.addedFirst.from)
 			e.blocked = false
@@ -281,15 +283,15 @@ func (l *limits) start(rooms []store.Quota, claimed store.Claimed) (requests []*
 		})
 		work = append(work, w)
 	}
-	for _, room := range rooms {
-		e := l.endpoints[room.SubscriptionID]
+	for _, quota := range quotas {
+		e := l.endpoints[quota.SubscriptionID]
 		l.enqueue(e)
 		l.removeUnused(l.host(e.host))
 	}
 	return requests, work, back
 }
 
-// end gives the room of a request back and moves the limit of its endpoint.
+// end ends a request and adapts the limit of its endpoint to the response.
 func (l *limits) end(r *request, answer deliveries.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,7 +324,7 @@ func (l *limits) release(r *request) {
 	l.enqueue(r.endpoint)
 }
 
-// increase is what a quick response adds to a limit.
+// increase returns what a quick response adds to a limit.
 func increase(limit float64) float64 {
 	if limit < fastLimit {
 		return 1
@@ -330,7 +332,7 @@ func increase(limit float64) float64 {
 	return 1 / limit
 }
 
-// congested reports whether the endpoint did not respond, or asks for fewer requests.
+// congested reports whether the endpoint did not respond, or responded that it is overloaded.
 func congested(answer deliveries.Response) bool {
 	switch answer.Code {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -340,8 +342,8 @@ func congested(answer deliveries.Response) bool {
 	}
 }
 
-// wakeBlocked queues endpoints whose due deliveries may have become claimable: an earlier event of
-// their call was settled.
+// wakeBlocked queues the given endpoints again. Their due deliveries may have become claimable,
+// because the result of an earlier event of the call was stored.
 func (l *limits) wakeBlocked(ids []uuid.UUID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -353,8 +355,8 @@ func (l *limits) wakeBlocked(ids []uuid.UUID) {
 	}
 }
 
-// tick is called once in a poll interval. It finds the endpoints that have stalled, queues those with
-// due deliveries, and forgets those that are idle.
+// tick is called once in a poll interval. It marks stalled endpoints as unhealthy, queues endpoints
+// with due deliveries, and removes idle ones.
 func (l *limits) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,7 +375,7 @@ func (l *limits) tick() {
 	}
 }
 
-// backlog returns the endpoints with due deliveries, at most limit.
+// backlog returns at most limit endpoints with due deliveries, for Store.CountBacklog.
 func (l *limits) backlog(limit int) (due []store.Quota) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,14 +392,15 @@ func (l *limits) stalled(e *endpoint, now time.Time) bool {
 	return e.inFlight > 0 && now.Sub(e.respondedAt) > slowThreshold
 }
 
-// room is the number of further requests that the endpoint may have.
-func (l *limits) room(e *endpoint, to *host) int {
+// available returns the number of further requests that the endpoint may have.
+func (l *limits) available(e *endpoint, to *host) int {
 	if l.stalled(e, time.Now()) {
 		l.setHealthy(e, false)
 		return 0
 	}
 	free := l.free(e.healthy)
-	// After n more requests, the endpoint has at most a part of what is then free.
+	// After n more requests, the endpoint uses at most 1/freeShare of the requests that are then
+	// free.
 	n := (free - freeShare*e.inFlight) / (freeShare + 1)
 	if e.inFlight == 0 {
 		n = max(n, min(free, 1))
@@ -405,7 +408,8 @@ func (l *limits) room(e *endpoint, to *host) int {
 	return max(0, min(n, int(e.limit)-e.inFlight, l.maxPerHost-to.inFlight))
 }
 
-// free is the number of further requests that healthy or unhealthy endpoints may have together.
+// free returns the number of further requests that all healthy endpoints may have together, or all
+// unhealthy ones.
 func (l *limits) free(healthy bool) int {
 	free := l.max - l.inFlight
 	if !healthy {
@@ -442,7 +446,7 @@ func (l *limits) occupy(e *endpoint, to *host, n int) {
 	}
 }
 
-// vacate gives n requests back. An endpoint that waits for the host is queued for each of them.
+// vacate ends n requests. For each of them, one endpoint that waits for the host is queued.
 func (l *limits) vacate(e *endpoint, to *host, n int) {
 	l.inFlight -= n
 	e.inFlight -= n
@@ -526,7 +530,7 @@ func (e *endpoint) setURL(url string) {
 	}
 }
 
-// hostOf returns the host and port of a url in one spelling.
+// hostOf returns the host and port of a url in a canonical form.
 func hostOf(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {

@@ -46,18 +46,18 @@ func poll(customers ...*customer) {
 	}
 }
 
-// claim claims until there is no room. The deliveries come from the customers.
+// claim claims until there is no quota. The deliveries come from the customers.
 func claim(l *limits, customers ...*customer) {
 	byID := map[uuid.UUID]*customer{}
 	for _, c := range customers {
 		byID[c.id] = c
 	}
-	for rooms := l.reserve(); len(rooms) > 0; rooms = l.reserve() {
+	for quotas := l.reserve(); len(quotas) > 0; quotas = l.reserve() {
 		var claimed store.Claimed
-		for _, room := range rooms {
-			c := byID[room.SubscriptionID]
-			first := min(c.first, room.Total)
-			retries := min(c.retries, room.Retries, room.Total-first)
+		for _, quota := range quotas {
+			c := byID[quota.SubscriptionID]
+			first := min(c.first, quota.Total)
+			retries := min(c.retries, quota.Retries, quota.Total-first)
 			c.first, c.retries = c.first-first, c.retries-retries
 			for i := range first + retries {
 				w := deliveries.Work{SubscriptionID: c.id, URL: c.url, Retry: i >= first, CreatedAt: time.Now()}
@@ -72,7 +72,7 @@ func claim(l *limits, customers ...*customer) {
 			}
 			claimed.Remaining = append(claimed.Remaining, left)
 		}
-		requests, work, back := l.start(rooms, claimed)
+		requests, work, back := l.start(quotas, claimed)
 		for i, w := range work {
 			c := byID[w.SubscriptionID]
 			c.inFlight = append(c.inFlight, requests[i])
@@ -210,8 +210,8 @@ func TestLimits_AStalledEndpointGetsNothingUntilItResponds(t *testing.T) {
 	})
 }
 
-// However many endpoints do not respond, an endpoint that has responded before has room immediately,
-// and up to a number of them also an endpoint without history.
+// However many endpoints do not respond, an endpoint that has responded before has quota
+// immediately, and up to a number of them also an endpoint without history.
 func TestLimits_EndpointsThatHangLeaveRoom(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -278,18 +278,18 @@ func TestLimits_ADeliveryThatMovedToAFullHostIsGivenBack(t *testing.T) {
 	poll(full)
 	claim(l, full)
 	poll(moved)
-	rooms := l.reserve()
-	if len(rooms) != 1 {
-		t.Fatalf("rooms = %d, want 1", len(rooms))
+	quotas := l.reserve()
+	if len(quotas) != 1 {
+		t.Fatalf("quotas = %d, want 1", len(quotas))
 	}
 	work := []deliveries.Work{{SubscriptionID: moved.id, URL: full.url}} // a PATCH came first
-	requests, _, back := l.start(rooms, store.Claimed{Work: work})
+	requests, _, back := l.start(quotas, store.Claimed{Work: work})
 	wantEqual(t, "requests", len(requests), 0)
 	wantEqual(t, "deliveries given back", len(back), 1)
 	moved.url = full.url
 	full.end(1, quick)
 	claim(l, moved)
-	wantEqual(t, "requests after the host has room", len(moved.inFlight), 1)
+	wantEqual(t, "requests after the host has quota", len(moved.inFlight), 1)
 	check(t, l, full, moved)
 }
 
@@ -324,14 +324,14 @@ func TestLimits_ABlockedEndpointWaitsForAResult(t *testing.T) {
 	l := newLimits(512, 128)
 	c := newCustomer(l, 2, 0)
 	poll(c)
-	rooms := l.reserve()
+	quotas := l.reserve()
 	work := []deliveries.Work{{SubscriptionID: c.id, URL: c.url}}
 	left := []store.Remaining{{SubscriptionID: c.id, First: &time.Time{}}}
-	requests, _, _ := l.start(rooms, store.Claimed{Work: work, Remaining: left})
+	requests, _, _ := l.start(quotas, store.Claimed{Work: work, Remaining: left})
 	l.end(requests[0], quick)
-	wantEqual(t, "rooms after the response", len(l.reserve()), 0)
+	wantEqual(t, "quotas after the response", len(l.reserve()), 0)
 	l.wakeBlocked([]uuid.UUID{c.id, uuid.New()})
-	wantEqual(t, "rooms after the result", len(l.reserve()), 1)
+	wantEqual(t, "quotas after the result", len(l.reserve()), 1)
 }
 
 // A delivery that is committed while a claim runs is not seen by that claim.
@@ -340,10 +340,10 @@ func TestLimits_ADeliveryThatIsAddedDuringAClaimIsClaimedNext(t *testing.T) {
 	l := newLimits(512, 128)
 	c := newCustomer(l, 1, 0)
 	poll(c)
-	rooms := l.reserve()
+	quotas := l.reserve()
 	poll(c)
-	l.start(rooms, store.Claimed{})
-	wantEqual(t, "rooms of the next claim", len(l.reserve()), 1)
+	l.start(quotas, store.Claimed{})
+	wantEqual(t, "quotas of the next claim", len(l.reserve()), 1)
 }
 
 func TestLimits_ResumedEndpointsBeginWithTheLeastLimit(t *testing.T) {
@@ -400,8 +400,8 @@ func sendAll(l *limits, all ...*customer) (left int) {
 	return left
 }
 
-// No request is counted twice or forgotten in any order of events, and when every endpoint responds,
-// all deliveries are sent.
+// No request is counted twice or forgotten in any order of events, and when every endpoint
+// responds, all deliveries are sent.
 func TestLimits_AddUpInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// metrics carry no label per subscription, url or workspace.
+// metrics has no labels for subscriptions, urls or workspaces: their number has no limit.
 type metrics struct {
 	attempts     *prometheus.CounterVec
 	connections  *prometheus.CounterVec
@@ -35,38 +35,38 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	fine := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
+			Name: "ringfence_webhooks_attempts_total", Help: "Delivery attempts by result: delivered, or the reason of the failure."}, []string{"result"}),
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
+			Name: "ringfence_webhooks_connections_total", Help: "Attempts that were sent on a connection, by whether the connection was reused."}, []string{"reused"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringfence_webhooks_attempt_duration_seconds", Help: "Duration of one attempt.", Buckets: fine}),
 		terminal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ringfence_webhooks_terminal_event_to_delivery_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try (first, or after a retry) and by what held it: its own endpoint, or no (at the first try, the promise). Replays are not counted.",
+			Name: "ringfence_webhooks_terminal_event_to_delivery_seconds", Help: "Time from a call's terminal event to its delivery, by try (first or retry) and by held: endpoint if the endpoint delayed its own deliveries, otherwise no. The SLO covers first tries with held no. Replays are not counted.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}}, []string{"try", "held"}),
 		exhausted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_deliveries_failed_total", Help: "Deliveries given up on after their last attempt; they can be replayed."}),
+			Name: "ringfence_webhooks_deliveries_failed_total", Help: "Deliveries that failed in their last attempt. They can be replayed."}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ringfence_webhooks_claim_delay_seconds", Help: "From the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
+			Name: "ringfence_webhooks_claim_delay_seconds", Help: "Time from the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
 		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringfence_webhooks_claim_duration_seconds", Help: "Duration of one claim.",
-			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}), // a claim that grows slowly is the first sign of a queue that is not vacuumed
+			Buckets: prometheus.ExponentialBuckets(.0005, 1.35, 30)}), // fine buckets: claims get slower if the queue is not vacuumed
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_webhooks_requests_in_flight", Help: "Requests open now."}),
+			Name: "ringfence_webhooks_requests_in_flight", Help: "Requests in flight."}),
 		rows: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_webhooks_queue_rows",
 			Help: "Due deliveries of active subscriptions. Counted up to 50,000.",
 		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_webhooks_oldest_due_seconds",
-			Help: "How long the longest-waiting due delivery of an active subscription has waited."}),
+			Help: "Waiting time of the oldest due delivery of an active subscription."}),
 		warned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
+			Name: "ringfence_webhooks_subscriptions_warned_total", Help: "Subscriptions that reached half of each threshold of the failure rule."}),
 		disabled: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_webhooks_subscriptions_disabled_total", Help: "Subscriptions set to failed."}),
 		interrupted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_interrupted_attempts_total", Help: "Last attempts lost with their process."}),
+			Name: "ringfence_webhooks_interrupted_attempts_total", Help: "Last attempts of a delivery whose process ended without a result."}),
 		superseded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_webhooks_superseded_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
+			Name: "ringfence_webhooks_superseded_results_total", Help: "Results that were ignored, because another attempt or a replay had begun or the subscription was deleted."}),
 	}
 	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag,
 		m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.superseded)
@@ -88,7 +88,7 @@ const (
 	heldNo, heldEndpoint = "no", "endpoint"
 )
 
-// terminalEvents are the events that end a call: a customer waits for them.
+// terminalEvents are the events that end a call.
 var terminalEvents = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
 func (m *metrics) attempt(ctx context.Context, w deliveries.Work, slowed bool, judged deliveries.Result) {

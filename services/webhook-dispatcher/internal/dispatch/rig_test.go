@@ -220,7 +220,8 @@ func (r *rig) awaitStatus(sub, event uuid.UUID, want deliveries.Status) {
 	})
 }
 
-// withoutStatementTimeout makes a statement that waits for a lock wait until its caller gives it up.
+// withoutStatementTimeout makes a statement that waits for a lock wait until its caller gives it
+// up.
 func (r *rig) withoutStatementTimeout() {
 	r.t.Helper()
 	settings := r.pool.Config()

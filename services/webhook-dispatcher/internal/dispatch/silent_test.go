@@ -15,7 +15,8 @@ import (
 // closeTimeout ends a wait for a connection that is never closed.
 const closeTimeout = time.Minute
 
-// net/http lets a dial go on after its request has ended, so the handshake needs a bound of its own.
+// net/http lets a dial go on after its request has ended, so the handshake needs a bound of its
+// own.
 func TestSend_AnEndpointThatNeverShakesHandsKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +45,8 @@ func TestSend_AnEndpointThatNeverShakesHandsKeepsNoConnection(t *testing.T) {
 	}
 }
 
-// After a 101 net/http hands the bare connection over as the body, and no deadline of the request ends a read from it.
+// After a 101 net/http hands the bare connection over as the body, and no deadline of the request
+// ends a read from it.
 func TestSend_AnEndpointThatSwitchesProtocolsIsLetGo(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 8)

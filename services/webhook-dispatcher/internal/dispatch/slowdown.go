@@ -3,21 +3,22 @@ package dispatch
 import "time"
 
 const (
-	// recoveryTime is how long an endpoint must respond quickly until a slowdown has ended.
+	// recoveryTime is the time for which an endpoint must respond quickly until a slowdown has
+	// ended.
 	recoveryTime = 5 * time.Second
-	// maxOtherDelay is the part of a delay that the dispatcher may cause itself in a delivery that counts
-	// as delayed by its endpoint.
+	// maxOtherDelay is the maximum delay of another cause in a delivery that counts as delayed by
+	// its own endpoint.
 	maxOtherDelay = 5 * time.Second
 )
 
-// slowdown is the last period in which an endpoint delayed its own deliveries: it was slow, failed or
-// was paused.
+// slowdown is the last period in which an endpoint delayed its own deliveries: it was slow, failed
+// or was paused.
 type slowdown struct {
 	since, until time.Time
 	active       bool
 }
 
-// update stores whether the endpoint delays its deliveries from now on.
+// update starts a slowdown, continues it, or ends it if active is false.
 func (s *slowdown) update(active bool, now time.Time) {
 	if active && !s.active && now.Sub(s.until) > recoveryTime {
 		s.since = now
@@ -28,11 +29,11 @@ func (s *slowdown) update(active bool, now time.Time) {
 	s.active = active
 }
 
-// resume ends a pause. Deliveries that are older than it were delayed by it.
+// resume ends a pause. Deliveries that were queued before now count as delayed by the endpoint.
 func (s *slowdown) resume(now time.Time) { *s = slowdown{until: now, active: true} }
 
-// delayed reports whether a delivery of an event that was created and queued at these times was
-// delayed by its endpoint, and by nothing else for longer than ownTime.
+// delayed reports whether a delivery was delayed by its endpoint, and for at most maxOtherDelay by
+// another cause. created is the time of its event.
 func (s *slowdown) delayed(created, queued, now time.Time) bool {
 	until, from := s.until, queued
 	if s.active {

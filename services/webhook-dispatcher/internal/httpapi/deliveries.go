@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// operatorView is what operators see of a subscription: the customer's view and its health.
+// operatorView is a subscription in the operator API: the customer's view and the health.
 type operatorView struct {
 	openapi.WebhookSubscription
 	Description string             `json:"description"`
@@ -24,7 +24,7 @@ type operatorView struct {
 	Flag        *flagView          `json:"flag"`
 }
 
-// flagView stands as long as the subscription is failed.
+// flagView is present while the status of the subscription is failed.
 type flagView struct {
 	FailedAt openapi.Timestamp `json:"failed_at"`
 	Reason   string            `json:"reason"`
@@ -42,15 +42,15 @@ func viewForOperator(s subscriptions.Subscription) operatorView {
 }
 
 func (a *API) listFlagged(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	pageReq, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, asked)
+	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, pageReq)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewForOperator))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, subs, viewForOperator))
 }
 
 func (a *API) readFlagged(w http.ResponseWriter, r *http.Request) error {
@@ -112,7 +112,7 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := page.Parse(r.URL.Query())
+	pageReq, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -121,11 +121,11 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	workspaceID := serviceauth.CallerFrom(r.Context()).WorkspaceID
-	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, asked)
+	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, pageReq)
 	if err != nil {
 		return notFound(err, subscriptionResource)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewDelivery))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, rows, viewDelivery))
 }
 
 func filterOf(q url.Values) (filter store.Filter, err error) {

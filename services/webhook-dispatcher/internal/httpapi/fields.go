@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// fields reads the members of a request body. It collects the faults, so that one response names
+// fields reads the members of a request body and collects the errors, so that one response names
 // every invalid field. A member that is null counts as absent.
 type fields struct {
 	members map[string]json.RawMessage
@@ -32,8 +32,8 @@ func (f *fields) given(name string) bool {
 	return ok && string(raw) != "null"
 }
 
-// text returns the string in the member. It returns nil if the member is absent, and also, after
-// recording the fault, if it is not a string.
+// text returns the string in a member. It returns nil if the member is absent. If the member is not
+// a string, text records the error and returns nil.
 func (f *fields) text(name string) *string {
 	var value *string
 	if !f.given(name) {
@@ -46,8 +46,8 @@ func (f *fields) text(name string) *string {
 	return value
 }
 
-// events returns the event types in the member events. It returns nil if the member is absent, and
-// also, after recording the fault, if it is not an array of strings.
+// events returns the event types in the member events. It returns nil if the member is absent. If
+// the member is not an array of strings, events records the error and returns nil.
 func (f *fields) events() []openapi.EventType {
 	if !f.given("events") {
 		return nil
@@ -66,14 +66,14 @@ func (f *fields) events() []openapi.EventType {
 	return events
 }
 
-// record adds the message of a validation error to the faults. It ignores nil.
+// record collects a validation error. It ignores nil.
 func (f *fields) record(fault *apierr.Error) {
 	if fault != nil {
 		f.faults = append(f.faults, fault.Message)
 	}
 }
 
-// err returns one validation_error that names every recorded fault, or nil.
+// err returns one validation_error with the messages of all recorded errors, or nil.
 func (f *fields) err() error {
 	if len(f.faults) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package httpapi listens to customers and operators: it decodes, asks the store and encodes. The gateway has checked
-// key, plan and access before.
+// Package httpapi serves the HTTP routes for customers and operators. The gateway has checked the
+// API key, the features and the access of a request before it forwards it.
 package httpapi
 
 import (
@@ -11,19 +11,20 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// API answers the dispatcher's routes.
+// API handles the HTTP requests. It is safe for concurrent use.
 type API struct {
 	store     *store.Store
 	reachable func(netip.Addr) bool
-	// queued and deleted wake who acts on what a request left behind; they never block.
+	// wakeDispatcher and wakeRetention start a background job. They do not block.
 	wakeDispatcher func()
 	wakeRetention  func()
 }
 
-// New makes an API. reachable says which literal addresses a url may name; queued is called when work may have become
-// due, deleted when history waits to be erased.
-func New(st *store.Store, reachable func(netip.Addr) bool, queued, deleted func()) *API {
-	return &API{store: st, reachable: reachable, wakeDispatcher: queued, wakeRetention: deleted}
+// New returns an API. reachable reports whether a url may contain a literal address. wakeDispatcher
+// is called when deliveries may have become due, wakeRetention when a subscription was deleted.
+// Both must not block.
+func New(st *store.Store, reachable func(netip.Addr) bool, wakeDispatcher, wakeRetention func()) *API {
+	return &API{store: st, reachable: reachable, wakeDispatcher: wakeDispatcher, wakeRetention: wakeRetention}
 }
 
 const (
@@ -31,10 +32,10 @@ const (
 	deliveryResource     = "delivery"
 )
 
-// notFound gives what the store does not find its 404.
-func notFound(err error, thing string) error {
+// notFound converts pg.ErrNotFound into the 404 error that names the resource.
+func notFound(err error, resource string) error {
 	if errors.Is(err, pg.ErrNotFound) {
-		return apierr.NotFound(thing)
+		return apierr.NotFound(resource)
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// changeStatus handles PATCH of the operator's route. It pauses or resumes a subscription, with the
-// same effects and limits as the customer's PATCH, and responds with the operator's view of it.
+// changeStatus handles PATCH in the operator API. It pauses or resumes a subscription, with the
+// same effects and limits as the customer's PATCH.
 func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	sub, err := a.applyChange(r, readStatus)
 	if err != nil {
@@ -19,7 +19,7 @@ func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewForOperator(sub))
 }
 
-// readStatus reads the body of the operator's PATCH, which has only a status.
+// readStatus reads the request body of changeStatus, which contains only a status.
 func readStatus(f *fields) (store.Change, error) {
 	raw, given := f.members["status"]
 	if !given {

@@ -14,16 +14,17 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// replayBatch bounds what one request replays.
+// replayBatch is the maximum number of deliveries that one request replays.
 const replayBatch = 1000
 
-// replayView is the answer: how many were queued, and whether asking again would queue more.
+// replayView is the response to a replay. HasMore is true if another request would queue more
+// deliveries.
 type replayView struct {
 	Replayed int  `json:"replayed"`
 	HasMore  bool `json:"has_more"`
 }
 
-// replayOne replays one delivery; the body is optional.
+// replayOne replays one delivery. The request body is optional.
 func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
@@ -37,7 +38,7 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID); err != nil {
 		return notFound(err, deliveryResource)
 	}
-	asked := store.Replay{DeliveryID: deliveryID}
+	selection := store.Replay{DeliveryID: deliveryID}
 	var body *struct {
 		Before *string `json:"before"`
 	}
@@ -45,11 +46,11 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if body != nil {
-		if asked.Before, err = timeOrZero("before", body.Before); err != nil {
+		if selection.Before, err = timeOrZero("before", body.Before); err != nil {
 			return err
 		}
 	}
-	done, err := a.replay(r, id, asked)
+	done, err := a.replay(r, id, selection)
 	if err != nil {
 		return err
 	}
@@ -58,40 +59,40 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return notFound(err, deliveryResource)
 		}
-		if row.DoneAt != nil && (asked.Before.IsZero() || row.DoneAt.Before(asked.Before)) {
-			return apierr.NotFound("event of this delivery") // its body is not kept any more
+		if row.DoneAt != nil && (selection.Before.IsZero() || row.DoneAt.Before(selection.Before)) {
+			return apierr.NotFound("event of this delivery") // its body was deleted or erased
 		}
 	}
 	return httpserver.WriteJSON(w, http.StatusAccepted, done)
 }
 
-// replayMany replays a call's deliveries, or those that failed or were skipped since a time.
+// replayMany replays the deliveries of a call, or those that failed or were skipped since a time.
 func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "id", subscriptionResource)
 	if err != nil {
 		return err
 	}
 	if _, err := a.store.Subscription(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
-		return notFound(err, subscriptionResource) // 404 before the body's own faults
+		return notFound(err, subscriptionResource) // 404 takes precedence over errors of the body
 	}
 	var body replayBody
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	asked, err := body.replay()
+	selection, err := body.replay()
 	if err != nil {
 		return err
 	}
-	done, err := a.replay(r, id, asked)
+	done, err := a.replay(r, id, selection)
 	if err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusAccepted, done)
 }
 
-func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, asked store.Replay) (replayView, error) {
-	asked.Limit, asked.Traceparent = replayBatch, telemetry.Carrier(r.Context())
-	done, err := a.store.Replay(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, subscriptionID, asked)
+func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, selection store.Replay) (replayView, error) {
+	selection.Limit, selection.Traceparent = replayBatch, telemetry.Carrier(r.Context())
+	done, err := a.store.Replay(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, subscriptionID, selection)
 	if err != nil {
 		return replayView{}, notFound(err, subscriptionResource)
 	}
@@ -101,7 +102,7 @@ func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, asked store.Repl
 	return replayView{Replayed: done.Count, HasMore: done.More}, nil
 }
 
-// replayBody names a call, or a status and since when.
+// replayBody is the request body of replayMany. It has a call_id, or a status and a time.
 type replayBody struct {
 	CallID *string `json:"call_id"`
 	Status *string `json:"status"`
@@ -109,33 +110,33 @@ type replayBody struct {
 	Before *string `json:"before"`
 }
 
-func (b replayBody) replay() (asked store.Replay, err error) {
+func (b replayBody) replay() (selection store.Replay, err error) {
 	if b.CallID != nil {
 		if b.Status != nil || b.Since != nil {
-			return asked, apierr.Validation("call_id", "stands alone or with before: status and since choose among all calls.")
+			return selection, apierr.Validation("call_id", "stands alone or with before: status and since choose among all calls.")
 		}
-		asked.CallID, err = uuid.Parse(*b.CallID)
-		if err != nil || len(*b.CallID) != len(asked.CallID.String()) || asked.CallID == uuid.Nil {
-			return asked, apierr.Validation("call_id", "must be a call's UUID.")
+		selection.CallID, err = uuid.Parse(*b.CallID)
+		if err != nil || len(*b.CallID) != len(selection.CallID.String()) || selection.CallID == uuid.Nil {
+			return selection, apierr.Validation("call_id", "must be a call's UUID.")
 		}
-		asked.Before, err = timeOrZero("before", b.Before)
-		return asked, err
+		selection.Before, err = timeOrZero("before", b.Before)
+		return selection, err
 	}
 	if b.Status == nil {
-		return asked, apierr.Validation("status", "is required without call_id: failed or skipped.")
+		return selection, apierr.Validation("status", "is required without call_id: failed or skipped.")
 	}
-	asked.Status = deliveries.Status(*b.Status)
-	if asked.Status != deliveries.Failed && asked.Status != deliveries.Skipped {
-		return asked, apierr.Validation("status", "must be failed or skipped.")
+	selection.Status = deliveries.Status(*b.Status)
+	if selection.Status != deliveries.Failed && selection.Status != deliveries.Skipped {
+		return selection, apierr.Validation("status", "must be failed or skipped.")
 	}
 	if b.Since == nil {
-		return asked, apierr.Validation("since", "is required with status: the time from which deliveries ended.")
+		return selection, apierr.Validation("since", "is required with status: the time from which deliveries ended.")
 	}
-	if asked.Since, err = timeOrZero("since", b.Since); err != nil {
-		return asked, err
+	if selection.Since, err = timeOrZero("since", b.Since); err != nil {
+		return selection, err
 	}
-	asked.Before, err = timeOrZero("before", b.Before)
-	return asked, err
+	selection.Before, err = timeOrZero("before", b.Before)
+	return selection, err
 }
 
 func timeOrZero(field string, text *string) (time.Time, error) {

@@ -62,8 +62,8 @@ func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
 
 // dueOf claims of one subscription.
 func dueOf(sub string, most int) store.Claim {
-	room := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
-	return store.Claim{Quotas: []store.Quota{room}, Lease: time.Minute, Attempts: 5}
+	quota := store.Quota{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
+	return store.Claim{Quotas: []store.Quota{quota}, Lease: time.Minute, Attempts: 5}
 }
 
 // end sends everything that is due once and gives it this outcome; it says what was sent.
@@ -233,7 +233,8 @@ func TestReplay_AllFailedSince(t *testing.T) {
 	if work := p.end(deliveries.OutcomeFailed); len(work) != 3 {
 		t.Errorf("%d claimed, want the 3: the delivered one and the test stay as they are", len(work))
 	}
-	// They failed again: the same request with its before does nothing, without it a new round begins.
+	// They failed again: the same request with its before does nothing, without it a new round
+	// begins.
 	var moment time.Time
 	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM deliveries WHERE replays = 1`).Scan(&moment); err != nil {
 		t.Fatal(err)

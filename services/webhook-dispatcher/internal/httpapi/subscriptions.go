@@ -18,7 +18,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// viewSubscription is exactly spec 2.6.
+// viewSubscription returns the customer's view of a subscription
+// (docs/reference/api/webhooks.md#webhook-subscriptions).
 func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription {
 	return openapi.WebhookSubscription{
 		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
@@ -31,19 +32,20 @@ func viewSubscription(s subscriptions.Subscription) openapi.WebhookSubscription 
 const storeSecretNotice = "Store this secret now: it signs your webhooks and is shown only once."
 
 func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	pageReq, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, asked)
+	subs, err := a.store.Subscriptions(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, pageReq)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewSubscription))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(pageReq, subs, viewSubscription))
 }
 
-// newSubscription reads the body of a POST. All faults with the code validation_error are reported
-// together. They take precedence over invalid_url, which takes precedence over the codes of events.
+// newSubscription reads the body of a POST. It reports all errors with the code validation_error
+// together. They take precedence over invalid_url, which takes precedence over the errors of
+// events.
 func (a *API) newSubscription(f *fields) (sub subscriptions.Subscription, err error) {
 	if name := f.text("name"); name != nil {
 		sub.Name = *name
@@ -81,7 +83,7 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	sub.WorkspaceID = serviceauth.CallerFrom(r.Context()).WorkspaceID
 	if sub.ID, err = uuid.NewV7(); err != nil {
-		return fmt.Errorf("draw subscription id: %w", err)
+		return fmt.Errorf("generate subscription id: %w", err)
 	}
 	secret, err := subscriptions.NewSecret()
 	if err != nil {
@@ -94,8 +96,9 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeSecretNotice})
 }
 
-// change reads the body of a PATCH. A url or events that is absent or null is not changed. All
-// faults with the code validation_error are reported together and take precedence over the others.
+// change reads the body of a PATCH. A url or events that is absent or null is not changed. It
+// reports all errors with the code validation_error together. They take precedence over other
+// errors.
 func (a *API) change(f *fields) (change store.Change, err error) {
 	url, events := f.text("url"), f.events()
 	if err := f.err(); err != nil {
@@ -113,7 +116,7 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 			return change, err
 		}
 	}
-	if raw, given := f.members["status"]; given { // null is given too: it is not a status
+	if raw, given := f.members["status"]; given { // null is an invalid status
 		status, err := subscriptions.ParseStatus(raw)
 		if err != nil {
 			return change, err
@@ -123,7 +126,7 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 	return change, nil
 }
 
-// changeSubscription handles PATCH of the customer's route.
+// changeSubscription handles PATCH in the customer API.
 func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	sub, err := a.applyChange(r, a.change)
 	if err != nil {
@@ -132,8 +135,8 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
 }
 
-// applyChange stores the change that read finds in the body of a PATCH, and returns the changed
-// subscription. An unknown subscription takes precedence over faults in the body.
+// applyChange stores the change that the function read finds in the request body, and returns the
+// changed subscription. 404 for an unknown subscription takes precedence over errors in the body.
 func (a *API) applyChange(
 	r *http.Request, read func(*fields) (store.Change, error),
 ) (subscriptions.Subscription, error) {
@@ -196,7 +199,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	eventID, err := uuid.NewV7()
 	if err != nil {
-		return fmt.Errorf("draw event id: %w", err)
+		return fmt.Errorf("generate event id: %w", err)
 	}
 	ev, err := deliveries.NewTest(eventID, serviceauth.CallerFrom(r.Context()).WorkspaceID, id, time.Now())
 	if err != nil {
@@ -212,5 +215,5 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// noStore keeps a secret out of every cache on its way.
+// noStore forbids caches to store a response that contains a secret.
 func noStore(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
+// The stored times are whole seconds. An encoder that leaves out zeros writes them without
+// decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	h, ws := newHouse(t), uuid.New()

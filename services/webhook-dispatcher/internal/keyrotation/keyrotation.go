@@ -1,5 +1,5 @@
-// Package keyrotation owns the rotation of the keys that secrets at rest lie under: it walks all subscriptions once and brings each
-// secret under the first key, beside the serving replicas. What sealing is, is libs/seal's; how a secret is put in place of another, the store's.
+// Package keyrotation re-encrypts the secrets of all subscriptions after the sealing key was
+// replaced. It can run while replicas serve requests.
 package keyrotation
 
 import (
@@ -18,13 +18,16 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Rotation is one pass over all secrets.
+// Rotation seals all secrets once with the first key of SEALING_KEYS.
 type Rotation struct {
 	Store *store.Store
-	// Out is told the end, for a script (service.Scripted) as one object; Progress how far it is.
+	// Out receives the totals at the end: a line of text, or a JSON object if service.Scripted.
+	// Progress receives a line of text after every ProgressInterval secrets.
 	Out, Progress io.Writer
-	// Batch is how many secrets one transaction takes; zero: 100. Every is after how many a line tells of the progress; zero: 10 000.
-	BatchSize, ProgressInterval int
+	// BatchSize is the number of secrets in one transaction; 0 means 100.
+	BatchSize int
+	// ProgressInterval is the number of secrets between two lines of progress; 0 means 10,000.
+	ProgressInterval int
 }
 
 const (
@@ -32,8 +35,9 @@ const (
 	progressInterval = 10_000
 )
 
-// Run seals under the first key what lies under another. Its error says that some could not be opened, that the database failed or that
-// ctx ended: what was resealed stays, and another Run goes on. Nil says that the first key alone opens every secret that was there.
+// Run seals the secrets that are sealed with another key. If it returns nil, the first key opens
+// every secret. It returns an error if a secret could not be opened, if the database failed, or if
+// ctx ended. The secrets that were sealed before an error stay sealed, and the next Run continues.
 func (w Rotation) Run(ctx context.Context) error {
 	var all totals
 	all.unopened = map[store.Unopened]int{}
@@ -49,41 +53,41 @@ func (w Rotation) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			all.interrupted = true
-			_ = all.print(ctx, w.Out) // what broke it off is told in any case
+			_ = all.print(ctx, w.Out) // the error that ended the run is returned
 			return interruption(ctx, err)
 		}
 		if after = done.Last; all.processed() >= next {
-			fmt.Fprintf(w.Progress, "so far: %s\n", all)
+			fmt.Fprintf(w.Progress, "progress: %s\n", all)
 			next += cmp.Or(w.ProgressInterval, progressInterval)
 		}
 	}
 	return errors.Join(all.print(ctx, w.Out), all.err())
 }
 
-// interruption hides that a context ended: to the frame of a service that is a good end, and whoever takes the old key away next must not
-// read it as one.
+// interruption returns the error of an incomplete run. It does not wrap context.Canceled: the
+// program would exit with status 0, and the operator would remove the old key too early.
 func interruption(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errors.New("resealing was interrupted: run it again")
+		return errors.New("reseal interrupted: run it again")
 	}
-	return fmt.Errorf("resealing was broken off: %w", err)
+	return fmt.Errorf("reseal not completed: %w", err)
 }
 
-// totals is what became of the secrets.
+// totals counts the secrets by result.
 type totals struct {
 	resealed, current int
 	unopened          map[store.Unopened]int
 	interrupted       bool
 }
 
-// unopened is how many secrets lie under a key that does not open them.
+// unopened is the number of secrets that name a key and could not be opened with it.
 type unopened struct {
 	Key     string `json:"key"`
-	Missing bool   `json:"missing"` // from SEALING_KEYS
+	Missing bool   `json:"missing"` // true if SEALING_KEYS does not contain the key
 	Secrets int    `json:"secrets"`
 }
 
-// byKey are those that were not opened, in the order of their keys.
+// byKey returns the counts of unopened secrets, ordered by key.
 func (c totals) byKey() []unopened {
 	found := []unopened{}
 	for one, n := range c.unopened {
@@ -98,7 +102,7 @@ func (c totals) print(ctx context.Context, out io.Writer) (err error) {
 	case service.Scripted(ctx):
 		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.resealed, "current": c.current, "unopened": c.byKey(), "broken_off": c.interrupted})
 	case c.interrupted:
-		_, err = fmt.Fprintf(out, "broken off: %s; run it again, it goes on where it stopped\n", c)
+		_, err = fmt.Fprintf(out, "not completed: %s; run the command again to continue\n", c)
 	default:
 		_, err = fmt.Fprintln(out, c)
 	}
@@ -126,18 +130,18 @@ func (c totals) String() string {
 	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.resealed, c.current, c.unopenedSecrets())
 }
 
-// err names the keys that are missing.
+// err returns an error that names the keys of the unopened secrets, or nil if all were opened.
 func (c totals) err() error {
 	if c.unopenedSecrets() == 0 {
 		return nil
 	}
 	var why []string
 	for _, one := range c.byKey() {
-		fault := "does not fit"
+		fault := "does not open them"
 		if one.Missing {
 			fault = "is not in SEALING_KEYS"
 		}
-		why = append(why, fmt.Sprintf("%d under key %q, which %s", one.Secrets, one.Key, fault))
+		why = append(why, fmt.Sprintf("%d sealed with key %q, which %s", one.Secrets, one.Key, fault))
 	}
 	return fmt.Errorf("%d secrets could not be opened: %s", c.unopenedSecrets(), strings.Join(why, "; "))
 }

@@ -31,22 +31,22 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// house is one database, reached with whatever keys.
-type house struct {
+// fixture is a database with subscriptions, which is accessed with different sealing keys.
+type fixture struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
 	workspace uuid.UUID
 	secrets   map[uuid.UUID]string
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
-	return &house{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
+	return &fixture{t: t, pool: pool, workspace: uuid.Must(uuid.NewV7()), secrets: map[uuid.UUID]string{}}
 }
 
-// box has the keys of the given ids; each id has one key unless it says otherwise ("old/2").
-func (h *house) box(ids ...string) *seal.Box {
+// box returns a box with one key for each id. The id "new/2" has the name new and another key.
+func (h *fixture) box(ids ...string) *seal.Box {
 	h.t.Helper()
 	var keys []string
 	for _, id := range ids {
@@ -62,10 +62,10 @@ func (h *house) box(ids ...string) *seal.Box {
 	return box
 }
 
-func (h *house) store(ids ...string) *store.Store { return store.New(h.pool, h.box(ids...)) }
+func (h *fixture) store(ids ...string) *store.Store { return store.New(h.pool, h.box(ids...)) }
 
-// subscribe makes n paused subscriptions whose secrets lie under the key.
-func (h *house) subscribe(n int, key string) (made []uuid.UUID) {
+// subscribe creates n paused subscriptions whose secrets are sealed with the key.
+func (h *fixture) subscribe(n int, key string) (made []uuid.UUID) {
 	h.t.Helper()
 	st, paused := h.store(key), subscriptions.Paused
 	for range n {
@@ -84,7 +84,7 @@ func (h *house) subscribe(n int, key string) (made []uuid.UUID) {
 	return made
 }
 
-func (h *house) secret() string {
+func (h *fixture) secret() string {
 	h.t.Helper()
 	secret, err := subscriptions.NewSecret()
 	if err != nil {
@@ -93,8 +93,8 @@ func (h *house) secret() string {
 	return secret
 }
 
-// opens counts the secrets that the keys open to what they must be; a wrong one is a fault.
-func (h *house) opens(ids ...string) (n int) {
+// opens returns the number of secrets that the keys open, and checks their values.
+func (h *fixture) opens(ids ...string) (n int) {
 	h.t.Helper()
 	box := h.box(ids...)
 	rows, err := h.pool.Query(h.t.Context(), "SELECT id, secret_sealed FROM subscriptions")
@@ -109,7 +109,7 @@ func (h *house) opens(ids ...string) (n int) {
 			n++
 		}
 		if err == nil && string(plain) != h.secrets[id] {
-			h.t.Errorf("subscription %s has another secret than it was given", id)
+			h.t.Errorf("secret of subscription %s = %q, want %q", id, plain, h.secrets[id])
 		}
 		return nil
 	}); err != nil {
@@ -118,119 +118,119 @@ func (h *house) opens(ids ...string) (n int) {
 	return n
 }
 
-// reseal is one run; it returns what was told.
-func (h *house) reseal(ids ...string) (told string, err error) {
+// reseal runs the rotation once and returns its output.
+func (h *fixture) reseal(ids ...string) (output string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
 	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &out, BatchSize: 7, ProgressInterval: 20}.Run(h.t.Context())
 	return out.String(), err
 }
 
-// scripted is what a script is told by one run, at its end and before it.
-func (h *house) scripted(ctx context.Context, ids ...string) (told, progress string, err error) {
+// resealForScript runs the rotation once as a script does.
+func (h *fixture) resealForScript(ctx context.Context, ids ...string) (output, progress string, err error) {
 	h.t.Helper()
 	var out, beside bytes.Buffer
 	err = keyrotation.Rotation{Store: h.store(ids...), Out: &out, Progress: &beside, BatchSize: 7, ProgressInterval: 20}.Run(service.ForScript(ctx))
 	return out.String(), beside.String(), err
 }
 
-func (h *house) resealsTo(want string, ids ...string) {
+func (h *fixture) requireReseal(want string, ids ...string) {
 	h.t.Helper()
-	told, err := h.reseal(ids...)
+	output, err := h.reseal(ids...)
 	if err != nil {
 		h.t.Errorf("reseal: %v", err)
 	}
-	if !strings.HasSuffix(told, want+"\n") {
-		h.t.Errorf("reseal prints %q, want %q", told, want)
+	if !strings.HasSuffix(output, want+"\n") {
+		h.t.Errorf("reseal prints %q, want %q", output, want)
 	}
 }
 
-func TestRun_AfterItTheOldKeyIsNotNeeded(t *testing.T) {
+func TestRun_SealsEverySecretWithTheFirstKey(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	made := h.subscribe(50, "old")
 	if err := h.store("old").Delete(t.Context(), h.workspace, made[3]); err != nil { // its row stays until its history is erased
 		t.Fatal(err)
 	}
 	h.subscribe(3, "new")
 	if n := h.opens("new"); n != 3 {
-		t.Fatalf("%d secrets open under the new key before, want 3", n)
+		t.Fatalf("secrets that the new key opens before the run = %d, want 3", n)
 	}
-	told, err := h.reseal("new", "old")
+	output, err := h.reseal("new", "old")
 	if err != nil {
 		t.Errorf("reseal: %v", err)
 	}
-	if want := "50 secrets resealed, 3 already current, 0 could not be opened\n"; !strings.HasSuffix(told, want) {
-		t.Errorf("reseal prints %q, want %q", told, want)
+	if want := "50 secrets resealed, 3 already current, 0 could not be opened\n"; !strings.HasSuffix(output, want) {
+		t.Errorf("reseal prints %q, want %q", output, want)
 	}
-	if n := strings.Count(told, "so far: "); n != 2 {
-		t.Errorf("reseal told of its progress %d times, want 2: after 20 and 40 of 53\n%s", n, told)
+	if n := strings.Count(output, "progress: "); n != 2 {
+		t.Errorf("progress lines = %d, want 2, after 20 and 40 of 53 secrets\n%s", n, output)
 	}
 	if n := h.opens("new"); n != 53 {
-		t.Errorf("%d of 53 secrets open without the old key", n)
+		t.Errorf("secrets that the new key opens = %d, want 53", n)
 	}
-	h.resealsTo("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
+	h.requireReseal("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRun_NothingThereIsNoFault(t *testing.T) {
+func TestRun_SucceedsWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
-	newHouse(t).resealsTo("0 secrets resealed, 0 already current, 0 could not be opened", "new", "old")
+	newFixture(t).requireReseal("0 secrets resealed, 0 already current, 0 could not be opened", "new", "old")
 }
 
-func TestRun_NamesTheKeysThatAreMissingAndDoesTheOthers(t *testing.T) {
+func TestRun_MissingKeysAreReportedAndOtherSecretsAreSealed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.subscribe(20, "lost")
 	h.subscribe(5, "old")
-	h.subscribe(2, "new/2") // somebody gave the new key's id to another key before
-	told, err := h.reseal("new", "old")
-	if want := "5 secrets resealed, 0 already current, 22 could not be opened\n"; !strings.HasSuffix(told, want) {
-		t.Errorf("reseal told %q, want %q", told, want)
+	h.subscribe(2, "new/2") // sealed with another key of the same name
+	output, err := h.reseal("new", "old")
+	if want := "5 secrets resealed, 0 already current, 22 could not be opened\n"; !strings.HasSuffix(output, want) {
+		t.Errorf("reseal prints %q, want %q", output, want)
 	}
-	for _, want := range []string{`20 under key "lost", which is not in SEALING_KEYS`, `2 under key "new", which does not fit`} {
+	for _, want := range []string{`20 sealed with key "lost", which is not in SEALING_KEYS`, `2 sealed with key "new", which does not open them`} {
 		if !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("reseal = %v, want an error with %q", err, want)
 		}
 	}
-	told, progress, err := h.scripted(t.Context(), "new", "old")
+	output, progress, err := h.resealForScript(t.Context(), "new", "old")
 	want := `{"broken_off":false,"current":5,"resealed":0,"unopened":[{"key":"lost","missing":true,"secrets":20},{"key":"new","missing":false,"secrets":2}]}` + "\n"
 	if err == nil {
 		t.Error("reseal for a script = nil, want an error for the secrets that could not be opened")
 	}
-	if told != want {
-		t.Errorf("reseal for a script prints %q, want %q", told, want)
+	if output != want {
+		t.Errorf("reseal for a script prints %q, want %q", output, want)
 	}
-	if n := strings.Count(progress, "so far: "); n != 1 {
-		t.Errorf("reseal for a script reports its progress %d times, want once: %q", n, progress)
+	if n := strings.Count(progress, "progress: "); n != 1 {
+		t.Errorf("progress lines of reseal for a script = %d, want 1: %q", n, progress)
 	}
 	if n := h.opens("new"); n != 5 {
-		t.Errorf("%d secrets open under the new key, want 5", n)
+		t.Errorf("secrets that the new key opens = %d, want 5", n)
 	}
 	if n := h.opens("lost"); n != 20 {
-		t.Errorf("%d secrets open under the key that was missing, want 20 as before", n)
+		t.Errorf("secrets that the missing key opens = %d, want 20", n)
 	}
 }
 
-// writing ends a run after so many lines.
-type writing struct {
-	lines int
-	end   func()
-	told  strings.Builder
+// cancelingWriter calls cancel after the given number of lines.
+type cancelingWriter struct {
+	lines  int
+	cancel func()
+	text   strings.Builder
 }
 
-func (w *writing) Write(text []byte) (int, error) {
+func (w *cancelingWriter) Write(text []byte) (int, error) {
 	if w.lines--; w.lines == 0 {
-		w.end()
+		w.cancel()
 	}
-	return w.told.Write(text)
+	return w.text.Write(text)
 }
 
-func TestRun_InterruptedIsAFaultAndGoesOnNextTime(t *testing.T) {
+func TestRun_InterruptedReturnsAnErrorAndTheNextRunContinues(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.subscribe(60, "old")
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &writing{lines: 2, end: cancel}
+	out := &cancelingWriter{lines: 2, cancel: cancel}
 	err := keyrotation.Rotation{Store: h.store("new", "old"), Out: out, Progress: out, BatchSize: 7, ProgressInterval: 7}.Run(ctx)
 	if err == nil {
 		t.Fatal("interrupted Run = nil, want an error")
@@ -238,32 +238,33 @@ func TestRun_InterruptedIsAFaultAndGoesOnNextTime(t *testing.T) {
 	if errors.Is(err, context.Canceled) { // the service's main function would end with status 0
 		t.Errorf("interrupted Run = %v, want an error other than context.Canceled", err)
 	}
-	if told := out.told.String(); !strings.Contains(told, "run it again") {
-		t.Errorf("interrupted Run prints %q, want it to say that it must run again", told)
+	if output := out.text.String(); !strings.Contains(output, "run the command again") {
+		t.Errorf("interrupted Run prints %q, want it to contain \"run the command again\"", output)
 	}
 	if n := h.opens("new"); n != 14 && n != 21 {
-		t.Errorf("%d secrets lie under the new key, want two or three batches of 7", n)
+		t.Errorf("secrets that the new key opens after the interruption = %d, want 14 or 21", n)
 	}
 	if n := h.opens("old", "new"); n != 60 {
-		t.Errorf("%d of 60 secrets open in the middle", n)
+		t.Errorf("secrets that both keys open after the interruption = %d, want 60", n)
 	}
-	told, _, err := h.scripted(ctx, "new", "old")
+	output, _, err := h.resealForScript(ctx, "new", "old")
 	if err == nil {
 		t.Error("interrupted reseal for a script = nil, want an error")
 	}
-	if !strings.Contains(told, `"broken_off":true`) {
-		t.Errorf("interrupted reseal for a script prints %q, want broken_off", told)
+	if !strings.Contains(output, `"broken_off":true`) {
+		t.Errorf("interrupted reseal for a script prints %q, want broken_off", output)
 	}
 	if _, err := h.reseal("new", "old"); err != nil {
 		t.Errorf("second run: %v", err)
 	}
 	if n := h.opens("new"); n != 60 {
-		t.Errorf("secrets under the new key after the second run = %d, want 60", n)
+		t.Errorf("secrets that the new key opens after the second run = %d, want 60", n)
 	}
 }
 
-// TestRun_ARotationThatCommitsBetweenReadAndSwapWins holds the row while the batch has read it and waits to put the new text in place.
-func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
+// The test locks a row after the batch has read it. The rotation of its secret commits before the
+// batch can write the row.
+func TestRun_DoesNotOverwriteASecretThatWasRotatedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, key string }{
 		{"by a replica with the new order of keys", "new"},
@@ -271,7 +272,7 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newFixture(t)
 			made := h.subscribe(5, "old")
 			rotated := h.secret()
 			sealed, err := h.box(row.key).Seal([]byte(rotated), made[2].String())
@@ -299,14 +300,14 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 				t.Fatalf("Run = %v", err)
 			}
 			if n := h.opens("new"); n != 5 {
-				t.Errorf("%d of 5 secrets lie under the new key", n)
+				t.Errorf("secrets that the new key opens = %d, want 5", n)
 			}
 		})
 	}
 }
 
 // awaitBlocked waits until a statement of this database waits for a row.
-func (h *house) awaitBlocked() {
+func (h *fixture) awaitBlocked() {
 	h.t.Helper()
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 	testkit.Until(h.t, "a statement waits for the row", func() bool {
@@ -318,10 +319,10 @@ func (h *house) awaitBlocked() {
 	})
 }
 
-// TestRun_BesideRotations rotates all the time, by replicas of both orders of keys, while the walk goes around again and again.
-func TestRun_BesideRotations(t *testing.T) {
+// Replicas with both orders of keys rotate secrets continuously while Run is called 20 times.
+func TestRun_ConcurrentRotationsKeepTheirSecrets(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	made := h.subscribe(30, "old")
 	stop := make(chan struct{})
 	var rotating sync.WaitGroup
@@ -345,8 +346,8 @@ func TestRun_BesideRotations(t *testing.T) {
 		})
 	}
 	for range 20 {
-		if told, err := h.reseal("new", "old"); err != nil {
-			t.Errorf("reseal = %q, %v", told, err)
+		if output, err := h.reseal("new", "old"); err != nil {
+			t.Errorf("reseal = %q, %v", output, err)
 		}
 	}
 	close(stop)
@@ -355,10 +356,10 @@ func TestRun_BesideRotations(t *testing.T) {
 		maps.Copy(h.secrets, half)
 	}
 	if n := h.opens("new", "old"); n != 30 {
-		t.Errorf("%d of 30 secrets open", n)
+		t.Errorf("secrets that both keys open = %d, want 30", n)
 	}
-	h.resealsTo("0 could not be opened", "new", "old")
+	h.requireReseal("0 could not be opened", "new", "old")
 	if n := h.opens("new"); n != 30 {
-		t.Errorf("%d of 30 secrets open without the old key after a last walk", n)
+		t.Errorf("secrets that the new key opens after the last run = %d, want 30", n)
 	}
 }

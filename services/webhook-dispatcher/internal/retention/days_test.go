@@ -160,7 +160,8 @@ func TestRotateDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
 	}
 }
 
-// rotateUntil rotates the partitions for one day after another, again from the first one after span days.
+// rotateUntil rotates the partitions for one day after another, again from the first one after span
+// days.
 func (r *rig) rotateUntil(done <-chan struct{}, first, span int) {
 	r.t.Helper()
 	for d := first; ; d = (d + 1) % span {

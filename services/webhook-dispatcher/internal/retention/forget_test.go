@@ -27,8 +27,8 @@ func (r *rig) subscribed(workspace uuid.UUID) *rig {
 	return &other
 }
 
-// TestForget_WhatAWorkspaceDoesNotWantKept has events of ten days in two workspaces, one of which wants three. An event goes with the last of its deliveries, and what has
-// not ended stays.
+// TestForget_WhatAWorkspaceDoesNotWantKept has events of ten days in two workspaces, one of which
+// wants three. An event goes with the last of its deliveries, and what has not ended stays.
 func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 	t.Parallel()
 	first := newRig(t)

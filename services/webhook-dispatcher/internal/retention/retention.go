@@ -1,6 +1,6 @@
-// Package retention deletes what is not kept any longer: the rows of deleted subscriptions, the event
-// bodies of erased persons, and history that is older than its retention period. It also creates the
-// partitions of the next days.
+// Package retention deletes the rows of deleted subscriptions, the event bodies of erased persons,
+// and history that is older than its retention period. It also creates the partitions of the next
+// days.
 package retention
 
 import (
@@ -13,11 +13,11 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// Config is the part of the environment that the job reads.
+// Config is the configuration of the job.
 type Config struct {
-	// Keep is how long bodies, deliveries and attempts are kept. They are dropped with their day
-	// (UTC), so up to a day later.
-	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"how long bodies, deliveries and attempts are kept; a day (24h) or more"`
+	// Keep is the retention period of event bodies, deliveries and attempts. They are dropped by
+	// whole days (UTC), up to a day later.
+	Keep time.Duration `env:"WEBHOOK_KEEP" envDefault:"720h" help:"Retention period of event bodies, deliveries and attempts, at least 24h. They are deleted by whole UTC days, up to a day later."`
 }
 
 const (
@@ -26,13 +26,13 @@ const (
 	batchSize = 1000
 
 	daysInterval = time.Hour
-	// daysAhead partitions exist in advance, so that the job can fail for a weekend. Records that
-	// Kafka still has can be daysBehind days old.
+	// daysAhead is the number of partitions that are created in advance, so that the job can fail
+	// for a weekend. daysBehind is the age of the oldest records that Kafka can still have.
 	daysAhead  = 3
 	daysBehind = 7
 )
 
-// Job deletes and drops. Any number of replicas can run it.
+// Job deletes rows and rotates the daily partitions. It can run in any number of replicas.
 type Job struct {
 	store *store.Store
 	keep  time.Duration
@@ -62,16 +62,16 @@ func (j *Job) Run(ctx context.Context) error {
 			if err := j.applyPeriods(ctx); err == nil {
 				next = time.Now().Add(daysInterval)
 			} else if ctx.Err() == nil {
-				slog.WarnContext(ctx, "rotation of daily webhook partitions failed", "error", err)
+				slog.WarnContext(ctx, "webhook partition rotation failed", "error", err)
 			}
 		}
 		if err := j.DeleteSubscriptions(ctx, batchSize); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "delete of webhook subscriptions failed", "error", err)
+			slog.ErrorContext(ctx, "webhook subscription deletion failed", "error", err)
 		}
 		for emptied := batchSize; emptied == batchSize && ctx.Err() == nil; {
 			var err error
 			if emptied, err = j.store.EmptyBodies(ctx, batchSize); err != nil && ctx.Err() == nil {
-				slog.ErrorContext(ctx, "erasure of webhook bodies failed", "error", err)
+				slog.ErrorContext(ctx, "webhook body erasure failed", "error", err)
 			}
 		}
 		select {
@@ -83,9 +83,9 @@ func (j *Job) Run(ctx context.Context) error {
 	}
 }
 
-// DeleteSubscriptions removes everything of the subscriptions that are marked as deleted, in
-// transactions of at most batch rows. First come the open deliveries, so that no result of a request
-// in flight is stored any more, then the history, then the subscription.
+// DeleteSubscriptions removes the rows of subscriptions that are marked as deleted, in transactions
+// of at most batch rows. It deletes the queue first, so that no result of a request in flight is
+// stored any more, then the history, then the subscription.
 func (j *Job) DeleteSubscriptions(ctx context.Context, batch int) error {
 	for {
 		subs, err := j.store.DeletedSubscriptions(ctx, batch)
@@ -104,25 +104,25 @@ func (j *Job) deleteSubscription(ctx context.Context, sub uuid.UUID, batch int) 
 	if err := j.deleteQueue(ctx, sub, batch); err != nil {
 		return err
 	}
-	place := store.NewestHistory()
+	position := store.NewestHistory()
 	for n := batch; n == batch; {
 		var err error
-		if place, n, err = j.store.DeleteHistory(ctx, sub, place, batch); err != nil {
+		if position, n, err = j.store.DeleteHistory(ctx, sub, position, batch); err != nil {
 			return err
 		}
 	}
 	return j.store.DeleteSubscription(ctx, sub)
 }
 
-// deleteQueue reads the queue from its start again until it is empty: a result that is stored
-// meanwhile moves its delivery to another place.
+// deleteQueue reads the queue from its start until it is empty. A result that is stored meanwhile
+// changes the position of its delivery, so one pass can miss it.
 func (j *Job) deleteQueue(ctx context.Context, sub uuid.UUID, batch int) error {
 	for found := 1; found > 0; {
 		found = 0
-		var place store.QueuePosition
+		var position store.QueuePosition
 		for n := batch; n == batch; found += n {
 			var err error
-			if place, n, err = j.store.DeleteQueued(ctx, sub, place, batch); err != nil {
+			if position, n, err = j.store.DeleteQueued(ctx, sub, position, batch); err != nil {
 				return err
 			}
 		}
@@ -141,7 +141,8 @@ func (j *Job) applyPeriods(ctx context.Context) error {
 	return j.DeleteExpired(ctx, now)
 }
 
-// DeleteExpired deletes the history of workspaces with a retention period that is shorter than Keep.
+// DeleteExpired deletes the expired history of workspaces that have their own retention period.
+// Only periods shorter than Keep have an effect.
 func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 	workspaces, err := j.store.RetentionPeriods(ctx)
 	if err != nil {
@@ -155,14 +156,14 @@ func (j *Job) DeleteExpired(ctx context.Context, now time.Time) error {
 			}
 		}
 		if total > 0 {
-			slog.InfoContext(ctx, "deleted expired webhook history of a workspace", "workspace_id", kept.ID, "deliveries", total)
+			slog.InfoContext(ctx, "expired webhook history deleted", "workspace_id", kept.ID, "deliveries", total)
 		}
 	}
 	return nil
 }
 
-// RotateDays creates the partitions of the days around now and drops those that ended more than Keep
-// before it. A second call does nothing.
+// RotateDays creates the partitions of the days around now, and drops those of days that ended more
+// than Keep before it. A second call does nothing.
 func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 	today, oldest := date(now), date(now.Add(-j.keep))
 	first := today.AddDate(0, 0, -daysBehind)
@@ -178,11 +179,11 @@ func (j *Job) RotateDays(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if added+dropped > 0 {
-		slog.InfoContext(ctx, "rotated daily webhook partitions",
+		slog.InfoContext(ctx, "webhook partitions rotated",
 			"added", added, "dropped", dropped, "oldest", oldest.Format(time.DateOnly))
 	}
 	return nil
 }
 
-// date is the day in UTC that contains the instant.
+// date returns midnight UTC of the day that contains the given time.
 func date(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }

@@ -172,7 +172,8 @@ func (r *rig) setStatus(text string) {
 	}
 }
 
-// lockTimeout says that the lock was not had within a second: the keeper tries again at its next turn.
+// lockTimeout says that the lock was not had within a second: the keeper tries again at its next
+// turn.
 func lockTimeout(err error) bool {
 	var fault *pgconn.PgError
 	return errors.As(err, &fault) && fault.Code == "55P03"

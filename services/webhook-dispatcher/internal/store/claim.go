@@ -12,17 +12,17 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// Every statement of this file that reads due deliveries begins at a time that the caller remembers.
-// Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a vacuum
-// removes nothing as long as another transaction holds an old snapshot. A statement that began at
+// Every statement of this file that reads due deliveries starts at a due time that the caller
+// passes. Rows that were claimed or deleted stay in the indexes until a vacuum removes them, and a
+// vacuum removes nothing while another transaction has an old snapshot. A statement that started at
 // the oldest entry would read all of them.
 //
-// The subscription is compared with an array of one id, and the order names all columns of the index
-// delivery_queue_subscription. So only this index gives the order, and new statistics cannot make the
-// planner read another one. The scan of the index ends at now(). A row comparison would not end it: it
-// would read all deliveries of the subscription that are due later.
+// The subscription is compared with an array of one id, and ORDER BY names all columns of the index
+// delivery_queue_subscription. Only this index has that order, so new statistics cannot make the
+// planner use another one. The index scan ends at now(). With a row comparison it would not end
+// there, and would read all deliveries of the subscription that are due later.
 
-// Position is a place in the queue in the order of the due times.
+// Position is a position in the queue, which is ordered by due time.
 type Position struct {
 	DueAt      time.Time
 	DeliveryID uuid.UUID
@@ -34,40 +34,41 @@ type Due struct {
 	SubscriptionID uuid.UUID
 	URL            string
 	Retry          bool
-	// From is the due time of the delivery that has been due for longest. The zero time means that
-	// it is unknown.
+	// From is the due time of the oldest due delivery. The zero time means that it is unknown.
 	From time.Time
-	// ResumedAt is when the subscription last became active again; nil if it never did.
+	// ResumedAt is when the subscription last became active again. It is nil if it never did.
 	ResumedAt *time.Time
 }
 
 // Poll is the input of PollDue.
 type Poll struct {
-	// After is the position at which the poll begins.
+	// After is the position at which the poll starts.
 	After Position
-	// ChangedSince bounds the changes of subscriptions and workspaces that are looked for.
+	// ChangedSince is the time of the oldest change of a subscription or workspace that is read.
 	ChangedSince time.Time
-	// Limit is the number of deliveries that are read at most.
+	// Limit is the maximum number of deliveries that are read.
 	Limit int
-	// Idle sends one statement instead of two. It is then planned anew, which takes longer.
+	// Idle sends one statement instead of two. Its planning takes longer.
 	Idle bool
 }
 
 // Polled is the result of PollDue.
 type Polled struct {
 	Due []Due
-	// Next is where the next poll begins. More reports that it finds more deliveries.
+	// Next is the position at which the next poll starts. More is true if more deliveries are due.
 	Next Position
 	More bool
 }
 
-// PollDue returns the active subscriptions that have deliveries with a due time between poll.After and
-// now, and those that became deliverable since poll.ChangedSince: their subscription was resumed or
-// their workspace changed. Deliveries of paused subscriptions that were due before are not read.
+// PollDue returns the active subscriptions that have deliveries with a due time between poll.After
+// and now, and those that became deliverable since poll.ChangedSince: their subscription was
+// resumed or their workspace changed. Deliveries of paused subscriptions that were due before are
+// not read.
 func (s *Store) PollDue(ctx context.Context, poll Poll) (polled Polled, err error) {
 	var found []pollRow
 	if poll.Idle {
-		// A plan that was made for an empty queue would scan it when it is long.
+		// The statement is planned again at each call. A plan that was made for an empty queue
+		// would scan the whole queue when it is long.
 		var rows pgx.Rows
 		rows, err = s.pool.Query(ctx, pollDue, pgx.QueryExecModeCacheDescribe, poll.args())
 		if err == nil {
@@ -108,7 +109,8 @@ type pollRow struct {
 	More      bool
 }
 
-// Two rows for a subscription that became deliverable: first attempts and retries, of any due time.
+// A subscription that became deliverable is returned twice, for its first attempts and its retries,
+// with an unknown due time.
 const pollDue = `
 WITH due AS MATERIALIZED (
     SELECT q.subscription_id, q.is_retry, q.due_at, q.delivery_id
@@ -143,8 +145,8 @@ SELECT NULL, false, CASE WHEN size.more THEN last.due_at ELSE statement_timestam
 FROM size LEFT JOIN last ON true`
 
 // ListDue returns the active subscriptions after the given id that have due deliveries, whatever
-// their due time. It visits at most limit active subscriptions. The next call continues at next;
-// uuid.Nil means that all were visited. Paused subscriptions are not visited.
+// the due time. It reads at most limit active subscriptions. The next call continues after next,
+// which is uuid.Nil at the end.
 func (s *Store) ListDue(ctx context.Context, after uuid.UUID, limit int) (due []Due, next uuid.UUID, err error) {
 	rows, err := manyGenericPlan[listRow](ctx, s, listDue, pg.Args{"after": after, "limit": limit})
 	if err != nil {
@@ -172,7 +174,8 @@ type listRow struct {
 	Retry     bool
 }
 
-// Scalar subqueries with a LIMIT are index probes, whatever row counts the planner expects.
+// A scalar subquery with LIMIT is executed as one index lookup, whatever row count the planner
+// expects.
 const listDue = `
 SELECT s.id, s.url, s.resumed_at,
        coalesce((SELECT true FROM delivery_queue q
@@ -191,13 +194,14 @@ FROM (
     OFFSET 0) AS s
 ORDER BY s.id`
 
-// Quota is what a replica can take of one subscription: at most Total deliveries, of which at most
-// Retries are retries.
+// Quota limits how many deliveries of one subscription a claim takes: at most Total, of which at
+// most Retries are retries.
 type Quota struct {
 	SubscriptionID uuid.UUID
 	Total          int
 	Retries        int
-	// FirstFrom and RetryFrom are the least due times that are read.
+	// FirstFrom and RetryFrom are the due times at which reading starts, for first attempts and for
+	// retries.
 	FirstFrom, RetryFrom time.Time
 }
 
@@ -213,34 +217,36 @@ type Claim struct {
 // Claimed is the result of ClaimDue.
 type Claimed struct {
 	Work []deliveries.Work
-	// Left has the subscriptions whose due deliveries were not all claimed.
+	// Remaining has the subscriptions whose due deliveries were not all claimed.
 	Remaining []Remaining
 }
 
-// Remaining is what a claim left of a subscription. First and Retry are the least due times of first
-// attempts and of retries that are due; nil means that none is.
+// Remaining describes the due deliveries of a subscription after a claim. First and Retry are the
+// due times of the oldest due first attempt and of the oldest due retry; nil means that there is
+// none.
 type Remaining struct {
 	SubscriptionID uuid.UUID
 	First, Retry   *time.Time
 }
 
-// StartLimit is the longest time that a claim may take. Attempts of a slower claim are left to the
-// lease: an attempt must end before its lease does.
+// StartLimit returns the maximum duration of a claim. If a claim takes longer, its attempts are not
+// sent until the lease has ended, because an attempt must end before its lease.
 func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
-// ClaimDue claims due deliveries of the given subscriptions. It counts the attempt of each delivery
-// and moves its due time by the lease before anything is sent. A subscription that is paused, failed
-// or deleted, or whose workspace is suspended, is left out. The url and the secret are those in the
-// database when the statement runs. First attempts are claimed before retries. An event is left
-// while an earlier event of its call is before or in its first attempt. A delivery whose last attempt
-// was lost with its process is returned with Work.Lost and must not be sent.
+// ClaimDue claims due deliveries of the given subscriptions. It counts an attempt of each delivery
+// and moves its due time by the lease. First attempts are claimed before retries.
+//
+// It claims nothing of a subscription that is not active or is deleted, or whose workspace is
+// suspended or has no webhooks feature. It does not claim the delivery of an event while the first
+// attempt for an earlier event of the same call has no result. A delivery whose last attempt was
+// lost with its process is returned with Work.Lost and must not be sent.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err error) {
 	n := len(claim.Quotas)
 	subs, total, retries := make([]uuid.UUID, n), make([]int, n), make([]int, n)
 	firstFrom, retryFrom := make([]time.Time, n), make([]time.Time, n)
-	for i, room := range claim.Quotas {
-		subs[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
-		firstFrom[i], retryFrom[i] = room.FirstFrom, room.RetryFrom
+	for i, quota := range claim.Quotas {
+		subs[i], total[i], retries[i] = quota.SubscriptionID, quota.Total, quota.Retries
+		firstFrom[i], retryFrom[i] = quota.FirstFrom, quota.RetryFrom
 	}
 	args := pg.Args{
 		"subs": subs, "total": total, "retries": retries, "first_from": firstFrom, "retry_from": retryFrom,
@@ -263,8 +269,8 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) (claimed Claimed, err
 	claimed.Work = make([]deliveries.Work, len(rows))
 	for i, row := range rows {
 		claimed.Work[i] = row.work()
-		// Without a secret the attempt is not sent and fails. A sealing key that was removed must
-		// not stop the deliveries of other subscriptions.
+		// Without a secret, the attempt fails without a request. A sealing key that was removed
+		// must not stop the deliveries of other subscriptions.
 		if secret, err := s.box.Open(row.SecretSealed, row.SubscriptionID.String()); err == nil {
 			claimed.Work[i].Secret = string(secret)
 		}
@@ -301,43 +307,43 @@ func (r claimedRow) work() deliveries.Work {
 	}
 }
 
-// The commit of a claim does not wait for the disk, so the request leaves earlier. If the database crashes
-// within the next moments, the claim is lost: the delivery is claimed and sent once more. Both requests
-// have the same attempt number, and the first result that is stored counts. A result is committed to the
-// disk.
+// The commit of a claim does not wait for the disk, so that the request is sent earlier. If the
+// database crashes shortly afterwards, the claim is lost, and the delivery is claimed and sent
+// again. Both requests have the same attempt number, and only the first stored result counts. The
+// commit of a result waits for the disk.
 const claimSettings = genericPlan + `, set_config('synchronous_commit', 'off', true)`
 
 const claimDue = `
 WITH pick AS MATERIALIZED (
     SELECT due.delivery_id, due.due_at, due.attempt, active.url, active.secret_sealed
     FROM unnest(@subs::uuid[], @total::int[], @retries::int[], @first_from::timestamptz[], @retry_from::timestamptz[])
-         AS room (id, total, retries, first_from, retry_from)
+         AS quota (id, total, retries, first_from, retry_from)
     CROSS JOIN LATERAL (
         SELECT s.url, s.secret_sealed FROM subscriptions s
         LEFT JOIN workspaces w ON w.id = s.workspace_id
-        WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
+        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at, first.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
-            WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
-              AND q.due_at >= room.first_from AND q.due_at <= now()
+            WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND NOT q.is_retry
+              AND q.due_at >= quota.first_from AND q.due_at <= now()
               AND (q.call_id IS NULL OR (
                 SELECT true FROM delivery_queue e
                 WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
                 LIMIT 1) IS NULL)
             ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
-            LIMIT room.total
+            LIMIT quota.total
             FOR UPDATE SKIP LOCKED) AS first
         UNION ALL
         SELECT again.delivery_id, again.due_at, again.attempt FROM (
             SELECT q.delivery_id, q.due_at, q.attempt FROM delivery_queue q
-            WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
-              AND q.due_at >= room.retry_from AND q.due_at <= now()
+            WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND q.is_retry
+              AND q.due_at >= quota.retry_from AND q.due_at <= now()
             ORDER BY q.subscription_id, q.is_retry, q.due_at, q.delivery_id
-            LIMIT room.retries
+            LIMIT quota.retries
             FOR UPDATE SKIP LOCKED) AS again
-        LIMIT room.total
+        LIMIT quota.total
     ) AS due
 ), claimed AS (
     UPDATE delivery_queue q
@@ -355,23 +361,22 @@ FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
 
 // remainingDue runs after claimDue in its transaction. The claimed deliveries are not due any more.
 const remainingDue = `
-SELECT room.id AS subscription_id,
+SELECT quota.id AS subscription_id,
        (SELECT q.due_at FROM delivery_queue q
-        WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
-          AND q.due_at >= room.first_from AND q.due_at <= now()
+        WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND NOT q.is_retry
+          AND q.due_at >= quota.first_from AND q.due_at <= now()
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS first,
        (SELECT q.due_at FROM delivery_queue q
-        WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
-          AND q.due_at >= room.retry_from AND q.due_at <= now()
+        WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND q.is_retry
+          AND q.due_at >= quota.retry_from AND q.due_at <= now()
         ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT 1) AS retry
-FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS room (id, first_from, retry_from)
+FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[]) AS quota (id, first_from, retry_from)
 WHERE EXISTS (
     SELECT FROM subscriptions s LEFT JOIN workspaces w ON w.id = s.workspace_id
-    WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
+    WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE)`
 
-// Release puts claimed deliveries back that were not sent. Their attempt is not counted, and they are
-// due at the time at which they were due before. A delivery that another process has claimed
-// meanwhile is not changed.
+// Release undoes the claim of deliveries that were not sent: it restores their number of attempts
+// and their due time. A delivery that another process has claimed meanwhile is not changed.
 func (s *Store) Release(ctx context.Context, work []deliveries.Work) error {
 	n := len(work)
 	ids, nos, replays, due := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]time.Time, n)
@@ -398,16 +403,16 @@ WITH open AS (
 UPDATE delivery_queue q SET due_at = open.due_at, attempt = q.attempt - 1
 FROM open WHERE q.delivery_id = open.delivery_id`
 
-// Backlog describes the due deliveries of active subscriptions.
+// Backlog is the number and the age of the due deliveries of active subscriptions.
 type Backlog struct {
-	// Rows is their number, counted up to a limit.
+	// Rows is the number of deliveries, counted up to a limit.
 	Rows int64
-	// Oldest is the number of seconds since the longest-waiting one could first be sent.
+	// Oldest is the number of seconds for which the oldest delivery could have been sent.
 	Oldest float64
 }
 
-// CountBacklog counts the due deliveries of the given subscriptions from their positions on. It
-// counts at most limit deliveries. Subscriptions that are not active count nothing.
+// CountBacklog counts at most limit due deliveries of the given subscriptions, starting at
+// FirstFrom and RetryFrom. Subscriptions that are not active are not counted.
 func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Backlog, error) {
 	if len(subs) == 0 {
 		return Backlog{}, nil
@@ -426,28 +431,29 @@ func (s *Store) CountBacklog(ctx context.Context, subs []Quota, limit int) (Back
 	return rows[0], nil
 }
 
-// A delivery that a pause held could first be sent when its subscription was resumed.
+// The waiting time of a delivery that was held during a pause starts when its subscription is
+// resumed.
 const countBacklog = `
 SELECT count(*) AS rows,
        coalesce(extract(epoch FROM now() - min(greatest(counted.due_at, counted.resumed_at))), 0)::float8 AS oldest
 FROM (
     SELECT q.due_at, active.resumed_at
     FROM unnest(@subs::uuid[], @first_from::timestamptz[], @retry_from::timestamptz[])
-         AS room (id, first_from, retry_from)
+         AS quota (id, first_from, retry_from)
     CROSS JOIN LATERAL (
         SELECT s.resumed_at FROM subscriptions s
         LEFT JOIN workspaces w ON w.id = s.workspace_id
-        WHERE s.id = room.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
+        WHERE s.id = quota.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         (SELECT q.due_at FROM delivery_queue q
-         WHERE q.subscription_id = ANY (ARRAY[room.id]) AND NOT q.is_retry
-           AND q.due_at >= room.first_from AND q.due_at <= now()
+         WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND NOT q.is_retry
+           AND q.due_at >= quota.first_from AND q.due_at <= now()
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
         UNION ALL
         (SELECT q.due_at FROM delivery_queue q
-         WHERE q.subscription_id = ANY (ARRAY[room.id]) AND q.is_retry
-           AND q.due_at >= room.retry_from AND q.due_at <= now()
+         WHERE q.subscription_id = ANY (ARRAY[quota.id]) AND q.is_retry
+           AND q.due_at >= quota.retry_from AND q.due_at <= now()
          ORDER BY q.subscription_id, q.is_retry, q.due_at LIMIT @limit)
     ) AS q
     LIMIT @limit) AS counted`

@@ -35,8 +35,8 @@ func queueLength() int {
 	return 20_000
 }
 
-// crowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are paused.
-// Every second call has an event that waits for an earlier one.
+// crowd adds @subs subscriptions with @each due deliveries each. Four of five subscriptions are
+// paused. Every second call has an event that waits for an earlier one.
 const crowd = `
 WITH sub AS (
     INSERT INTO subscriptions (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
@@ -92,8 +92,8 @@ func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []deliveries.Wo
 
 // claimOf claims up to n due deliveries of a subscription.
 func claimOf(sub uuid.UUID, n int) store.Claim {
-	room := store.Quota{SubscriptionID: sub, Total: n, Retries: n}
-	return store.Claim{Lease: time.Minute, Attempts: 5, Quotas: []store.Quota{room}}
+	quota := store.Quota{SubscriptionID: sub, Total: n, Retries: n}
+	return store.Claim{Lease: time.Minute, Attempts: 5, Quotas: []store.Quota{quota}}
 }
 
 func wantAtMost(t testing.TB, what string, got, most int64) {
@@ -237,8 +237,8 @@ func TestStatus_ChangesReadNothingOfALongQueue(t *testing.T) {
 	wantEqual(t, "queued deliveries of the neighbor", r.count(queued, neighbor), 3)
 }
 
-// Another transaction locks every queued delivery of the subscription. A statement that waited for one
-// would be ended by the statement timeout of the pool.
+// Another transaction locks every queued delivery of the subscription. A statement that waited for
+// one would be ended by the statement timeout of the pool.
 func TestStatus_ChangesLockNoDelivery(t *testing.T) {
 	t.Parallel()
 	r, ws, other := newRig(t), uuid.New(), uuid.New()
@@ -283,8 +283,8 @@ func TestStatus_ChangesLockNoDelivery(t *testing.T) {
 // deleted rows included.
 const entriesRead = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'delivery_queue'`
 
-// While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent. A
-// poll and a claim read as much after 4,000 of them as after 400.
+// While another transaction holds an old snapshot, no vacuum removes the deliveries that were sent.
+// A poll and a claim read as much after 4,000 of them as after 400.
 func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -358,7 +358,8 @@ func TestClaim_ReadsNoDeadRowsWithoutBound(t *testing.T) {
 	wantAtMost(t, "index entries read by a poll and a claim after 4,000 deliveries", late, 2*early)
 }
 
-// A delivery whose last attempt was lost with its process is ended by the next claim. It is not sent.
+// A delivery whose last attempt was lost with its process is ended by the next claim. It is not
+// sent.
 func TestClaim_ReturnsALostDeliveryUnlessItsSubscriptionIsPaused(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -428,8 +429,9 @@ func TestListDue_VisitsEveryActiveSubscriptionOnce(t *testing.T) {
 	}
 }
 
-// At the time of the statistics the queue had retries of one subscription only. The planner then expects one
-// of them at the beginning of the index that polls use. That index now begins with 4,000 retries of others.
+// At the time of the statistics the queue had retries of one subscription only. The planner then
+// expects one of them at the beginning of the index that polls use. That index now begins with
+// 4,000 retries of others.
 func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -471,7 +473,8 @@ func TestDue_IsReadThroughTheIndexOfTheSubscription(t *testing.T) {
 	wantEqual(t, "counted deliveries", backlog.Rows, 10)
 }
 
-// Deliveries of the same subscription that are due later are not read, neither first attempts nor retries.
+// Deliveries of the same subscription that are due later are not read, neither first attempts nor
+// retries.
 func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -487,24 +490,24 @@ func TestDue_DeliveriesThatAreDueLaterAreNotRead(t *testing.T) {
 	}
 	addQueue(t, r.pool, ws, sub, 10)
 	m := newMeteredStore(t, r.pool)
-	rooms := []store.Room{{SubscriptionID: sub, Total: 5, Retries: 5}}
+	quotas := []store.Quota{{SubscriptionID: sub, Total: 5, Retries: 5}}
 	wantAtMost(t, "pages read by ListDue", m.pagesBy(func() {
 		wantEqual(t, "listed kinds of due deliveries", len(m.listDue(uuid.Nil, 256)), 1)
 	}), 40)
 	wantAtMost(t, "pages read by CountBacklog", m.pagesBy(func() {
-		backlog, err := m.CountBacklog(t.Context(), rooms, 1000)
+		backlog, err := m.CountBacklog(t.Context(), quotas, 1000)
 		if err != nil {
 			t.Fatalf("CountBacklog: %v", err)
 		}
 		wantEqual(t, "counted deliveries", backlog.Rows, 10)
 	}), 40)
 	wantAtMost(t, "pages read by ClaimDue", m.pagesBy(func() {
-		claimed, err := m.ClaimDue(t.Context(), store.Claim{Room: rooms, Lease: time.Minute, Attempts: 5})
+		claimed, err := m.ClaimDue(t.Context(), store.Claim{Quotas: quotas, Lease: time.Minute, Attempts: 5})
 		if err != nil {
 			t.Fatalf("ClaimDue: %v", err)
 		}
 		wantEqual(t, "claimed deliveries", len(claimed.Work), 5)
-		wantEqual(t, "subscriptions with deliveries left", len(claimed.Left), 1)
+		wantEqual(t, "subscriptions with deliveries left", len(claimed.Remaining), 1)
 	}), 150)
 }
 
@@ -571,10 +574,10 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 	if err := r.setStatus(ws, paused, subscriptions.Paused); err != nil {
 		t.Fatal(err)
 	}
-	rooms := []store.Quota{{SubscriptionID: sub}, {SubscriptionID: paused}}
+	quotas := []store.Quota{{SubscriptionID: sub}, {SubscriptionID: paused}}
 	backlog := func(limit int) store.Backlog {
 		t.Helper()
-		got, err := r.store.CountBacklog(t.Context(), rooms, limit)
+		got, err := r.store.CountBacklog(t.Context(), quotas, limit)
 		if err != nil {
 			t.Fatalf("CountBacklog: %v", err)
 		}
@@ -589,7 +592,7 @@ func TestCountBacklog_LeavesPausedDeliveriesOut(t *testing.T) {
 	if err := r.setStatus(ws, paused, subscriptions.Active); err != nil {
 		t.Fatal(err)
 	}
-	rooms = rooms[1:]
+	quotas = quotas[1:]
 	got = backlog(1000)
 	wantEqual(t, "due deliveries after the resumption", got.Rows, 30)
 	if got.Oldest >= 3600 {

@@ -15,36 +15,38 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Completed is what a batch of results did.
+// Completed is the result of Complete.
 type Completed struct {
-	// Settled is how many results counted; the others came after their lease had passed to somebody else.
+	// Settled is the number of results that were stored. The others were ignored, because the
+	// delivery had been claimed or replayed again.
 	Settled int
-	// Failing is the health of the subscriptions that had a failure in this batch and no success since.
+	// Failing has the subscriptions with a failure in this batch and no success after it.
 	Failing []SubscriptionHealth
-	// Subscriptions are those of the results that counted.
+	// Subscriptions has the subscriptions of the stored results.
 	Subscriptions []uuid.UUID
 }
 
-// SubscriptionHealth is the health of one subscription after a batch.
+// SubscriptionHealth is the health of one subscription after a batch. Warned is true if MarkWarned
+// was called since the last success.
 type SubscriptionHealth struct {
 	SubscriptionID uuid.UUID
 	Health         subscriptions.Health
 	Warned         bool
 }
 
-// Complete writes finished attempts into history in one transaction. A result counts only while its queue row
-// has the same attempt of the same replay, and once. The results are in the order in which the attempts ended.
+// Complete stores the results of finished attempts in one transaction. The results are in the order
+// in which the attempts ended. A result is ignored if its queue row has another attempt or replay.
 func (s *Store) Complete(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleOpen)
 }
 
-// CompleteAgain is Complete after one that failed. Results that it wrote although its response was lost are
-// left out.
+// CompleteAgain repeats a Complete that returned an error. It does not store results again that the
+// failed call may have committed.
 func (s *Store) CompleteAgain(ctx context.Context, results []deliveries.Result) (done Completed, err error) {
 	return s.complete(ctx, results, settleUnwritten)
 }
 
-// complete sends one batch, which is one transaction and one round trip.
+// complete sends one batch of statements, which is one transaction and one round trip.
 func (s *Store) complete(ctx context.Context, results []deliveries.Result, settle string) (done Completed, err error) {
 	if len(results) == 0 {
 		return done, nil
@@ -71,14 +73,14 @@ func (s *Store) complete(ctx context.Context, results []deliveries.Result, settl
 	return done, nil
 }
 
-// settledRow is a subscription with results that counted. The health is zero if it was not updated.
+// settledRow is a subscription with stored results. Its health is zero if it was not updated.
 type settledRow struct {
 	healthRow
 	Settled int
 }
 
-// oncePerAttempt leaves one result for each attempt: the first one, unless it only reports that the process
-// was lost.
+// oncePerAttempt returns one result for each attempt: the first one that is not Interrupted, if
+// any.
 func oncePerAttempt(results []deliveries.Result) (kept []deliveries.Result) {
 	type attempt struct {
 		id         uuid.UUID
@@ -117,19 +119,20 @@ func resultArgs(results []deliveries.Result) pg.Args {
 	}
 }
 
-// lockFinished is a separate statement: if it waits for another transaction, the next statement reads what
-// that one has committed.
+// lockFinished is a separate statement. If it waits for another transaction, the next statement
+// reads the rows that the other transaction committed.
 const lockFinished = `
 SELECT FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
-// The statements differ in how they find a result that was written already. A failed attempt stays in its
-// queue row until the next one is claimed; only history shows that its result was written.
+// settleUnwritten ignores results that are stored already. A failed attempt keeps its number in the
+// queue row until the next claim, so only the table attempts shows that its result was stored.
 //
-// The response of an endpoint is not stored if the call was erased meanwhile: it can repeat the request.
-// The update of the delivery waits for an erasure and returns what it has left.
+// The excerpt of a response is not stored if the call was erased meanwhile, because a response can
+// repeat the request. The update of the delivery waits for the erasure and then returns erased_at.
 //
-// The health row always exists. A healthy subscription is updated at most once a second: each update
-// leaves an old version of the row, and every later update reads all of them until a vacuum removes them.
+// The row in subscription_health always exists. It is updated at most once a second while the
+// subscription is healthy. Each update leaves an old version of the row, and later updates read all
+// old versions until a vacuum removes them.
 const (
 	settleOpen      = settleBegin + settleEnd
 	settleUnwritten = settleBegin + `
@@ -228,19 +231,20 @@ func (r healthRow) health() SubscriptionHealth {
 	}}
 }
 
-// MarkWarned notes that the owner was warned; first is false when that had been done or a success came first.
+// MarkWarned stores that the warning about a subscription was logged. first is false if it was
+// stored before, or if a delivery succeeded meanwhile.
 func (s *Store) MarkWarned(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
 	if err != nil {
-		return false, fmt.Errorf("note warning of subscription %s: %w", subscriptionID, err)
+		return false, fmt.Errorf("store warning of subscription %s: %w", subscriptionID, err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
 
 const setWarned = `UPDATE subscription_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
-// Disable sets an active subscription to failed if its health still meets the rule. The reason is
-// what operators read; disabled is false when a success or a PATCH came first.
+// Disable sets an active subscription to failed if its health still meets the rule, and returns the
+// reason for operators. disabled is false if a success or a PATCH was committed first.
 func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscriptions.FailureRule) (reason string, disabled bool, err error) {
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -273,7 +277,8 @@ const lockActive = `
 SELECT id FROM subscriptions WHERE id = @id AND status = 'active' AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
-// A statement of its own after the lock: when that had to wait, this one sees what happened meanwhile.
+// healthOf runs after lockActive as a separate statement, so that it reads what was committed while
+// lockActive waited.
 const healthOf = `
 SELECT subscription_id, failures, exhausted, coalesce(extract(epoch FROM now() - failing_since), 0)::float8 AS failing,
        warned_at IS NOT NULL AS warned

@@ -14,8 +14,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// While the database is away, results of one delivery may gather: of an attempt whose lease passed and of the next, or of the last attempt
-// and that it was lost. One of them is of the attempt that the row waits for, wherever it stands.
+// While the database is away, results of one delivery may gather: of an attempt whose lease passed
+// and of the next, or of the last attempt and that it was lost. One of them is of the attempt that
+// the row waits for, wherever it stands.
 func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -68,7 +69,8 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 	wantEqual(t, "status", got.Status, subscriptions.Active)
 }
 
-// One failure is counted once: twice in a batch, and in a batch that is written again because nobody knows how its COMMIT ended.
+// One failure is counted once: twice in a batch, and in a batch that is written again because
+// nobody knows how its COMMIT ended.
 func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
@@ -141,7 +143,8 @@ func TestComplete_StoresNoResponseOfACallThatIsBeingErased(t *testing.T) {
 	wantEqual(t, "stored responses", r.count(`SELECT count(*) FROM attempts WHERE excerpt IS NOT NULL`), 0)
 }
 
-// A success that is written while Disable waits for the subscription, as it does for every ingest, has come first.
+// A success that is written while Disable waits for the subscription, as it does for every ingest,
+// has come first.
 func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()

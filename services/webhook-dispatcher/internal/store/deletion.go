@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// The functions of this file remove what belongs to a deleted subscription. Each call is one short
-// transaction. A step continues after the last row of the step before it: the rows that were deleted
-// stay in the index until a vacuum removes them.
+// The functions of this file remove the rows of a deleted subscription. Each call is one short
+// transaction and starts after the last row of the previous call: deleted rows stay in the index
+// until a vacuum removes them.
 
-// DeletedSubscriptions returns up to limit subscriptions that are marked as deleted.
+// DeletedSubscriptions returns the ids of at most limit subscriptions that are marked as deleted.
 func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUID, error) {
 	found, err := pg.Many[idRow](ctx, s.pool, deletedSubscriptions, pgx.NamedArgs{"limit": limit})
 	if err != nil {
@@ -31,16 +31,16 @@ func (s *Store) DeletedSubscriptions(ctx context.Context, limit int) ([]uuid.UUI
 const deletedSubscriptions = `
 SELECT id FROM subscriptions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT @limit`
 
-// QueuePosition is a place among the open deliveries of one subscription.
+// QueuePosition is a position in the queue of one subscription. The zero value is before every row.
 type QueuePosition struct {
 	IsRetry    bool
 	DueAt      time.Time
 	DeliveryID uuid.UUID
 }
 
-// DeleteQueued deletes up to limit open deliveries of a deleted subscription from the queue, after
-// the given place. next is where the following call continues. n is the number of deliveries that
-// were found; less than limit means that there is none after next.
+// DeleteQueued deletes at most limit queue rows of a deleted subscription after the given position.
+// The following call continues after next. n is the number of rows that were found; if it is less
+// than limit, there is none after next.
 func (s *Store) DeleteQueued(
 	ctx context.Context, subscriptionID uuid.UUID, after QueuePosition, limit int,
 ) (next QueuePosition, n int, err error) {
@@ -52,21 +52,21 @@ func (s *Store) DeleteQueued(
 		next, n = after, 0
 		var batch pgx.Batch
 		batch.Queue(genericPlan)
-		var places []QueuePosition
+		var positions []QueuePosition
 		batch.Queue(queuedOf, args).Query(func(rows pgx.Rows) (err error) {
-			places, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePosition])
+			positions, err = pgx.CollectRows(rows, pgx.RowToStructByName[QueuePosition])
 			return err
 		})
 		if err := tx.Ask(ctx, &batch); err != nil {
 			return err
 		}
-		if n = len(places); n == 0 {
+		if n = len(positions); n == 0 {
 			return nil
 		}
-		next = places[n-1]
+		next = positions[n-1]
 		ids := make([]uuid.UUID, n)
-		for i, place := range places {
-			ids[i] = place.DeliveryID
+		for i, position := range positions {
+			ids[i] = position.DeliveryID
 		}
 		_, err := tx.Exec(ctx, deleteQueued, pg.Args{"id": subscriptionID, "ids": ids})
 		return err
@@ -84,7 +84,7 @@ WHERE q.subscription_id = @id
 ORDER BY q.is_retry, q.due_at, q.delivery_id
 LIMIT @limit`
 
-// Rows are locked in the order of their ids, as a completion does.
+// Rows are locked in the order of their ids, as in Complete, to prevent deadlocks.
 const deleteQueued = `
 WITH open AS (
     SELECT delivery_id FROM delivery_queue WHERE delivery_id = ANY (@ids::uuid[]) AND subscription_id = @id
@@ -92,20 +92,20 @@ WITH open AS (
 )
 DELETE FROM delivery_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
-// HistoryPosition is a place among the deliveries of one subscription, which are ordered from the newest
-// to the oldest.
+// HistoryPosition is a position in the deliveries of one subscription, ordered from the newest to
+// the oldest.
 type HistoryPosition struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
 }
 
-// NewestHistory is before every delivery.
+// NewestHistory returns the position before every delivery.
 func NewestHistory() HistoryPosition {
 	return HistoryPosition{CreatedAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ID: uuid.Max}
 }
 
-// DeleteHistory deletes up to limit deliveries of a deleted subscription with their attempts, after
-// the given place. The results are those of DeleteQueued.
+// DeleteHistory deletes at most limit deliveries of a deleted subscription after the given
+// position, with their attempts. The results are those of DeleteQueued.
 func (s *Store) DeleteHistory(
 	ctx context.Context, subscriptionID uuid.UUID, after HistoryPosition, limit int,
 ) (next HistoryPosition, n int, err error) {

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/deliveries"
 )
 
-// Delivery is one row of history as operators see it.
+// Delivery is a delivery in the operator API.
 type Delivery struct {
 	ID        uuid.UUID
 	CreatedAt time.Time
@@ -23,20 +23,21 @@ type Delivery struct {
 	CallID    *uuid.UUID
 	Sequence  int32
 	Status    deliveries.Status
-	// Attempts are those since the last replay, Replays how often it was replayed.
+	// Attempts is the number of attempts since the last replay. Replays is the number of replays.
 	Attempts      int
 	Replays       int
 	LastCode      *int
 	LastError     *string
 	NextAttemptAt *time.Time
 	DoneAt        *time.Time
-	// ErasedAt is when the person of the call was erased; what went out after it said nothing of them.
+	// ErasedAt is when the data of the called person was erased. Attempts after it were sent
+	// without that data. It is nil if nothing was erased.
 	ErasedAt *time.Time
 }
 
-// Attempt is one try of a delivery.
+// Attempt is a stored attempt of a delivery.
 type Attempt struct {
-	// Replay is 0 before the first replay; No counts from 1 in each.
+	// Replay is 0 before the first replay. No is counted from 1 within each replay.
 	Replay  int
 	No      int
 	At      time.Time
@@ -46,7 +47,8 @@ type Attempt struct {
 	Excerpt *string
 }
 
-// A delivery is held while it is queued and its subscription or workspace may not receive it.
+// The status is held while the delivery is queued and its subscription or workspace receives
+// nothing.
 const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN d.status = 'queued' AND sub.held THEN 'held' ELSE d.status END AS status,
@@ -59,14 +61,15 @@ CROSS JOIN (
 LEFT JOIN delivery_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
 WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`
 
-// Filter narrows a list of deliveries; what is zero does not.
+// Filter selects deliveries. A field with the zero value is ignored.
 type Filter struct {
 	Status    deliveries.Status
 	EventType string
 	CallID    *uuid.UUID
 }
 
-// where is the filter as conditions, each one that an index knows.
+// where returns the conditions of the filter. The status is a literal, because the partial indexes
+// match only literals.
 func (f Filter) where() (conditions string) {
 	switch f.Status {
 	case "":
@@ -90,7 +93,8 @@ func (f Filter) where() (conditions string) {
 	return conditions
 }
 
-// Deliveries lists a subscription's deliveries, newest first, one more than the page holds.
+// Deliveries returns the deliveries of a subscription from the newest to the oldest. It returns one
+// row more than the page size if there is a next page.
 func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid.UUID, filter Filter, req page.Request) ([]Delivery, error) {
 	if _, err := s.Subscription(ctx, workspaceID, subscriptionID); err != nil {
 		return nil, err
@@ -118,7 +122,7 @@ const (
 	deliveriesOrder = ` ORDER BY d.created_at DESC, d.id DESC LIMIT @rows`
 )
 
-// Delivery is one delivery of the subscription, or pg.ErrNotFound.
+// Delivery returns one delivery of the subscription. It returns pg.ErrNotFound if there is none.
 func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uuid.UUID) (Delivery, error) {
 	return pg.One[Delivery](ctx, s.pool, deliveryByID, pgx.NamedArgs{
 		"workspace_id": workspaceID, "subscription_id": subscriptionID, "id": id,
@@ -128,7 +132,7 @@ func (s *Store) Delivery(ctx context.Context, workspaceID, subscriptionID, id uu
 const deliveryByID = selectDelivery + `
   AND d.id = @id`
 
-// Attempts lists the tries of one delivery in order.
+// Attempts returns the attempts of a delivery, oldest first.
 func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, error) {
 	rows, err := pg.Many[Attempt](ctx, s.pool, attemptsOf, pgx.NamedArgs{"id": deliveryID})
 	if err != nil {
@@ -140,11 +144,11 @@ func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, 
 const attemptsOf = `
 SELECT replay, no, at, ms, code, error, excerpt FROM attempts WHERE delivery_id = @id ORDER BY replay, no, at`
 
-// useIndexes keeps a batch of a few rows from reading whole days, however the planner reckons: it does not know that a row's time names
-// its one partition.
+// useIndexes makes the following statements of the transaction use index scans. The planner does
+// not know that a row can be in one partition only, and would scan whole days for a few rows.
 const useIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// unknownCursor turns a cursor that names nothing into its 422.
+// unknownCursor converts pg.ErrNotFound of the row that a cursor names into the 422 error.
 func unknownCursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()

@@ -16,21 +16,20 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Ingested is what a batch of events came to.
+// Ingested is the result of Ingest and Match.
 type Ingested struct {
-	// Matched is, for each event, how many subscriptions list it.
+	// Matched is the number of subscriptions that list the type of each event.
 	Matched []int
-	// Due has the subscriptions with deliveries that are due when tx commits. Deliveries that are
-	// stored already are included.
+	// Due has the subscriptions whose deliveries are due when tx commits, including deliveries that
+	// were stored before.
 	Due []Due
 	// Insert stores the events and their deliveries; nil if there are none. Only Match sets it.
 	Insert *pgx.Batch
 }
 
-// Ingest stores each event once, and one delivery for every subscription of its workspace that lists
-// its type now. The delivery is queued for an active subscription and skipped for a paused or failed
-// one. It is skipped if the workspace has lost the webhooks feature. An event that is stored already
-// changes nothing.
+// Ingest stores each event once, and one delivery for every subscription of its workspace that
+// lists its type. The delivery is queued if the subscription is active and the workspace has the
+// webhooks feature; otherwise it is skipped. An event that is stored already changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	if done, err = s.Match(ctx, tx, events...); err != nil || done.Insert == nil {
 		return done, err
@@ -42,8 +41,8 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...deliveries.Even
 	return done, nil
 }
 
-// Match is Ingest without the statements that store events and deliveries. It returns them in Insert, and
-// the caller sends them together with COMMIT.
+// Match is Ingest without the INSERT statements. It returns them in Insert. The caller must send
+// them in the same transaction, for example together with COMMIT.
 func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event) (done Ingested, err error) {
 	subscriptions, err := match(ctx, tx, events)
 	if err != nil {
@@ -51,7 +50,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 	}
 	done.Matched = make([]int, len(events))
 	var rows []newDelivery
-	seen := make(map[uuid.UUID]bool, len(events)) // one event may be two records
+	seen := make(map[uuid.UUID]bool, len(events)) // two records can have the same event
 	for i := range events {
 		ev := &events[i]
 		for _, sub := range subscriptions[ev.WorkspaceID] {
@@ -76,7 +75,7 @@ func (s *Store) Match(ctx context.Context, tx pgx.Tx, events ...deliveries.Event
 	return done, nil
 }
 
-// matchRow is a subscription that lists one of the types.
+// matchRow is a subscription that lists the type of an event.
 type matchRow struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -85,15 +84,14 @@ type matchRow struct {
 	URL         string
 	// MatchedAt is before the due time of every delivery that is inserted after the match.
 	MatchedAt time.Time
-	// Webhooks is false if the workspace has lost the webhooks feature. It is true if the dispatcher has
-	// not received the workspace yet.
+	// Webhooks is false if the workspace has no webhooks feature. It is true if the workspace is
+	// not stored yet.
 	Webhooks bool
 }
 
-// match locks the subscriptions that list the types of the events, and reads their workspaces. A
-// change or deletion of a subscription waits until the deliveries are committed. After a DELETE was
-// answered, no delivery of the subscription is inserted. The subscriptions are locked in the order of
-// their ids.
+// match locks the subscriptions that list the types of the events, in the order of their ids, and
+// reads their workspaces. A change or deletion of a subscription waits until the deliveries are
+// committed. After the response to a DELETE, no delivery of the subscription is inserted.
 func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.UUID][]*matchRow, error) {
 	found := map[uuid.UUID][]*matchRow{} // by workspace
 	var ids []uuid.UUID
@@ -106,16 +104,16 @@ func match(ctx context.Context, tx pgx.Tx, events []deliveries.Event) (map[uuid.
 			types = append(types, ev.Type)
 		}
 	}
-	var asked pgx.Batch
-	asked.Queue(genericPlan)
-	asked.Queue(matchSubscriptions, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
+	var batch pgx.Batch
+	batch.Queue(genericPlan)
+	batch.Queue(matchSubscriptions, pg.Args{"workspaces": ids, "types": types}).Query(func(rows pgx.Rows) error {
 		subs, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[matchRow])
 		for _, sub := range subs {
 			found[sub.WorkspaceID] = append(found[sub.WorkspaceID], sub)
 		}
 		return err
 	})
-	return found, tx.SendBatch(ctx, &asked).Close()
+	return found, tx.SendBatch(ctx, &batch).Close()
 }
 
 const matchSubscriptions = `
@@ -126,8 +124,8 @@ WHERE s.workspace_id = ANY (@workspaces::uuid[]) AND s.deleted_at IS NULL AND s.
 ORDER BY s.id
 FOR SHARE OF s`
 
-// EnqueueTest queues one webhook.test for an active subscription. For any other status it returns 409
-// subscription_not_active.
+// EnqueueTest queues a webhook.test event for a subscription. It returns the 409 error
+// subscription_not_active if the subscription is not active.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev deliveries.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		sub, err := lockShared(ctx, tx, ev.WorkspaceID, subscriptionID)
@@ -142,7 +140,7 @@ func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev de
 	})
 }
 
-// newDelivery is one delivery that is about to be written.
+// newDelivery is a delivery that will be inserted.
 type newDelivery struct {
 	id    uuid.UUID
 	event *deliveries.Event
@@ -154,8 +152,8 @@ func (r newDelivery) skips() bool { return !r.sub.Webhooks || r.sub.Status != su
 
 func (r newDelivery) erased() bool { return r.event.Erased }
 
-// insert returns the statements that store deliveries and their events, ordered by event id: two
-// transactions with the same events wait for each other and do not deadlock. It returns nil without rows.
+// insert returns the statements that store deliveries and their events, or nil without rows. Rows
+// are ordered by event id, so that two transactions with the same events do not deadlock.
 func insert(rows []newDelivery) *pgx.Batch {
 	if len(rows) == 0 {
 		return nil
@@ -177,7 +175,7 @@ func insert(rows []newDelivery) *pgx.Batch {
 	return batch
 }
 
-// eventArgs are what an event's row and its deliveries' have in common.
+// eventArgs returns the arguments that insertEvents and insertDeliveries have in common.
 func eventArgs(rows []newDelivery) pg.Args {
 	return pg.Args{
 		"events":     mapRows(rows, func(r newDelivery) uuid.UUID { return r.event.ID }),
@@ -204,10 +202,11 @@ FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @call
      AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
 
-// Only a delivery that is new in history is queued: a record that is read again after its delivery
-// ended does not open it again. An event that was published again with another time is new in
-// history; if its delivery is still open, it stays queued once. A delivery is due at the time of the
-// INSERT, which is the last statement: PollDue must not have passed this time when it commits.
+// A delivery is queued only if its row in deliveries is new. A record that Kafka delivers again
+// after the delivery ended does not queue it again. An event that is published again with another
+// time is a new row; if its delivery is still queued, the second ON CONFLICT keeps it queued once.
+// The due time is that of the INSERT, which is the last statement: it must not be earlier than a
+// poll that ran before the commit, by more than the overlap of two polls.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO deliveries (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,

@@ -200,7 +200,8 @@ func TestIngest_AHundredEventsOfManyWorkspacesInFourRoundTrips(t *testing.T) {
 	}
 }
 
-// A calls service that was restored to an older database tells an event anew, at another time: that must not stop its partition.
+// A calls service that was restored to an older database tells an event anew, at another time: that
+// must not stop its partition.
 func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()

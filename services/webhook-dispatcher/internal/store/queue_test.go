@@ -12,8 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// longQueue adds 12,000 open deliveries of ten other subscriptions: 8,000 are due and 4,000 wait for a
-// retry. Postgres scans the table if no index serves a statement.
+// longQueue adds 12,000 open deliveries of ten other subscriptions: 8,000 are due and 4,000 wait
+// for a retry. Postgres scans the table if no index serves a statement.
 const longQueue = `
 INSERT INTO delivery_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence,
                            attempt, is_retry, due_at)
@@ -45,8 +45,8 @@ func newMeteredStore(t *testing.T, of *pgxpool.Pool) *meteredStore {
 	return &meteredStore{Store: store.New(pool, box(t)), t: t, pool: pool}
 }
 
-// pagesRead is the number of pages of the queue, the subscriptions and the workspaces that all sessions
-// have read, of their indexes too.
+// pagesRead is the number of pages of the queue, the subscriptions and the workspaces that all
+// sessions have read, of their indexes too.
 const pagesRead = `
 SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))::bigint
 FROM pg_statio_user_tables WHERE relname IN ('delivery_queue', 'subscriptions', 'workspaces', 'subscription_health')`

@@ -14,37 +14,44 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Replay says which ended deliveries of a subscription go out again: one, a call's, or all that failed or were skipped since a time.
+// Replay selects ended deliveries of a subscription that are sent again: one delivery, those of a
+// call, or those with a status.
 type Replay struct {
-	// DeliveryID or CallID, when not zero, name them; else Status is Failed or Skipped, and those that ended at Since or later.
+	// DeliveryID selects one delivery.
 	DeliveryID uuid.UUID
-	CallID     uuid.UUID
-	Status     deliveries.Status
-	Since      time.Time
-	// Before leaves out what ended at this time or later; zero leaves out nothing. A request that is repeated with its Before
-	// replays nothing a second time.
+	// CallID selects the deliveries of a call, if DeliveryID is zero.
+	CallID uuid.UUID
+	// Status, which is Failed or Skipped, and Since select deliveries that ended at Since or later,
+	// if both ids are zero.
+	Status deliveries.Status
+	Since  time.Time
+	// Before excludes deliveries that ended at this time or later. The zero time excludes none. A
+	// request that is repeated with the same Before does not replay a delivery twice.
 	Before time.Time
-	// Limit bounds how many.
+	// Limit is the maximum number of deliveries.
 	Limit int
-	// Traceparent is the trace of the request.
+	// Traceparent continues the trace of the request.
 	Traceparent string
 }
 
-// Replayed is what a replay did.
+// Replayed is the result of Store.Replay.
 type Replayed struct {
 	Count int
-	// More says that the limit left some out.
+	// More is true if more deliveries than the limit match.
 	More bool
 }
 
-// Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
-// already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
-// body any more, or an erased one, not at all. The error is 409 subscription_not_active unless the subscription is
-// active, and pg.ErrNotFound when it is deleted.
-func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
+// Replay queues ended deliveries again with the same ids and bodies. Attempts are counted from 1
+// again. Deliveries that are queued are left out, so two concurrent replays queue each delivery
+// once. Test deliveries are replayed by their id only. A delivery whose body was deleted or erased
+// is not replayed.
+//
+// It returns the 409 error subscription_not_active if the subscription is not active, and
+// pg.ErrNotFound if there is none.
+func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, selection Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
-		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": asked.DeliveryID, "call_id": asked.CallID, "since": asked.Since,
-		"before": orNull(asked.Before), "limit": asked.Limit + 1,
+		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": selection.DeliveryID, "call_id": selection.CallID, "since": selection.Since,
+		"before": orNull(selection.Before), "limit": selection.Limit + 1,
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = Replayed{}
@@ -58,17 +65,17 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 		if _, err := tx.Exec(ctx, useIndexes); err != nil {
 			return err
 		}
-		ended, err := pg.Many[endedRow](ctx, tx, asked.choice(), args)
+		ended, err := pg.Many[endedRow](ctx, tx, selection.choice(), args)
 		if err != nil {
-			return fmt.Errorf("choose deliveries of subscription %s: %w", subscriptionID, err)
+			return fmt.Errorf("select deliveries of subscription %s: %w", subscriptionID, err)
 		}
-		if len(ended) > asked.Limit {
-			ended, done.More = ended[:asked.Limit], true
+		if len(ended) > selection.Limit {
+			ended, done.More = ended[:selection.Limit], true
 		}
 		if done.Count = len(ended); done.Count == 0 {
 			return nil
 		}
-		return requeue(ctx, tx, ended, asked.Traceparent)
+		return requeue(ctx, tx, ended, selection.Traceparent)
 	})
 	if err != nil {
 		return Replayed{}, err
@@ -76,7 +83,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	return done, nil
 }
 
-// lockShared locks a subscription as ingest does.
+// lockShared locks a subscription with the same lock as Ingest.
 func lockShared(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
 	sub, err = pg.One[matchRow](ctx, tx, lockSubscriptionShared, args)
@@ -110,7 +117,8 @@ type endedRow struct {
 	CreatedAt time.Time
 }
 
-// What another replay has taken meanwhile is no longer ended once its lock is given up: it is left out.
+// If FOR UPDATE waits for another replay, Postgres checks the status again and leaves out the
+// deliveries that the other replay has queued.
 const (
 	chooseEnded = `
 SELECT d.id, d.created_at FROM deliveries d

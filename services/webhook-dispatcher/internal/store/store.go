@@ -1,5 +1,5 @@
-// Package store holds every SQL statement of the dispatcher: subscriptions, the open work, and the history of
-// deliveries. Secrets are sealed on the way in and opened on the way out; nobody else sees the sealed form.
+// Package store has all SQL of the dispatcher: subscriptions, the delivery queue, and the history
+// of deliveries. It encrypts the secrets of subscriptions before it stores them.
 package store
 
 import (
@@ -12,17 +12,16 @@ import (
 	"ringfence.dev/libs/seal"
 )
 
-// Store speaks to the schema webhook_dispatcher.
+// Store accesses the schema webhook_dispatcher. It is safe for concurrent use.
 type Store struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
 }
 
-// New makes a store.
+// New returns a store. The box seals and opens the secrets of subscriptions.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
 
-// manyGenericPlan is pg.Many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
-// were written for.
+// manyGenericPlan is pg.Many with the settings of genericPlan.
 func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
 	var batch pgx.Batch
 	batch.Queue(genericPlan)
@@ -33,8 +32,10 @@ func manyGenericPlan[T any](ctx context.Context, s *Store, sql string, args pg.A
 	return found, s.pool.SendBatch(ctx, &batch).Close()
 }
 
-// A queue fills and empties within seconds: its statistics are of another time, and a plan that sorts or keeps what waits costs more
-// with each row that does. It holds for the transaction, which may be one batch.
+// genericPlan makes Postgres plan the following statements of the transaction once for each
+// connection, and only with index scans and nested loops. The statistics of the queue are often out
+// of date, because it fills and empties within seconds. A plan that sorts or scans the queue would
+// then cost more with each queued row.
 const genericPlan = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),

@@ -16,8 +16,9 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Create stores an active subscription with its secret. The sixth active one of a workspace is refused, and the one beyond
-// subscription.MaxKept (409 subscription_limit_reached), however many are created at the same time.
+// Create stores an active subscription with its secret. It returns the 409 error
+// subscription_limit_reached if the workspace has subscriptions.MaxActive active subscriptions or
+// subscriptions.MaxSubscriptions in total. Concurrent calls do not exceed these limits.
 func (s *Store) Create(ctx context.Context, sub subscriptions.Subscription, secret string) error {
 	sealed, last4, err := s.sealSecret(sub.ID, secret)
 	if err != nil {
@@ -48,8 +49,9 @@ WITH added AS (
 )
 INSERT INTO subscription_health (subscription_id) VALUES (@id)`
 
-// checkActiveLimit makes creations and resumptions of one workspace go one after another and refuses beyond the limit of active ones; kept is
-// how many there are of any status.
+// checkActiveLimit locks the workspace until the end of the transaction, so that creations and
+// resumptions are serialized. It returns an error if MaxActive subscriptions are active. kept is
+// the number of subscriptions of any status.
 func checkActiveLimit(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept int, err error) {
 	if _, err := tx.Exec(ctx, lockWorkspace, pgx.NamedArgs{"workspace_id": workspaceID}); err != nil {
 		return 0, fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
@@ -76,7 +78,8 @@ SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s
 FROM subscriptions s
 JOIN subscription_health h ON h.subscription_id = s.id`
 
-// Subscription is one subscription of the workspace, or pg.ErrNotFound.
+// Subscription returns a subscription of the workspace. It returns pg.ErrNotFound if there is none
+// or it was deleted.
 func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscriptions.Subscription, error) {
 	return pg.One[subscriptions.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID,
 		"id": id})
@@ -85,7 +88,8 @@ func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (su
 const subscriptionByID = selectSubscription + `
 WHERE s.workspace_id = @workspace_id AND s.id = @id AND s.deleted_at IS NULL`
 
-// Subscriptions lists the workspace's subscriptions, newest first, one more than the page holds.
+// Subscriptions returns the subscriptions of the workspace from the newest to the oldest. It
+// returns one row more than the page size if there is a next page.
 func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req page.Request) ([]subscriptions.Subscription, error) {
 	if req.After != uuid.Nil {
 		if _, err := s.Subscription(ctx, workspaceID, req.After); err != nil {
@@ -102,16 +106,16 @@ WHERE s.workspace_id = @workspace_id AND s.deleted_at IS NULL AND s.id < @below
 ORDER BY s.id DESC
 LIMIT @rows`
 
-// Change is what a PATCH asks for; nil leaves as it is.
+// Change is a change of a subscription. A nil field is not changed.
 type Change struct {
 	URL    *string
 	Events []openapi.EventType
 	Status *subscriptions.Status
 }
 
-// Change applies a PATCH in one transaction. Claims read the status, so a pause and a resumption
-// change no delivery. A resumption checks the limit of active subscriptions and clears the counters
-// and the flag.
+// Change applies a PATCH in one transaction. It changes no delivery, because claims read the status
+// of the subscription. Setting the status to active checks the limit of active subscriptions, and
+// clears the failure counters and the reason of the failure.
 func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscriptions.Subscription, err error) {
 	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -151,7 +155,7 @@ const lockSubscription = `
 SELECT status FROM subscriptions WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR NO KEY UPDATE`
 
-// The flag of a failed subscription goes with the status.
+// failed_at and failed_reason are cleared when the status is not failed any more.
 const updateSubscription = `
 UPDATE subscriptions
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
@@ -166,7 +170,7 @@ UPDATE subscription_health
 SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL
 WHERE subscription_id = @id`
 
-// Rotate replaces the secret; every attempt claimed from now on signs with the new one.
+// Rotate replaces the secret. Attempts that are claimed afterwards are signed with the new one.
 func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret string) error {
 	sealed, last4, err := s.sealSecret(id, secret)
 	if err != nil {
@@ -188,9 +192,9 @@ const updateSecret = `
 UPDATE subscriptions SET secret_sealed = @sealed, secret_last4 = @last4, updated_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
-// Resealed is what one batch of Reseal did.
+// Resealed is the result of Reseal.
 type Resealed struct {
-	// Last is the last subscription looked at; uuid.Nil when none was left.
+	// Last is the id of the last subscription that was read; uuid.Nil if there was none.
 	Last uuid.UUID
 	// Fresh lie under the first key now, Current did before.
 	Resealed, Current int
@@ -199,13 +203,15 @@ type Resealed struct {
 
 // Unopened is a secret that could not be opened.
 type Unopened struct {
-	// Key is the id that the secret says it was sealed under; Missing says that no such key is configured.
+	// Key is the id of the key that the secret names. Missing is true if that key is not
+	// configured.
 	Key     string
 	Missing bool
 }
 
-// Reseal seals the secrets of the next subscriptions behind after, deleted ones too, under the first key. A secret that was rotated
-// meanwhile stays and is looked at again: it may have been sealed by a replica with the older order of keys.
+// Reseal seals the secrets of at most limit subscriptions after the given id with the first key,
+// including deleted subscriptions. A secret that was rotated meanwhile is not overwritten but read
+// again: a replica with the old order of keys may have sealed it.
 func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Resealed, err error) {
 	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
 	for err == nil && len(rows) > 0 {
@@ -255,7 +261,7 @@ WHERE id > @after
 ORDER BY id
 LIMIT @limit`
 
-// Rows are locked in the order of their ids, as ingest does.
+// Rows are locked in the order of their ids, as in Ingest, to prevent deadlocks.
 const swapSealed = `
 WITH same AS (
     SELECT s.id, r.again
@@ -270,8 +276,9 @@ RETURNING s.id`
 
 const sealedOf = `SELECT id, secret_sealed FROM subscriptions WHERE id = ANY (@ids) ORDER BY id`
 
-// Delete marks the subscription as deleted. From then on it is not listed, nothing of it is sent or
-// inserted, and DeleteQueued, DeleteHistory and DeleteSubscription remove its rows.
+// Delete marks the subscription as deleted. It is then not listed, receives no events, and its
+// deliveries are not sent. DeleteQueued, DeleteHistory and DeleteSubscription remove its rows
+// later.
 func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 	tag, err := s.pool.Exec(ctx, markDeleted, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if err != nil {

@@ -12,21 +12,22 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// suspended is the workspace status that holds deliveries (contract.md 7.8).
+// suspended is the status of a suspended workspace in the topic workspaces.v1.
 const suspended = "suspended"
 
-// Workspace is what the dispatcher keeps of a workspace.
+// Workspace is the copy of a workspace that the dispatcher stores.
 type Workspace struct {
 	ID        uuid.UUID
 	Version   int64
 	Suspended bool
 	// Webhooks reports whether the workspace has the webhooks feature.
 	Webhooks bool
-	// KeepDays is the retention period of deliveries; 0 is the standard period.
+	// KeepDays is the retention period of deliveries in days. 0 means WEBHOOK_KEEP.
 	KeepDays int32
 }
 
-// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+// WorkspaceOf converts an event of the topic workspaces.v1. It returns an error if the event has no
+// valid id, or was written by a newer version and cannot be read.
 func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	id, err := uuid.Parse(event.GetWorkspaceId())
 	if err != nil {
@@ -42,8 +43,8 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
-// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
-// version is stored.
+// ApplyWorkspace is SetWorkspace in a transaction. If it returns nil, w.Version or a newer version
+// is stored.
 func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := s.SetWorkspace(ctx, tx, w)
@@ -59,13 +60,14 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 		"id": w.ID, "version": w.Version, "suspended": w.Suspended, "webhooks": w.Webhooks, "keep_days": w.KeepDays,
 	})
 	if err != nil {
-		return false, fmt.Errorf("keep workspace %s: %w", w.ID, err)
+		return false, fmt.Errorf("store workspace %s: %w", w.ID, err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
 
-// ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
-// already stored must not lock rows until its commit, so those are excluded by the SELECT.
+// ON CONFLICT locks the row even if its WHERE is false. The SELECT excludes versions that
+// ApplySetting has stored already, so that a batch of such events does not lock the rows until its
+// commit.
 const upsertWorkspace = `
 INSERT INTO workspaces (id, version, suspended, webhooks_enabled, keep_days)
 SELECT @id::uuid, @version::bigint, @suspended::boolean, @webhooks::boolean, nullif(@keep_days::int, 0)

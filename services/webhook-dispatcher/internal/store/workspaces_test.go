@@ -29,8 +29,8 @@ func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
 // claimAll claims every due delivery of the subscription.
 func (r *rig) claimAll(sub uuid.UUID) []deliveries.Work {
 	r.t.Helper()
-	room := []store.Quota{{SubscriptionID: sub, Total: 100, Retries: 100}}
-	return mustClaim(r.t, r.store, store.Claim{Quotas: room, Lease: time.Minute, Attempts: 5})
+	quota := []store.Quota{{SubscriptionID: sub, Total: 100, Retries: 100}}
+	return mustClaim(r.t, r.store, store.Claim{Quotas: quota, Lease: time.Minute, Attempts: 5})
 }
 
 // statusOf returns the status of the delivery of an event, as operators see it.
@@ -136,8 +136,8 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 	}
 }
 
-// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
-// delay the next change of its workspace.
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits,
+// such an event must not delay the next change of its workspace.
 func TestSetWorkspace_AStoredVersionLocksNothing(t *testing.T) {
 	t.Parallel()
 	r, stored := newRig(t), store.Workspace{ID: uuid.New(), Version: 1, Webhooks: true}

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// FuzzCheckURL: an accepted url is one that net/http can send to, over https, to a public address or a name, and is accepted again.
+// FuzzCheckURL: an accepted url is one that net/http can send to, over https, to a public address
+// or a name, and is accepted again.
 func FuzzCheckURL(f *testing.F) {
 	for _, text := range []string{
 		"https://example.com/hook", "HTTPS://EXAMPLE.com:8443/a?b=c", "http://example.com", "https://", "https:example.com", "https:///x", "https://user:pw@example.com", "https://example.com/#f",

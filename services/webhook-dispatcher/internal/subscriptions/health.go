@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// FailureRule says when an endpoint has failed for so much and so long that it is switched off (contract.md §5): all
-// three must hold. Test deliveries do not count here.
+// FailureRule decides when a failing subscription is set to Failed. All three thresholds must be
+// reached. Test deliveries are not counted
+// (docs/reference/api/webhooks.md#failure-counter-and-automatic-disabling).
 type FailureRule struct {
-	// Failures is how many attempts in a row failed.
-	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"failed attempts in a row, one of three that switch an endpoint off"`
-	// For is how long they have been failing.
-	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"how long they have been failing, the second of the three"`
-	// Exhausted is how many deliveries used up all their attempts meanwhile.
-	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"deliveries that used up all attempts, the third"`
+	// Failures is the number of failed attempts since the last success.
+	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"Failed attempts in a row after which a subscription is set to failed; the other two WEBHOOK_FAILED_AFTER thresholds must be reached too."`
+	// Duration is the time since the first of them.
+	Duration time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"Time since the first of the failed attempts in a row after which a subscription is set to failed."`
+	// Exhausted is the number of deliveries that failed in their last attempt in that time.
+	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"Deliveries in a row that used all their attempts after which a subscription is set to failed."`
 }
 
-// Health is how the deliveries of one subscription have gone since the last success.
+// Health counts the failures of a subscription since its last success.
 type Health struct {
-	// Failures and Exhausted count real deliveries only.
+	// Failures counts attempts and Exhausted counts deliveries. Test deliveries are left out.
 	Failures  int
 	Exhausted int
-	// Failing is the time since the first failure; zero when the last attempt succeeded.
+	// FailingFor is the time since the first failure. It is zero if the last attempt succeeded.
 	FailingFor time.Duration
 }
 
-// Met says that the rule switches the subscription off, and why.
+// Met reports whether the subscription must be set to Failed, with the reason for operators.
 func (r FailureRule) Met(h Health) (reason string, met bool) {
 	if h.Failures < r.Failures || h.FailingFor < r.Duration || h.Exhausted < r.Exhausted {
 		return "", false
@@ -34,7 +35,8 @@ func (r FailureRule) Met(h Health) (reason string, met bool) {
 		h.Failures, h.FailingFor.Round(time.Second), h.Exhausted), true
 }
 
-// HalfMet says that a warning is due: half of each number is reached.
+// HalfMet reports whether half of each threshold is reached. The subscription's operator is then
+// warned.
 func (r FailureRule) HalfMet(h Health) bool {
 	return 2*h.Failures >= r.Failures && 2*h.FailingFor >= r.Duration && 2*h.Exhausted >= r.Exhausted && h.Failures > 0
 }

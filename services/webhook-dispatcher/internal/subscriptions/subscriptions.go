@@ -1,5 +1,5 @@
-// Package subscriptions owns what a webhook subscription is: its states, the event types it may list, the rules of
-// its url and secret, and when an endpoint counts as failed. It does not know how deliveries travel.
+// Package subscriptions defines webhook subscriptions: their states, event types, urls and secrets,
+// and the rule that disables an endpoint that keeps failing.
 package subscriptions
 
 import (
@@ -19,19 +19,22 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// MaxActive is how many active subscriptions a workspace may have (spec part 8).
+// MaxActive is the maximum number of active subscriptions of a workspace
+// (docs/reference/api/webhooks.md#webhook-subscriptions).
 const MaxActive = 5
 
-// MaxSubscriptions is how many subscriptions of any status a workspace may have: each event leaves a row for everyone that lists it, a paused one too.
+// MaxSubscriptions is the maximum number of subscriptions of a workspace, whatever their status.
+// Each event adds a row for every subscription that lists its type, including paused ones.
 const MaxSubscriptions = 100
 
-// Limits of contract.md §6, in characters.
+// Maximum lengths in characters (docs/reference/api/README.md#field-sizes).
 const (
 	maxName        = 200
 	maxDescription = 500
 )
 
-// Status is where a subscription stands (spec 3.3).
+// Status is the status of a subscription. Only an active one receives events. The service sets
+// Failed by the FailureRule.
 type Status string
 
 const (
@@ -40,16 +43,17 @@ const (
 	Failed Status = "failed"
 )
 
-// TestEvent is the type that only the test endpoint sends.
+// TestEvent is the event type that the test endpoint sends. A call never has an event of this type.
 const TestEvent = string(openapi.EventTypeWebhookTest)
 
-// eventTypes are the types a subscription may list (spec 6.1), for people; webhook.test in a list does nothing.
+// eventTypes lists the types that a subscription may name, for error messages. A subscription may
+// name webhook.test, but receives it in any case.
 const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent
 
-// Events lists every event type, webhook.test too.
+// Events returns every event type, including webhook.test.
 func Events() []string { return strings.Split(eventTypes, ", ") }
 
-// Subscription is one customer endpoint with its standing. The secret is not part of it.
+// Subscription is a customer's endpoint with its status and health, without its secret.
 type Subscription struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -64,27 +68,27 @@ type Subscription struct {
 	LastSuccessAt       *time.Time
 	LastFailureAt       *time.Time
 
-	// WarnedAt is when half of the failure rule was met; FailedAt, FailedReason and LastError are the flag
-	// operators see until the subscription is active again.
+	// WarnedAt is when half of each threshold of the failure rule was reached. FailedAt and
+	// FailedReason are set while the status is Failed. Operators see all four fields.
 	WarnedAt     *time.Time
 	FailedAt     *time.Time
 	FailedReason *string
 	LastError    *string
 }
 
-// CreatedAt is the instant inside the id.
+// CreatedAt returns the time in the UUIDv7 of the subscription.
 func (s Subscription) CreatedAt() time.Time { return page.TimeOf(s.ID) }
 
-// MaskedSecret shows that there is a secret and how it ends (spec 2.6).
+// MaskedSecret returns the prefix and the last four characters of the secret.
 func (s Subscription) MaskedSecret() string { return secretPrefix + "…" + s.SecretLast4 }
 
 const secretPrefix = "whsec_"
 
-// NewSecret draws a signing secret: whsec_ and 32 random bytes in URL-safe base64.
+// NewSecret returns a random signing secret: whsec_ and 32 bytes in URL-safe base64.
 func NewSecret() (string, error) {
 	raw := make([]byte, 32)
 	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("draw signing secret: %w", err)
+		return "", fmt.Errorf("generate signing secret: %w", err)
 	}
 	return secretPrefix + base64.RawURLEncoding.EncodeToString(raw), nil
 }
@@ -108,7 +112,8 @@ func CheckDescription(text string) *apierr.Error {
 	return nil
 }
 
-// CheckEvents refuses an empty list and unknown types; what it returns has each type once, in the order given.
+// CheckEvents removes repeated types and keeps the order. It returns an error for an empty list and
+// for an unknown type.
 func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 	if len(events) == 0 {
 		return nil, apierr.Unprocessable("no_events", "events must list at least one of %s.", eventTypes)
@@ -131,7 +136,7 @@ func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 func ParseStatus(raw json.RawMessage) (Status, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
-		text = "" // not a string, so no status
+		text = "" // not a string: an invalid status
 	}
 	switch status := Status(text); status {
 	case Active, Paused:
@@ -143,32 +148,33 @@ func ParseStatus(raw json.RawMessage) (Status, error) {
 	}
 }
 
-// ActiveLimitReached is the 409 of the sixth active subscription.
+// ActiveLimitReached returns the 409 error for more than MaxActive active subscriptions.
 func ActiveLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d active webhook subscriptions. Pause or delete one first.", MaxActive)
 }
 
-// TotalLimitReached is the 409 of a subscription beyond MaxKept.
+// TotalLimitReached returns the 409 error for more than MaxSubscriptions subscriptions.
 func TotalLimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d webhook subscriptions, paused and failed ones included. Delete one first.", MaxSubscriptions)
 }
 
-// NotActive is the 409 of a test for a subscription that would not receive it.
+// NotActive returns the 409 error for a test of a subscription that is not active.
 func NotActive(status Status) error {
 	return apierr.Conflict("subscription_not_active", "The subscription is %s. Set its status to active, then test it.", status)
 }
 
-// NotReplayable is the 409 of a replay to a subscription that would not receive it.
+// NotReplayable returns the 409 error for a replay to a subscription that is not active.
 func NotReplayable(status Status) error {
 	return apierr.Conflict("subscription_not_active", "The subscription is %s. Set its status to active, then replay.", status)
 }
 
+// shorten limits a value from a request to 60 characters, for an error message.
 func shorten(text string) string {
-	const most = 60
-	if utf8.RuneCountInString(text) <= most {
+	const maxRunes = 60
+	if utf8.RuneCountInString(text) <= maxRunes {
 		return text
 	}
-	return string([]rune(text)[:most]) + "…"
+	return string([]rune(text)[:maxRunes]) + "…"
 }

@@ -7,11 +7,13 @@ import (
 	"ringfence.dev/libs/ssrf"
 )
 
-// MaxURL bounds a url in characters (contract.md §6).
+// MaxURL is the maximum length of a url in characters.
 const MaxURL = ssrf.MaxURL
 
-// CheckURL refuses every url that must not receive webhooks, by the rule of libs/ssrf. What it returns has its scheme in
-// small letters, as the table wants it.
+// CheckURL returns the url with a lower-case scheme, which the table requires. It returns the error
+// invalid_url if webhooks must not be sent to it
+// (docs/reference/api/webhooks.md#endpoint-addresses). reachable reports whether a literal address
+// is allowed.
 func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
 	checked, err := ssrf.CheckURL(text, "https", reachable)
 	if err != nil {

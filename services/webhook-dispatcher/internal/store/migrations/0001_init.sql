@@ -16,8 +16,8 @@ CREATE TABLE workspaces (
 -- A poll reads the workspaces that changed since the previous poll.
 CREATE INDEX workspaces_updated ON workspaces (updated_at);
 
--- The settings of a subscription. Every ingest locks the row FOR SHARE, so counters that change with
--- each attempt are in subscription_health.
+-- The settings of a subscription. Every ingest locks the row FOR SHARE, so counters that change
+-- with each attempt are in subscription_health.
 CREATE TABLE subscriptions (
     id            uuid PRIMARY KEY,
     workspace_id  uuid NOT NULL,
@@ -33,7 +33,8 @@ CREATE TABLE subscriptions (
     -- When the subscription last became active again. Each replica sends slowly after that time.
     resumed_at    timestamptz,
     updated_at    timestamptz NOT NULL DEFAULT now(),
-    -- Set by DELETE. The API no longer returns the row, and a job deletes its queue and its history.
+    -- Set by DELETE. The API no longer returns the row, and a job deletes its queue and its
+    -- history.
     deleted_at    timestamptz,
     CHECK ((status = 'failed') = (failed_at IS NOT NULL)),
     CHECK ((failed_at IS NULL) = (failed_reason IS NULL))
@@ -60,8 +61,8 @@ CREATE TABLE subscription_health (
 ) WITH (fillfactor = 70);
 
 -- The tables events, deliveries and attempts are the history. Each has one partition for each day
--- (UTC), <table>_<YYYYMMDD>. Rows of other days are in <table>_default: rows with a wrong clock, and
--- rows that were still needed when their day was dropped. The running role accesses a partition
+-- (UTC), <table>_<YYYYMMDD>. Rows of other days are in <table>_default: rows with a wrong clock,
+-- and rows that were still needed when their day was dropped. The running role accesses a partition
 -- through its table only.
 
 -- The body of an event, stored once for all subscriptions. The partition depends on the event's own
@@ -85,8 +86,8 @@ CREATE INDEX events_erased ON events (id) WHERE erased_at IS NOT NULL AND body <
 REVOKE UPDATE, TRUNCATE ON events FROM webhook_dispatcher_app;
 REVOKE ALL ON events_default FROM webhook_dispatcher_app;
 
--- One event for one subscription. The API status "held" is not stored: it is a queued delivery whose
--- subscription or workspace receives nothing at present.
+-- One event for one subscription. The API status "held" is not stored: it is a queued delivery
+-- whose subscription or workspace receives nothing at present.
 CREATE TABLE deliveries (
     id              uuid NOT NULL,
     created_at      timestamptz NOT NULL,
@@ -114,7 +115,8 @@ CREATE TABLE deliveries (
 CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT;
 CREATE INDEX deliveries_subscription ON deliveries (subscription_id, created_at DESC, id DESC);
 CREATE INDEX deliveries_call ON deliveries (call_id, subscription_id) WHERE call_id IS NOT NULL;
--- Deliveries that did not arrive: for a page of the list, and for a replay in the order of their end.
+-- Deliveries that did not arrive: for a page of the list, and for a replay in the order of their
+-- end.
 CREATE INDEX deliveries_missed ON deliveries (subscription_id, status, created_at DESC, id DESC) WHERE status IN ('failed', 'skipped');
 CREATE INDEX deliveries_ended ON deliveries (subscription_id, status, done_at, id) WHERE status IN ('failed', 'skipped');
 REVOKE ALL ON deliveries_default FROM webhook_dispatcher_app;

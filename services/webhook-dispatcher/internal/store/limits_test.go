@@ -11,7 +11,8 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscriptions"
 )
 
-// Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row for every one.
+// Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row
+// for every one.
 func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
