@@ -16,7 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// echoed says frames that carry the moment, and hears them come back.
+// echoed sends frames that contain the time, and measures their echoes.
 type echoed struct {
 	now  func() time.Duration
 	mu   sync.Mutex
@@ -50,8 +50,9 @@ func (e *echoed) reset() []time.Duration {
 	return took
 }
 
-// BenchmarkStreams holds one stream to each address of RINGFENCE_MEDIA_PEERS, which echo every packet, for RINGFENCE_MEDIA_FOR, with SRTP when RINGFENCE_MEDIA_SRTP
-// is set, and reports the CPU of this process alone. `make bench ARGS='-only media'` runs it; -test.benchtime is 1x.
+// BenchmarkStreams opens one stream to each address of RINGFENCE_MEDIA_PEERS, which echo every
+// packet, for RINGFENCE_MEDIA_FOR, with SRTP if RINGFENCE_MEDIA_SRTP is set. It reports the CPU
+// time of this process. `make bench ARGS='-only media'` runs it with -test.benchtime=1x.
 func BenchmarkStreams(b *testing.B) {
 	peers := strings.FieldsFunc(os.Getenv("RINGFENCE_MEDIA_PEERS"), func(r rune) bool { return r == ',' })
 	window, err := time.ParseDuration(os.Getenv("RINGFENCE_MEDIA_FOR"))
@@ -80,7 +81,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // until all of it is warm
+	time.Sleep(time.Second) // warm-up
 	for _, v := range voices {
 		v.reset()
 	}
@@ -102,7 +103,7 @@ func BenchmarkStreams(b *testing.B) {
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // what is on its way comes back
+	time.Sleep(300 * time.Millisecond) // wait for the last echoes
 	var sum Stats
 	for _, s := range all {
 		sum.add(s.Close())
@@ -149,7 +150,7 @@ func (l *lateness) snapshot() (counts [len(bounds) + 1]uint64) {
 	return counts
 }
 
-// quantile reads a histogram, evenly within a bucket.
+// quantile computes a quantile of a histogram. It interpolates linearly within a bucket.
 func quantile(counts [len(bounds) + 1]uint64, q float64) time.Duration {
 	all := uint64(0)
 	for _, n := range counts {

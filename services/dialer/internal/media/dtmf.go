@@ -1,6 +1,3 @@
-// Package dtmf knows digits as RFC 4733 sends them: telephone-event packets, each with the whole duration so far, the last of them three
-// times. Pure: what came at which moment goes in, digits and payloads come out.
-
 package media
 
 import (
@@ -9,34 +6,40 @@ import (
 	"time"
 )
 
-// digits by event code (RFC 4733 3.2).
+// digits by event code (RFC 4733 section 3.2).
 const digits = "0123456789*#ABCD"
 
-// ValidDigits says whether every character is a digit that can be sent.
+// ValidDigits reports whether every character is a digit that can be sent.
 func ValidDigits(wanted string) bool {
 	return strings.Trim(wanted, digits) == ""
 }
 
-// volume is -10 dBm0, in the middle of what receivers expect.
+// volume is -10 dBm0, which every receiver accepts.
 const volume = 10
 
-// DTMFReceiver tells digits from the packets of one stream.
+// DTMFReceiver detects digits in the telephone-event packets of one stream (RFC 4733).
 type DTMFReceiver struct {
-	open      bool // an event was heard and has not ended
-	known     bool // there was an event at all
+	open      bool // an event has begun and not ended
+	known     bool // there was an event
 	event     byte
-	timestamp uint32 // of the event heard last
+	timestamp uint32 // timestamp of the last event
 	at        time.Duration
 }
 
-// lull is how long an event whose end was lost goes on being the same one: five packets at 20 ms.
+// lull is the time after which an event whose end was lost has ended: five packets of 20 ms.
 const lull = 100 * time.Millisecond
 
-// Hear takes a telephone-event's payload and says whether a digit begins with it. A digit is told at its first packet, so that no lost end
-// can lose it; the rest of its packets, late ones, repeated ends and the parts of a very long one (RFC 4733 2.5.1.3) say nothing more.
-func (h *DTMFReceiver) Hear(payload []byte, timestamp uint32, marker bool, now time.Duration) (digit byte, begins bool) {
+// Hear handles the payload of a telephone-event packet, and reports whether a digit begins with it.
+// The first packet of a digit counts, so a lost end loses no digit. Later packets, repeated ends
+// and the segments of a very long event (RFC 4733 section 2.5.1.3) report nothing.
+func (h *DTMFReceiver) Hear(
+	payload []byte,
+	timestamp uint32,
+	marker bool,
+	now time.Duration,
+) (digit byte, begins bool) {
 	if len(payload) < 4 || int(payload[0]) >= len(digits) {
-		return 0, false // 16 is a flash; others are no digits
+		return 0, false // 16 is a flash; other codes are not digits
 	}
 	event, ended := payload[0], payload[1]&0x80 != 0
 	newer := !h.known || int32(timestamp-h.timestamp) > 0
@@ -49,29 +52,29 @@ func (h *DTMFReceiver) Hear(payload []byte, timestamp uint32, marker bool, now t
 		}
 		return 0, false
 	}
-	// Some senders move the timestamp with each packet, and long events begin anew each 8 s: without marker, without a lull and
-	// without an end between, it is still the same key.
+	// Some senders change the timestamp with each packet, and long events restart every 8 s.
+	// Without a marker, a lull or an end between them, it is the same key.
 	same := h.open && event == h.event && !marker && now-h.at < lull
 	h.known, h.open, h.event, h.timestamp, h.at = true, !ended, event, timestamp, now
 	return digits[event], !same
 }
 
-// Restart forgets the timestamps: the far end counts anew.
+// Restart forgets the timestamps, because the far end has started a new sequence.
 func (h *DTMFReceiver) Restart() { *h = DTMFReceiver{} }
 
 const (
-	// frame is 20 ms of timestamp.
+	// frame is 20 ms in timestamp units.
 	frame = 160
-	// tone and pause in frames: 100 ms and 100 ms, twice what ITU-T Q.24 asks of a receiver.
+	// tone and pause are in frames: 100 ms each, twice what ITU-T Q.24 requires.
 	tone, pause = 5, 5
-	// ends is how often the end is sent (RFC 4733 2.5.1.4).
+	// ends is how often the end is sent (RFC 4733 section 2.5.1.4).
 	ends = 3
 )
 
-// Queue is the most digits that wait to be sent.
+// Queue is the highest number of digits that wait to be sent.
 const Queue = 64
 
-// DTMFSender makes the packets of digits, one each 20 ms.
+// DTMFSender creates the packets of digits, one every 20 ms.
 type DTMFSender struct {
 	queue   string
 	phase   int // frames of this digit so far
@@ -79,7 +82,7 @@ type DTMFSender struct {
 	started bool
 }
 
-// Send puts digits in the queue; false: they are none, or too many.
+// Send queues digits. It returns false if they are invalid or too many.
 func (s *DTMFSender) Send(wanted string) bool {
 	if !ValidDigits(wanted) || len(s.queue)+len(wanted) > Queue {
 		return false
@@ -88,15 +91,16 @@ func (s *DTMFSender) Send(wanted string) bool {
 	return true
 }
 
-// DTMFPacket is one telephone-event to send.
+// DTMFPacket is one telephone-event packet.
 type DTMFPacket struct {
 	Payload   [4]byte
 	Timestamp uint32
 	Marker    bool
 }
 
-// Next says what goes out in the frame that begins at now (a timestamp). event: this packet, in place of audio. Otherwise audio goes out, and muted
-// says that it is the pause behind a digit.
+// Next returns what is sent in the frame that begins at the timestamp now. If event is true, the
+// packet is sent instead of audio. Otherwise audio is sent, and muted means the pause after a
+// digit.
 func (s *DTMFSender) Next(now uint32) (p DTMFPacket, event, muted bool) {
 	if s.queue == "" {
 		return p, false, false

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// digitPacket is one event packet as it comes in: at a moment in ms.
+// digitPacket is a received event packet, with its time in ms.
 type digitPacket struct {
 	at, timestamp int
 	event         byte
@@ -28,10 +28,17 @@ func hear(h *DTMFReceiver, packets ...digitPacket) (heard string) {
 	return heard
 }
 
-func TestHearing(t *testing.T) {
+func TestDTMFReceiver_DetectsEachDigitOnce(t *testing.T) {
 	pressed := func(at, timestamp int, event byte) []digitPacket {
 		return []digitPacket{
-			{at, timestamp, event, 160, false, true}, {at + 20, timestamp, event, 320, false, false}, {at + 40, timestamp, event, 480, true, false},
+			{
+				at,
+				timestamp,
+				event,
+				160,
+				false,
+				true,
+			}, {at + 20, timestamp, event, 320, false, false}, {at + 40, timestamp, event, 480, true, false},
 			{at + 60, timestamp, event, 480, true, false}, {at + 80, timestamp, event, 480, true, false},
 		}
 	}
@@ -67,14 +74,14 @@ func TestHearing(t *testing.T) {
 	}
 }
 
-func TestHearing_Wraps(t *testing.T) {
+func TestDTMFReceiver_TimestampWraps(t *testing.T) {
 	h := new(DTMFReceiver)
 	if got := hear(h, digitPacket{0, -100, 1, 160, true, true}, digitPacket{300, 2000, 1, 160, true, true}); got != "11" {
 		t.Errorf("heard %q over the timestamps' wrap, want 11", got)
 	}
 }
 
-func TestSending(t *testing.T) {
+func TestDTMFSender_SendsQueuedDigits(t *testing.T) {
 	s, h := new(DTMFSender), new(DTMFReceiver)
 	switch {
 	case s.Send("12x"):
@@ -138,7 +145,7 @@ func FuzzHear(f *testing.F) {
 		for i := range 3 {
 			digit, begins := h.Hear(payload, timestamp, marker, time.Duration(ms)+time.Duration(i))
 			if begins && i > 0 {
-				t.Error("the same packet is heard twice")
+				t.Error("the same packet was detected twice")
 			}
 			if begins && !ValidDigits(string(digit)) {
 				t.Errorf("heard %q", digit)

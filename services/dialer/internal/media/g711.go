@@ -1,14 +1,11 @@
-// Package g711 knows the two laws of ITU-T G.711: what a byte of either means as a 16-bit sample, the nearest byte of a sample, and the
-// byte of the one law that is nearest to a byte of the other. Tables are made from the definition when the program starts and never change.
-
 package media
 
 import "math/bits"
 
-// Silence is a positive zero, µ-law.
+// Silence is positive zero in mu-law.
 const Silence = 0xFF
 
-// SilenceALaw is the smallest positive value; A-law has no zero.
+// SilenceALaw is the smallest positive value. A-law has no zero.
 const SilenceALaw = 0xD5
 
 var (
@@ -24,37 +21,38 @@ func tabled[T any](of func(byte) T) (table [256]T) {
 	return table
 }
 
-// Linear is the sample that a µ-law byte stands for, of at most ±32,124.
+// Linear returns the 16-bit sample of a mu-law byte (ITU-T G.711), at most ±32,124.
 func Linear(b byte) int16 { return linear[b] }
 
-// FromLinear is the µ-law byte of a sample.
+// FromLinear returns the nearest mu-law byte of a sample.
 func FromLinear(sample int16) byte { return muByte(sample) }
 
-// ToALaw turns µ-law into A-law, in place.
+// ToALaw converts mu-law to A-law, in place.
 func ToALaw(audio []byte) {
 	for i, b := range audio {
 		audio[i] = toALaw[b]
 	}
 }
 
-// FromALaw turns A-law into µ-law, in place.
+// FromALaw converts A-law to mu-law, in place.
 func FromALaw(audio []byte) {
 	for i, b := range audio {
 		audio[i] = fromALaw[b]
 	}
 }
 
-// LinearALaw is the sample that an A-law byte stands for, of at most ±32,256.
+// LinearALaw returns the sample of an A-law byte, at most ±32,256.
 func LinearALaw(b byte) int16 { return aLinear(b) }
 
-// muLinear decodes table 2a of G.711: inverted bits, 3 of the segment, 4 of the step, a bias of 33, on a scale of 14 bits.
+// muLinear decodes table 2a of G.711: inverted bits, 3 bits for the segment and 4 for the step, a
+// bias of 33, 14-bit samples.
 func muLinear(b byte) int16 {
 	b = ^b
 	value := (int(b&0x0F)<<1+33)<<(b>>4&7) - 33
 	return signed(value<<2, b&0x80 != 0)
 }
 
-// muByte encodes: beyond 8,159 of the 14-bit scale is the last step.
+// muByte encodes a sample. 8,159 and more on the 14-bit scale is the last step.
 func muByte(sample int16) byte {
 	value := min(magnitude(sample)>>2, 8158) + 33
 	segment := bits.Len(uint(value)) - 6
@@ -65,7 +63,7 @@ func muByte(sample int16) byte {
 	return ^b
 }
 
-// aLinear decodes table 1a of G.711: even bits inverted, the sign bit set for positive, on a scale of 13 bits.
+// aLinear decodes table 1a of G.711: even bits inverted, sign bit set for positive, 13-bit samples.
 func aLinear(b byte) int16 {
 	b ^= 0x55
 	segment, value := int(b>>4&7), int(b&0x0F)<<1+1
@@ -75,7 +73,7 @@ func aLinear(b byte) int16 {
 	return signed(value<<3, b&0x80 == 0)
 }
 
-// aByte encodes. negative decides for a zero, of which µ-law has two.
+// aByte encodes a sample. negative decides for zero, because mu-law has two zeros.
 func aByte(sample int16, negative bool) byte {
 	value := min(magnitude(sample)>>3, 4095)
 	segment := max(bits.Len(uint(value))-5, 0)

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// levels are the output values of G.711 from the text of its tables, one law's positive half: each segment twice as coarse as the one before.
+// levels returns the positive output values of one law from the tables of G.711. The step doubles
+// with each segment.
 func levels(first, step, segments, doubledFrom int) (all []int) {
 	value := first
 	for segment := range segments {
@@ -15,7 +16,7 @@ func levels(first, step, segments, doubledFrom int) (all []int) {
 			all = append(all, value)
 			value += step
 		}
-		value += step / 2 // the first of the next segment stands a step and a half behind the last
+		value += step / 2 // the next segment starts one and a half steps later
 		if segment < doubledFrom {
 			value -= step / 2
 		}
@@ -23,7 +24,7 @@ func levels(first, step, segments, doubledFrom int) (all []int) {
 	return all
 }
 
-func TestLinear_IsTheDefinition(t *testing.T) {
+func TestLinear_MatchesTheTablesOfG711(t *testing.T) {
 	mu := levels(0, 2, 8, 0)   // table 2a, 14 bits: 0, 2, … 30, 33, 37 …
 	alaw := levels(1, 2, 8, 1) // table 1a, 13 bits: 1, 3, … 63, 66, 70 …
 	switch {
@@ -51,8 +52,9 @@ func TestLinear_IsTheDefinition(t *testing.T) {
 	}
 }
 
-// A value belongs to the level whose decision values lie around it: half a step on both sides, which at the border of two segments is not the nearest.
-func TestFromLinear_LiesWithinItsStep(t *testing.T) {
+// A sample belongs to the level between whose decision values it is: half a step to both sides. At
+// the border of two segments this is not the nearest level.
+func TestFromLinear_IsWithinHalfAStep(t *testing.T) {
 	for sample := -32635; sample <= 32635; sample++ {
 		b := FromLinear(int16(sample))
 		if off := abs(int(Linear(b)) - sample); off > 4<<(^b>>4&7) {
@@ -60,13 +62,13 @@ func TestFromLinear_LiesWithinItsStep(t *testing.T) {
 		}
 	}
 	if got := Linear(FromLinear(32767)); got != 32124 {
-		t.Errorf("what is too loud is not the loudest: Linear(FromLinear(32767)) = %v, want 32124", got)
+		t.Errorf("value beyond the scale: Linear(FromLinear(32767)) = %v, want 32124", got)
 	} else if got := Linear(FromLinear(-32768)); got != -32124 {
-		t.Errorf("what is too loud is not the loudest: Linear(FromLinear(-32768)) = %v, want -32124", got)
+		t.Errorf("value beyond the scale: Linear(FromLinear(-32768)) = %v, want -32124", got)
 	}
 }
 
-func TestConvert_LiesWithinTheStepOfTheOtherLaw(t *testing.T) {
+func TestToALaw_IsWithinHalfAStep(t *testing.T) {
 	for i := range 256 {
 		b := []byte{byte(i)}
 		ToALaw(b)

@@ -1,17 +1,18 @@
-// Package latch decides whose packets a stream hears and where ours go: symmetric RTP that cannot be hijacked. Heard is the address of the description, or once another port of the same IP
-// (a far end behind a NAT that keeps its address). It knows addresses and numbers of packets only.
-
 package media
 
 import "net/netip"
 
-// probation is how many packets in a row, of one source and in order, make a stream of an address that was not signalled. A spray or a stray packet is none.
+// probation is how many consecutive packets of one source, in order, an address must send before
+// its packets are accepted. Stray packets and a scan do not send that.
 const probation = 5
 
-// Latch is one stream's. The zero Latch hears nobody. Not safe for use by several goroutines.
+// Latch decides which packets a stream accepts and where its own packets go. This is symmetric RTP
+// that cannot be hijacked. It accepts the address of the far end's description, or one other port
+// of the same IP address, for a far end behind a NAT. The zero Latch accepts nothing. It is not
+// safe for concurrent use.
 type Latch struct {
 	signalled netip.AddrPort
-	locked    netip.AddrPort // invalid: nobody yet
+	locked    netip.AddrPort // invalid: none yet
 
 	candidate netip.AddrPort
 	ssrc      uint32
@@ -19,7 +20,8 @@ type Latch struct {
 	streak    int
 }
 
-// Signal says where the far end wants its audio, by its newest description. The same again changes nothing; another address begins anew.
+// Signal sets the far end's address of the newest description. A new address resets the latch; the
+// same one has no effect.
 func (l *Latch) Signal(address netip.AddrPort) {
 	if address == l.signalled {
 		return
@@ -27,7 +29,8 @@ func (l *Latch) Signal(address netip.AddrPort) {
 	*l = Latch{signalled: address}
 }
 
-// Target is where ours go: to the far end that was latched to, before that to the signalled address.
+// Target returns the destination of packets: the accepted address, or before that the signalled
+// one.
 func (l *Latch) Target() netip.AddrPort {
 	if l.locked.IsValid() {
 		return l.locked
@@ -35,7 +38,8 @@ func (l *Latch) Target() netip.AddrPort {
 	return l.signalled
 }
 
-// Knows says whether a packet from there would be heard at once or might be in time: others need not be looked at.
+// Knows reports whether packets from the address are accepted, or can be later. Other packets need
+// not be read.
 func (l *Latch) Knows(from netip.AddrPort) bool {
 	switch {
 	case !l.signalled.IsValid():
@@ -48,8 +52,8 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	return from.Addr() == l.signalled.Addr()
 }
 
-// Admit says whether a sound packet is heard. The signalled address is believed at once, and whatever came before; any other address must be known,
-// prove itself, and is then the one for good.
+// Admit reports whether a valid packet is accepted. The signalled address is accepted immediately
+// and always. Another address must first pass the probation, and is then the only other one.
 func (l *Latch) Admit(from netip.AddrPort, ssrc uint32, number uint16) bool {
 	switch {
 	case !l.Knows(from):

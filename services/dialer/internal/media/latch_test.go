@@ -12,7 +12,7 @@ var (
 	another       = netip.MustParseAddrPort("203.0.113.9:1025")
 )
 
-// heard counts how many of n packets in a row are heard.
+// heard returns how many of n consecutive packets are accepted.
 func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
 	for i := range n {
 		if l.Admit(from, 7, number+uint16(i)) {
@@ -28,7 +28,7 @@ func signal() *Latch {
 	return l
 }
 
-func TestLatch_AStrangerMovesNothing(t *testing.T) {
+func TestLatch_IgnoresAStranger(t *testing.T) {
 	l := signal()
 	if n := heard(l, latchStranger, 0, 1000); n != 0 {
 		t.Errorf("heard: n = %v, want 0", n)
@@ -46,7 +46,7 @@ func TestLatch_AStrangerMovesNothing(t *testing.T) {
 	}
 }
 
-func TestLatch_AnotherPortOfTheSignalledAddressOnce(t *testing.T) {
+func TestLatch_AcceptsOneOtherPortOfTheSignalledAddress(t *testing.T) {
 	l := signal()
 	if n := heard(l, otherPort, 65533, 10); n != 10-probation+1 {
 		t.Errorf("heard: n = %v, want %v", n, 10-probation+1)
@@ -58,28 +58,28 @@ func TestLatch_AnotherPortOfTheSignalledAddressOnce(t *testing.T) {
 		t.Errorf("a third port is heard %d times", n)
 	}
 	if n := heard(l, signalled, 0, 1); n != 1 {
-		t.Errorf("the signalled address itself is not believed: n = %v, want 1", n)
+		t.Errorf("the signalled address is not accepted: n = %v, want 1", n)
 	} else if got := l.Target(); got != signalled {
-		t.Errorf("the signalled address itself is not believed: l.Target() = %v, want %v", got, signalled)
+		t.Errorf("the signalled address is not accepted: l.Target() = %v, want %v", got, signalled)
 	}
 	if n := heard(l, otherPort, 9, 100); n != 0 {
 		t.Errorf("the other port is heard %d times after that", n)
 	}
 }
 
-func TestLatch_TheFirstOtherPortThatIsAStream(t *testing.T) {
+func TestLatch_AcceptsTheFirstOtherPortWithAStream(t *testing.T) {
 	l := signal()
-	for n := range uint16(100) { // two that speak by turns, and one that sprays numbers
+	for n := range uint16(100) { // two sources that alternate, and one with random numbers
 		if l.Admit(otherPort, 7, n) {
-			t.Fatal("what is no stream is heard: l.Admit(otherPort, 7, n) = true, want false")
+			t.Fatal("accepted without a stream: l.Admit(otherPort, 7, n) = true, want false")
 		}
 		if l.Admit(another, 8, n*31) {
-			t.Fatal("what is no stream is heard: l.Admit(another, 8, n*31) = true, want false")
+			t.Fatal("accepted without a stream: l.Admit(another, 8, n*31) = true, want false")
 		}
 	}
 	for n := range uint16(200) {
 		if n < 100 && l.Admit(another, 8, n*31) || n >= 100 && l.Admit(another, uint32(n), n) {
-			t.Fatal("one that sprays alone is heard")
+			t.Fatal("a source with random numbers is accepted")
 		}
 	}
 	if n := heard(l, otherPort, 500, 10); n != 10-probation+1 {
@@ -94,12 +94,12 @@ func TestLatch_TheFirstOtherPortThatIsAStream(t *testing.T) {
 	}
 }
 
-func TestLatch_ANewAddressBeginsAnew(t *testing.T) {
+func TestLatch_NewAddressResetsIt(t *testing.T) {
 	l := signal()
 	heard(l, otherPort, 0, 10)
 	l.Signal(signalled) // a refresh
 	if l.Target() != otherPort {
-		t.Error("a refresh forgot the latch")
+		t.Error("a refresh reset the latch")
 	}
 	l.Signal(latchStranger)
 	switch {
@@ -110,7 +110,7 @@ func TestLatch_ANewAddressBeginsAnew(t *testing.T) {
 	case heard(l, latchStranger, 0, 1) != 1:
 		t.Error("heard(l, stranger, 0, 1) is not 1")
 	}
-	l.Signal(netip.AddrPort{}) // a hold by 0.0.0.0
+	l.Signal(netip.AddrPort{}) // a hold with address 0.0.0.0
 	if l.Target().IsValid() {
 		t.Error("an unknown sender: l.Target().IsValid() = true, want false")
 	} else if got := heard(l, latchStranger, 1, 10); got != 0 {

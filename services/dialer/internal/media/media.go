@@ -1,6 +1,8 @@
-// Package media is the audio of phone calls on the wire: RTP streams, each on a port of its own, all paced by one loop. Inside the house audio is
-// µ-law at 8 kHz in frames of 20 ms, 160 bytes; A-law, SRTP, telephone-events, loss, disorder and strangers end here. It knows neither calls nor
-// SIP: who owns a stream hears frames and digits from it and is asked for frames. What both sides agreed on comes from package sdp.
+// Package media sends and receives the audio of phone calls: RTP streams, each on its own port, all
+// paced by one loop. It handles A-law, SRTP, telephone-events, packet loss, reordering and packets
+// of strangers. To the rest of the dialer, audio is 8 kHz mu-law in frames of 20 ms, 160 bytes. The
+// owner of a stream receives frames and digits and provides frames. The package does not depend on
+// calls or SIP. Package sdp negotiates the streams.
 package media
 
 import (
@@ -17,73 +19,79 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Frame is 20 ms of µ-law, in bytes.
+// Frame is the size of 20 ms of mu-law in bytes.
 const Frame = BufferedFrame
 
-// Source provides the audio that a stream sends. The pacing loop calls it, so its methods must not block.
+// Source provides the audio that a stream sends. The pacing loop calls it, so its methods must not
+// block.
 type Source interface {
-	// NextFrame fills dst, which has Frame bytes, with µ-law. It is called every 20 ms while the stream may send, and
-	// returns false if there is nothing to send.
+	// NextFrame fills dst, which has Frame bytes, with mu-law. It is called every 20 ms while the
+	// stream may send, and returns false if there is nothing to send.
 	NextFrame(dst []byte) bool
 	// FrameUnsent is called if the frame that NextFrame returned last could not be sent.
 	FrameUnsent()
 }
 
-// Sink hears the far end: from its first packet on 50 frames a second until Close, silence where nothing came, and each digit once. A frame is good for the
-// call alone. It is called by the goroutine that reads, or by the pacing loop: it must not block, and must not call back into its stream.
+// Sink receives the far end's audio: 50 frames per second from its first packet until Close, with
+// silence for missing packets, and each digit once. A frame is valid only during the call. The
+// reader or the pacing loop calls it, so it must not block and must not call its stream.
 type Sink interface {
 	HearFrame(frame []byte)
 	HearDigit(digit byte)
 }
 
-// Settings are those of all streams.
+// Settings are the settings of all streams.
 type Settings struct {
-	// Bind is the address of our side of every stream. What is told to far ends is another thing (sdp.Local).
+	// Bind is the local address of every stream. The address that far ends use can differ
+	// (sdp.Local).
 	Bind netip.Addr
-	// PortLow and PortHigh are the range of ports, of which the even ones are used. PortLow 0: any.
+	// PortLow and PortHigh are the range of ports, of which the even ones are used. PortLow 0 means
+	// any port.
 	PortLow, PortHigh uint16
-	// Rest is how long a port stays bound after its stream; 0: port.Rest.
+	// Rest is how long a port stays bound after its stream. 0 means the constant Rest.
 	Rest time.Duration
-	// FirstPacket and Silence are how long no RTP and no RTCP may arrive, before the first packet and after
-	// any; 0: 30 s and 15 s. They are for streams whose Leg has no Timeout.
+	// FirstPacket and Silence are how long no RTP and no RTCP may arrive, before the first packet
+	// and after any packet. 0 means 30 s and 15 s. They apply to streams whose Leg has no Timeout.
 	FirstPacket, Silence time.Duration
 }
 
-// NoTimeout turns the timeout of a Leg off.
+// NoTimeout turns off the timeout of a Leg.
 const NoTimeout time.Duration = -1
 
-// Leg is one stream's owner.
+// Leg is the owner of one stream.
 type Leg struct {
-	// Source and Sink may be nil: silence is sent, nobody hears.
+	// Source and Sink may be nil. Then silence is sent, or audio is dropped.
 	Source Source
 	Sink   Sink
-	// TimedOut is told, in a goroutine of its own, once for each time that nothing came for too long. Not while either side holds.
+	// TimedOut is called in a new goroutine, once for each period in which nothing arrived for too
+	// long. It is not called while either side holds the call.
 	TimedOut func()
-	// Timeout replaces Settings.Silence, and FirstPacket if it is longer; 0: the Settings count.
+	// Timeout replaces Settings.Silence, and also FirstPacket if it is longer. 0 means the
+	// Settings.
 	Timeout time.Duration
 }
 
-// Streams are all streams of this process.
+// Streams has all streams of this process.
 type Streams struct {
 	settings Settings
 	ports    *PortPool
-	now      func() time.Duration // since New, monotonic
+	now      func() time.Duration // monotonic time since New
 
-	mu     sync.Mutex // guards the three below
+	mu     sync.Mutex // protects the three fields below
 	all    map[*Stream]bool
 	opened int
-	closed Stats // of streams that are no more
+	closed Stats // sum of the closed streams
 
 	live    atomic.Int64
-	woken   chan struct{} // one is there after a stream was opened
+	woken   chan struct{} // receives a value after a stream was opened
 	pacer   pacer
-	pacing  sync.Mutex // held while the pacing loop is in streams; guards paced
+	pacing  sync.Mutex // held while the pacing loop uses streams; protects paced
 	paced   []*Stream
 	skipped atomic.Uint64
 	late    lateness
 }
 
-// New makes the port pool. Run paces; without it nothing is sent. metrics may be nil.
+// New creates the port pool. Nothing is sent before Run. metrics may be nil.
 func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	if settings.Rest == 0 {
 		settings.Rest = Rest
@@ -99,7 +107,13 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 		return nil, fmt.Errorf("open the RTP ports: %w", err)
 	}
 	begun := time.Now()
-	s := &Streams{settings: settings, ports: ports, now: func() time.Duration { return time.Since(begun) }, all: map[*Stream]bool{}, woken: make(chan struct{}, 1)}
+	s := &Streams{
+		settings: settings,
+		ports:    ports,
+		now:      func() time.Duration { return time.Since(begun) },
+		all:      map[*Stream]bool{},
+		woken:    make(chan struct{}, 1),
+	}
 	if metrics != nil {
 		if err := metrics.Register(collector{s}); err != nil {
 			return nil, fmt.Errorf("register the metrics of RTP: %w", err)
@@ -108,7 +122,7 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 	return s, nil
 }
 
-// Open binds a port for a stream. Nothing is sent, and what comes is not heard, until Connect.
+// Open binds a port for a stream. Before Connect nothing is sent, and packets are dropped.
 func (s *Streams) Open(leg Leg) (*Stream, error) {
 	conn, err := s.ports.Take()
 	if err != nil {
@@ -143,7 +157,7 @@ func (s *Streams) add(stream *Stream) {
 	}
 }
 
-// remove returns when the pacing loop is not in the stream and will not be again.
+// remove returns when the pacing loop does not use the stream any more.
 func (s *Streams) remove(stream *Stream) {
 	s.pacing.Lock()
 	s.paced = slices.DeleteFunc(s.paced, func(other *Stream) bool { return other == stream })
@@ -154,12 +168,13 @@ func (s *Streams) remove(stream *Stream) {
 		s.live.Add(-1)
 		delete(s.all, stream)
 		stats := stream.Stats()
-		stats.Jitter = 0 // a gauge of what is open
+		stats.Jitter = 0 // a gauge of open streams
 		s.closed.add(stats)
 	}
 }
 
-// Run sends each stream a frame each 20 ms until ctx ends. Streams that are open then stay open, and silent. While there are none, it sleeps.
+// Run sends a frame of each stream every 20 ms until ctx ends. Open streams then stay open without
+// sending. Without streams it sleeps.
 func (s *Streams) Run(ctx context.Context) error {
 	defer s.ports.Close()
 	timer := time.NewTimer(0)
@@ -182,7 +197,7 @@ func (s *Streams) Run(ctx context.Context) error {
 	}
 }
 
-// ErrClosed: the stream was closed.
+// ErrClosed means that the stream was closed.
 var ErrClosed = errors.New("stream is closed")
 
 // silent fills a frame with silence.

@@ -19,11 +19,11 @@ var (
 	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
 )
 
-// voice says frames of one letter after another and keeps what it hears.
+// voice sends frames of consecutive letters and records the received frames.
 type voice struct {
 	mu       sync.Mutex
 	script   string
-	heard    []byte // the first byte of each frame
+	heard    []byte // first byte of each frame
 	digits   string
 	timeouts chan struct{}
 	unsent   int
@@ -60,8 +60,8 @@ func (v *voice) HearDigit(digit byte) {
 	v.digits += string(digit)
 }
 
-// desk is a stream without a socket under a clock that the test turns.
-type desk struct {
+// streamTest is a stream without a socket, with a clock that the test controls.
+type streamTest struct {
 	*Stream
 	voice
 	streams *Streams
@@ -73,13 +73,19 @@ type desk struct {
 	number  uint16
 }
 
-func newDesk(t testing.TB) *desk {
+func newStreamTest(t testing.TB) *streamTest {
 	t.Helper()
-	d := &desk{number: 65530, voice: voice{timeouts: make(chan struct{}, 10)}}
-	d.streams = &Streams{all: map[*Stream]bool{}, settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second}}
+	d := &streamTest{number: 65530, voice: voice{timeouts: make(chan struct{}, 10)}}
+	d.streams = &Streams{
+		all:      map[*Stream]bool{},
+		settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second},
+	}
 	d.streams.now = func() time.Duration { return d.time }
 	d.streams.pacer.turn.Store(1) // run(20 ms) is one turn of each slot
-	d.Stream = newStream(d.streams, Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }})
+	d.Stream = newStream(
+		d.streams,
+		Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }},
+	)
 	d.send = func(packet []byte, to netip.AddrPort) error {
 		d.raw, d.to, d.at = append(d.raw, bytes.Clone(packet)), append(d.to, to), append(d.at, d.time)
 		var p rtp.Packet
@@ -101,23 +107,23 @@ func agreed(change ...func(*sdp.Agreed)) sdp.Agreed {
 	return a
 }
 
-func (d *desk) connect(t testing.TB, change ...func(*sdp.Agreed)) {
+func (d *streamTest) connect(t testing.TB, change ...func(*sdp.Agreed)) {
 	t.Helper()
 	if err := d.Connect(agreed(change...)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// run lets the pacing loop go on punctually.
-func (d *desk) run(forward time.Duration) {
+// run lets the pacing loop run on time.
+func (d *streamTest) run(forward time.Duration) {
 	for end := d.time + forward; d.time < end; {
 		d.time += slotTime
 		d.streams.pace(d.time)
 	}
 }
 
-// packet is one of the far end's.
-func (d *desk) packet(number uint16, change ...func(*rtp.Packet)) []byte {
+// packet returns a packet of the far end.
+func (d *streamTest) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	p := rtp.Packet{
 		Header:  rtp.Header{Version: 2, SSRC: 77, SequenceNumber: number, Timestamp: uint32(number-65530) * Frame},
 		Payload: bytes.Repeat([]byte{'a' + byte(number-65530)%26}, Frame),
@@ -132,8 +138,8 @@ func (d *desk) packet(number uint16, change ...func(*rtp.Packet)) []byte {
 	return append(make([]byte, 0, 1500), raw...)
 }
 
-// speak lets n packets come, one each 20 ms.
-func (d *desk) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
+// speak sends n packets of the far end, one every 20 ms.
+func (d *streamTest) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 	for range n {
 		d.take(d.packet(d.number, change...), from, d.time)
 		d.number++
@@ -141,17 +147,17 @@ func (d *desk) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 	}
 }
 
-func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
-	d := newDesk(t)
+func TestStream_SendsAFrameEvery20Milliseconds(t *testing.T) {
+	d := newStreamTest(t)
 	d.run(100 * time.Millisecond)
 	if len(d.sent) != 0 {
-		t.Fatal("sends before it is connected")
+		t.Fatal("packets were sent before Connect")
 	}
 	d.connect(t)
 	d.script = "abc"
 	d.run(time.Second)
 	if len(d.sent) != 50 {
-		t.Fatalf("%d packets a second", len(d.sent))
+		t.Fatalf("packets per second = %d", len(d.sent))
 	}
 	first := d.sent[0]
 	for i, p := range d.sent {
@@ -178,10 +184,10 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 			t.Errorf("d.to[i] = %v, want %v", d.to[i], far)
 		}
 		if i > 0 && d.at[i]-d.at[i-1] != frameTime {
-			t.Errorf("packet %d comes %v after the one before", i, d.at[i]-d.at[i-1])
+			t.Errorf("packet %d is %v after the previous one", i, d.at[i]-d.at[i-1])
 		}
 	}
-	other := newDesk(t)
+	other := newStreamTest(t)
 	if other.out.header.SSRC == first.SSRC {
 		t.Errorf("two streams have the same random numbers: other.out.header.SSRC = %v, want another value",
 			other.out.header.SSRC)
@@ -190,11 +196,11 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 	}
 }
 
-// TestStream_ReportsFramesThatWereNotSent has a network that takes no packets. The silence after
-// the three frames is not reported: the source did not provide it.
+// The network accepts no packets. The silence after the three frames is not reported, because the
+// source did not provide it.
 func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newStreamTest(t)
 	d.send = func([]byte, netip.AddrPort) error { return errors.New("network is unreachable") }
 	d.connect(t)
 	d.script = "abc"
@@ -207,8 +213,8 @@ func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
 	}
 }
 
-func TestStream_ALaw(t *testing.T) {
-	d := newDesk(t)
+func TestStream_ConvertsALaw(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t, func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} })
 	d.script = "a"
 	d.run(2 * frameTime)
@@ -231,52 +237,59 @@ func TestStream_ALaw(t *testing.T) {
 	heard := []byte{alaw[0]}
 	FromALaw(heard)
 	if want := string(heard) + "b"; string(d.heard) != want {
-		t.Errorf("heard %q, want %q: both laws may come", d.heard, want)
+		t.Errorf("received frames = %q, want %q: both laws are accepted", d.heard, want)
 	}
 }
 
-func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
-	d := newDesk(t)
+func TestStream_IgnoresInvalidPackets(t *testing.T) {
+	d := newStreamTest(t)
 	d.take(d.packet(d.number), far, 0)
 	d.connect(t)
 	d.speak(far, 3)
 	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // comfort noise
 	d.speak(far, 2)
 	d.take([]byte{0x80, 0}, far, d.time)
-	extended := append([]byte{0x90, 0, 0xFF, 0xFA, 0, 0, 0, 0, 0, 0, 0, 77, 0xBE, 0xDE, 0, 50}, bytes.Repeat([]byte{0x10, 0}, 100)...)
+	extended := append(
+		[]byte{0x90, 0, 0xFF, 0xFA, 0, 0, 0, 0, 0, 0, 0, 77, 0xBE, 0xDE, 0, 50},
+		bytes.Repeat([]byte{0x10, 0}, 100)...)
 	if d.take(extended, far, d.time); cap(d.in.header.Extensions) > 16 {
-		t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))
+		t.Errorf("capacity for extensions = %d, want less", cap(d.in.header.Extensions))
 	}
 	d.take(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
-	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time) // padding longer than the packet
+	// padding longer than the packet
+	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time)
 	if want := "abc\xffef"; string(d.heard) != want {
-		t.Errorf("heard %q, want %q", d.heard, want)
+		t.Errorf("received frames = %q, want %q", d.heard, want)
 	}
 	switch s := d.Stats(); {
 	case s.Foreign != 1:
-		t.Errorf("s.Foreign = %v, want 1", s.Foreign)
+		t.Errorf("Foreign = %v, want 1", s.Foreign)
 	case s.Malformed != 3:
-		t.Errorf("s.Malformed = %v, want 3", s.Malformed)
+		t.Errorf("Malformed = %v, want 3", s.Malformed)
 	case s.Lost != 0:
-		t.Errorf("s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Lost = %v, want 0", s.Lost)
 	}
 }
 
-func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
-	d := newDesk(t)
+func TestStream_IgnoresAStranger(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(stranger, 100)
 	d.number = 65530
 	d.speak(far, 3)
 	for n := range uint16(100) {
 		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), stranger, d.time)
-		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }), stranger, d.time)
+		d.take(
+			d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }),
+			stranger,
+			d.time,
+		)
 	}
 	d.speak(far, 3)
 	if string(d.heard) != "abcdef" {
-		t.Errorf(`d.heard = %q, want "abcdef"`, string(d.heard))
+		t.Errorf(`received frames = %q, want "abcdef"`, string(d.heard))
 	} else if d.digits != "" {
-		t.Errorf("d.digits = %q, want it empty", d.digits)
+		t.Errorf("received digits = %q, want it empty", d.digits)
 	}
 	for i, to := range d.to {
 		if to != far {
@@ -288,13 +301,13 @@ func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
 	}
 }
 
-func TestStream_LatchesOnceToAnotherPort(t *testing.T) {
-	d := newDesk(t)
+func TestStream_AcceptsOneOtherPort(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	nearby := netip.AddrPortFrom(far.Addr(), 1024)
 	d.speak(nearby, 10)
 	if string(d.heard) != "efghij" {
-		t.Errorf(`d.heard = %q, want "efghij"`, string(d.heard))
+		t.Errorf(`received frames = %q, want "efghij"`, string(d.heard))
 	} else if d.to[len(d.to)-1] != nearby {
 		t.Errorf("destination of the last packet = %v, want %v", d.to[len(d.to)-1], nearby)
 	}
@@ -302,12 +315,12 @@ func TestStream_LatchesOnceToAnotherPort(t *testing.T) {
 	d.connect(t, func(a *sdp.Agreed) { a.Remote = moved })
 	d.run(frameTime)
 	if d.to[len(d.to)-1] != moved {
-		t.Error("a re-INVITE's address does not count")
+		t.Error("the address of a re-INVITE was ignored")
 	}
 }
 
-func TestStream_AnotherSourceTakesOver(t *testing.T) {
-	d := newDesk(t)
+func TestStream_AcceptsANewSource(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(far, 3)
 	d.number = 20
@@ -317,16 +330,16 @@ func TestStream_AnotherSourceTakesOver(t *testing.T) {
 	}
 	switch s := d.Stats(); {
 	case s.Sources != 1:
-		t.Errorf("s.Sources = %v, want 1", s.Sources)
+		t.Errorf("Sources = %v, want 1", s.Sources)
 	case s.Lost != 0:
-		t.Errorf("s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Lost = %v, want 0", s.Lost)
 	case s.Received != 6:
-		t.Errorf("s.Received = %v, want 6", s.Received)
+		t.Errorf("Received = %v, want 6", s.Received)
 	}
 }
 
 func TestStream_HoldAndResume(t *testing.T) {
-	d := newDesk(t)
+	d := newStreamTest(t)
 	d.connect(t)
 	d.script = "ab"
 	d.run(frameTime)
@@ -335,7 +348,7 @@ func TestStream_HoldAndResume(t *testing.T) {
 	d.connect(t, func(a *sdp.Agreed) { a.Remote, a.Direction = netip.AddrPort{}, sdp.RecvOnly })
 	d.run(time.Second / 2)
 	if len(d.sent) != 1 {
-		t.Fatalf("%d packets are sent into a hold", len(d.sent)-1)
+		t.Fatalf("packets during the hold = %d", len(d.sent)-1)
 	}
 	d.connect(t)
 	d.run(frameTime)
@@ -355,28 +368,28 @@ func TestStream_HoldAndResume(t *testing.T) {
 	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.SendOnly })
 	d.speak(far, 3)
 	if n := len(d.heard); n != 0 {
-		t.Errorf("%d frames are heard of a far end that we hold", n)
+		t.Errorf("frames received during the hold = %d", n)
 	}
 	d.connect(t)
 	d.speak(far, 2)
 	if s := d.Stats(); s.Lost != 0 {
-		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Stats: Lost = %v, want 0", s.Lost)
 	} else if string(d.heard) != "de" {
-		t.Errorf(`Stats: d.heard = %q, want "de"`, string(d.heard))
+		t.Errorf(`Stats: received frames = %q, want "de"`, string(d.heard))
 	}
 }
 
 func TestStream_SendsDigits(t *testing.T) {
-	d := newDesk(t)
+	d := newStreamTest(t)
 	d.connect(t, func(a *sdp.Agreed) { a.EventOut = 0 })
 	if d.SendDigits("1") == nil {
-		t.Error("digits for a far end that takes none")
+		t.Error("SendDigits succeeded without telephone-events")
 	}
 	d.connect(t)
 	if d.SendDigits("1x") == nil {
-		t.Error(`takes what is no digit, or refuses one: d.SendDigits("1x") = nil, want a value`)
+		t.Error(`validation: d.SendDigits("1x") = nil, want a value`)
 	} else if got := d.SendDigits("#"); got != nil {
-		t.Errorf(`takes what is no digit, or refuses one: d.SendDigits("#") = %v, want nil`, got)
+		t.Errorf(`validation: d.SendDigits("#") = %v, want nil`, got)
 	}
 	d.script = "abcdefgh"
 	d.run(20 * frameTime)
@@ -400,7 +413,7 @@ func TestStream_SendsDigits(t *testing.T) {
 			}
 		}
 		if !event && p.Timestamp != d.sent[0].Timestamp+uint32(i)*Frame {
-			t.Errorf("audio behind the digit is %d of its time", p.Timestamp-d.sent[0].Timestamp)
+			t.Errorf("timestamp after the digit = %d", p.Timestamp-d.sent[0].Timestamp)
 		}
 	}
 	if ends != 3 {
@@ -414,21 +427,28 @@ func TestStream_SendsDigits(t *testing.T) {
 	}
 }
 
-func TestStream_AFloodOfDigitsIsCutOff(t *testing.T) {
-	d := newDesk(t)
+func TestStream_DropsAFloodOfDigits(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	for n := range uint16(1000) {
-		d.take(d.packet(n, func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} }), far, d.time)
+		d.take(
+			d.packet(
+				n,
+				func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} },
+			),
+			far,
+			d.time,
+		)
 	}
-	if s := d.Stats(); len(d.digits) != mostKeys {
-		t.Errorf("Stats: length of d.digits = %d, want %d", len(d.digits), mostKeys)
-	} else if s.Excess != 1000-mostKeys {
-		t.Errorf("Stats: s.Excess = %v, want %v", s.Excess, 1000-mostKeys)
+	if s := d.Stats(); len(d.digits) != maxKeys {
+		t.Errorf("Stats: length of received digits = %d, want %d", len(d.digits), maxKeys)
+	} else if s.Excess != 1000-maxKeys {
+		t.Errorf("Stats: Excess = %v, want %v", s.Excess, 1000-maxKeys)
 	}
 }
 
-func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
-	d := newDesk(t)
+func TestStream_ReceivesDigitsOfASeparateSource(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	for i := range uint16(20) {
 		d.speak(far, 1)
@@ -443,20 +463,21 @@ func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
 		}
 	}
 	if string(d.heard) != "abcdefghijklmnopqrst" {
-		t.Errorf(`d.heard = %q, want "abcdefghijklmnopqrst"`, string(d.heard))
+		t.Errorf(`received frames = %q, want "abcdefghijklmnopqrst"`, string(d.heard))
 	} else if d.digits != "3" {
-		t.Errorf(`d.digits = %q, want "3"`, d.digits)
+		t.Errorf(`received digits = %q, want "3"`, d.digits)
 	}
 	if s := d.Stats(); s.Sources != 0 {
-		t.Errorf("Stats: s.Sources = %v, want 0", s.Sources)
+		t.Errorf("Stats: Sources = %v, want 0", s.Sources)
 	} else if s.Lost != 0 {
-		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Stats: Lost = %v, want 0", s.Lost)
 	}
 }
 
-func TestStream_HearsDigits(t *testing.T) {
-	for _, payloadType := range []uint8{101, 96} { // ours, and that of a far end which uses its own
-		d := newDesk(t)
+func TestStream_ReceivesDigits(t *testing.T) {
+	// the local payload type, and that of a far end with its own
+	for _, payloadType := range []uint8{101, 96} {
+		d := newStreamTest(t)
 		d.connect(t)
 		d.speak(far, 2)
 		began := uint32(d.number-65530) * Frame
@@ -471,10 +492,10 @@ func TestStream_HearsDigits(t *testing.T) {
 		}
 		d.speak(far, 2)
 		if d.digits != "7" {
-			t.Errorf("heard digits %q", d.digits)
+			t.Errorf("digits = %q", d.digits)
 		}
 		if want := "ab\xff\xff\xff\xff\xff\xff\xffjk"; string(d.heard) != want {
-			t.Errorf("heard %q, want %q: silence under the digit", d.heard, want)
+			t.Errorf("received frames = %q, want %q: silence during the digit", d.heard, want)
 		}
 	}
 }

@@ -6,25 +6,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Stats is how a stream went so far.
+// Stats are the counts of a stream so far.
 type Stats struct {
-	// Sent are packets, Events those of them that were telephone-events; Unsent is what the system did not take.
+	// Sent counts packets, and Events the telephone-events among them. Unsent counts packets that
+	// the system refused.
 	Sent, Events, Unsent uint64
-	// Received are packets of the far end, duplicates not counted; Lost never came; Late came when silence had taken their place; Filled are frames of such silence.
+	// Received counts the far end's packets without duplicates. Lost packets never arrived. Late
+	// packets arrived after silence had replaced them. Filled counts the frames of that silence.
 	Received, Lost, Late, Duplicates, Filled uint64
-	// Digits were heard. Sources is how often another SSRC took over, Restarts how often timestamps began anew.
+	// Digits counts received digits. Sources counts changes of the SSRC, and Restarts new clocks of
+	// the timestamps.
 	Digits, Sources, Restarts uint64
-	// What was not heard: from somebody else, no RTP, of a payload type that is not ours, not authentic, played twice.
+	// Dropped packets: from a stranger, not RTP, of another payload type, not authentic, replayed.
 	Strangers, Malformed, Foreign, Forged, Replayed uint64
-	// Excess are frames and digits that came faster than anybody speaks or presses keys.
+	// Excess counts frames and digits that arrived faster than real time.
 	Excess uint64
-	// Timeouts is how often nothing came for too long.
+	// Timeouts counts the periods in which nothing arrived for too long.
 	Timeouts uint64
-	// Jitter is that of arrivals (RFC 3550 A.8). LateMean and LateMost are how much later than due packets were sent.
+	// Jitter is the interarrival jitter (RFC 3550 A.8). LateMean and LateMost are the mean and the
+	// highest delay of sent packets.
 	Jitter, LateMean, LateMost time.Duration
 }
 
-// Stats is how the stream went so far.
+// Stats returns the counts of the stream so far.
 func (s *Stream) Stats() Stats {
 	s.in.mu.Lock()
 	stats := s.in.stats
@@ -42,7 +46,7 @@ func (s *Stream) Stats() Stats {
 	return stats
 }
 
-// add sums what can be summed.
+// add adds the counts of b, and takes the higher jitter.
 func (a *Stats) add(b Stats) {
 	for _, c := range counters {
 		*c.of(a) += *c.of(&b)
@@ -50,7 +54,7 @@ func (a *Stats) add(b Stats) {
 	a.Jitter = max(a.Jitter, b.Jitter)
 }
 
-// counter is one of Stats as a metric.
+// counter is a field of Stats as a metric.
 type counter struct {
 	desc   *prometheus.Desc
 	of     func(*Stats) *uint64
@@ -63,12 +67,12 @@ func described(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	packets = described("packets_total", "RTP packets, by direction.", "direction")
-	unheard = described("dropped_packets_total", "RTP packets that came and were not heard, by reason.", "reason")
-	lateDsc = described("send_delay_seconds", "How much later than due RTP packets were sent.")
-	opened  = described("streams", "RTP streams that are open.")
-	resting = described("quarantined_ports", "RTP ports that stay bound after their call.")
-	worst   = described("jitter_seconds", "The largest jitter of arrivals among open streams (RFC 3550).")
-	skips   = described("skipped_frames_total", "Times of 20 ms that the pacing loop left out because it was too far behind.")
+	unheard = described("dropped_packets_total", "Received RTP packets that were dropped, by reason.", "reason")
+	lateDsc = described("send_delay_seconds", "Delay of sent RTP packets after their due time.")
+	opened  = described("streams", "Open RTP streams.")
+	resting = described("quarantined_ports", "RTP ports that are still bound after their call.")
+	worst   = described("jitter_seconds", "Highest interarrival jitter of the open streams (RFC 3550).")
+	skips   = described("skipped_frames_total", "Frames of 20 ms that the pacing loop skipped because it was too late.")
 
 	counters = []counter{
 		{packets, func(s *Stats) *uint64 { return &s.Sent }, []string{"sent"}},
@@ -81,21 +85,52 @@ var (
 		{unheard, func(s *Stats) *uint64 { return &s.Excess }, []string{"flood"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Late }, []string{"late"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Duplicates }, []string{"duplicate"}},
-		{described("lost_packets_total", "RTP packets of far ends that never came."), func(s *Stats) *uint64 { return &s.Lost }, nil},
-		{described("send_errors_total", "RTP packets that the system did not take."), func(s *Stats) *uint64 { return &s.Unsent }, nil},
-		{described("silence_frames_total", "Frames of 20 ms in which far ends were heard as silence, since nothing came."), func(s *Stats) *uint64 { return &s.Filled }, nil},
-		{described("sent_events_total", "Telephone-event packets sent."), func(s *Stats) *uint64 { return &s.Events }, nil},
-		{described("received_digits_total", "Digits heard."), func(s *Stats) *uint64 { return &s.Digits }, nil},
-		{described("source_changes_total", "Times that another SSRC took a stream over."), func(s *Stats) *uint64 { return &s.Sources }, nil},
-		{described("restarts_total", "Times that a far end's timestamps began anew."), func(s *Stats) *uint64 { return &s.Restarts }, nil},
-		{described("timeouts_total", "Times that nothing came for too long."), func(s *Stats) *uint64 { return &s.Timeouts }, nil},
+		{
+			described("lost_packets_total", "RTP packets of far ends that never arrived."),
+			func(s *Stats) *uint64 { return &s.Lost },
+			nil,
+		},
+		{
+			described("send_errors_total", "RTP packets that the operating system refused to send."),
+			func(s *Stats) *uint64 { return &s.Unsent },
+			nil,
+		},
+		{
+			described(
+				"silence_frames_total",
+				"Frames of 20 ms that were filled with silence because no packet arrived.",
+			),
+			func(s *Stats) *uint64 { return &s.Filled },
+			nil,
+		},
+		{
+			described("sent_events_total", "Telephone-event packets sent."),
+			func(s *Stats) *uint64 { return &s.Events },
+			nil,
+		},
+		{described("received_digits_total", "Received DTMF digits."), func(s *Stats) *uint64 { return &s.Digits }, nil},
+		{
+			described("source_changes_total", "Changes of the SSRC within a stream."),
+			func(s *Stats) *uint64 { return &s.Sources },
+			nil,
+		},
+		{
+			described("restarts_total", "Restarts of a far end's timestamps."),
+			func(s *Stats) *uint64 { return &s.Restarts },
+			nil,
+		},
+		{
+			described("timeouts_total", "Media timeouts: no packet arrived for too long."),
+			func(s *Stats) *uint64 { return &s.Timeouts },
+			nil,
+		},
 	}
 )
 
-// collector sums over all streams when it is asked.
+// collector sums the counts of all streams at each scrape.
 type collector struct{ *Streams }
 
-// Describe tells the metrics' names.
+// Describe implements prometheus.Collector.
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	seen := map[*prometheus.Desc]bool{}
 	for _, count := range counters {
@@ -109,7 +144,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect tells the sums.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	sum, open := c.closed, len(c.all)

@@ -8,53 +8,57 @@ import (
 
 const (
 	frameTime = 20 * time.Millisecond
-	// slots spread the streams over a frame's time: 500 streams are four bursts of 125, not one.
+	// slots spreads the streams over the 20 ms of a frame. 500 streams are sent in four bursts of
+	// 125.
 	slots    = 4
 	slotTime = frameTime / slots
-	// mostBehind is what is made up for after a stall, two frames a stream; a jitter buffer bears that. What is older is left out: timestamps go on
-	// by the clock, and nothing of the source is lost.
-	mostBehind = 2 * frameTime
+	// maxBehind is what the loop makes up for after a stall: two frames per stream, which a jitter
+	// buffer tolerates. Older frames are skipped. Timestamps follow the clock, and no audio of the
+	// source is lost.
+	maxBehind = 2 * frameTime
 )
 
-// pacer says which turn it is. A turn is a slot of a frame's time; turns go on from the process's beginning.
+// pacer counts turns. A turn is one slot of a frame; turns continue from the start of the process.
 type pacer struct {
-	turn atomic.Int64 // the next; only the pacing loop moves it
+	turn atomic.Int64 // next turn; only the pacing loop changes it
 }
 
 func (p *pacer) due() time.Duration { return time.Duration(p.turn.Load()) * slotTime }
 
-// catchUp leaves out whole frames of all streams when the loop is too far behind, and says how many.
+// catchUp skips whole frames of all streams if the loop is too late. It returns how many.
 func (p *pacer) catchUp(now time.Duration) (skipped uint64) {
-	if behind := now - p.due(); behind > mostBehind+slotTime {
-		skipped = uint64((behind - mostBehind) / frameTime)
+	if behind := now - p.due(); behind > maxBehind+slotTime {
+		skipped = uint64((behind - maxBehind) / frameTime)
 		p.turn.Add(int64(skipped) * slots)
 	}
 	return skipped
 }
 
 const (
-	// mostEarly and mostLate are how many turns a frame may be sent before and after its usual one: less than a frame, which any jitter buffer bears.
-	mostEarly, mostLate = slots - 1, slots / 2
-	// pausing is how many frames of silence make a pause.
-	pausing = 3
-	// watched is for how many frames in a row those of an agent that speaks in real time must have waited before they wait less.
-	watched = 50
+	// maxEarly and maxLate are how many turns a frame may be sent before and after its usual turn:
+	// less than a frame, which every jitter buffer tolerates.
+	maxEarly, maxLate = slots - 1, slots / 2
+	// pauseFrames is how many frames of silence make a pause.
+	pauseFrames = 3
+	// realTimeFrames is how many consecutive frames of an agent in real time must have waited
+	// before the stream is shifted.
+	realTimeFrames = 50
 )
 
-// moment is when a stream's next frame is sent: usually at the stream's own slot of the frame's time, but never long after what is to be said has come. Timestamps do
-// not move with it.
+// moment is the turn of a stream's next frame. It is usually the stream's own slot, but audio must
+// not wait long. Timestamps do not change with it.
 type moment struct {
 	slot int64
 	due  atomic.Int64 // the turn
 
-	mu    sync.Mutex // guards what follows, and writing due
-	frame int64      // the next frame
+	mu    sync.Mutex // protects the fields below, and writes of due
+	frame int64      // number of the next frame
 	quiet int        // frames of silence
-	least int64      // turns that what came had to wait, of the last so many
+	least int64      // lowest wait of the last frames, in turns
 	came  int
 }
 
-// begin takes the first time of the slot from a turn on.
+// begin takes the first turn of the slot from turn on.
 func (m *moment) begin(slot, turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +68,7 @@ func (m *moment) begin(slot, turn int64) {
 
 func (m *moment) usual() int64 { return m.frame*slots + m.slot }
 
-// take is the frame whose turn it is, if it is one's.
+// take returns the frame of the turn. ok is false if it is not the stream's turn.
 func (m *moment) take(turn int64) (frame int64, ok bool) {
 	if m.due.Load() > turn {
 		return 0, false
@@ -72,7 +76,7 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := m.due.Load()
-	if behind := (turn - due) / slots; behind > 0 { // frames were left out, or the loop was asleep
+	if behind := (turn - due) / slots; behind > 0 { // frames were skipped, or the loop slept
 		m.frame += behind
 		if due += behind * slots; due < turn {
 			m.frame++
@@ -86,7 +90,7 @@ func (m *moment) take(turn int64) (frame int64, ok bool) {
 	return frame, true
 }
 
-// said learns whether a frame was silence. In a pause the stream goes back to its usual moment.
+// said records whether a frame was silence. In a pause the stream returns to its usual turn.
 func (m *moment) said(silence bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,40 +100,42 @@ func (m *moment) said(silence bool) {
 	}
 	m.quiet++
 	m.least, m.came = slots, 0
-	if early := m.usual() - m.due.Load(); m.quiet > pausing && early > 0 {
+	if early := m.usual() - m.due.Load(); m.quiet > pauseFrames && early > 0 {
 		m.due.Add(1)
-	} else if m.quiet > pausing && early < 0 {
+	} else if m.quiet > pauseFrames && early < 0 {
 		m.due.Add(-1)
 	}
 }
 
-// soon is told when something to say has come and nothing was waiting. Behind a pause it goes out at the next turn. What came just too late moves the stream a turn back,
-// so that the next does not. Of an agent that speaks in real time, the frames of the last second decide: they need not wait longer than the latest of them and a turn.
+// soon is called when audio was added to an empty queue. After a pause it is sent at the next turn.
+// If audio arrives just too late, the stream moves back by one turn, so that the next frame is in
+// time. For an agent in real time, the lowest wait of the last second decides, so that its frames
+// wait at most one turn longer than the latest one.
 func (m *moment) soon(turn int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := m.due.Load()
 	waits := due - turn
 	switch {
-	case m.quiet >= pausing:
+	case m.quiet >= pauseFrames:
 	case m.quiet > 0:
-		if m.usual()-due > -mostLate {
+		if m.usual()-due > -maxLate {
 			m.due.Store(due + 1)
 		}
 		return
 	default:
 		m.least = min(m.least, waits)
-		if m.came++; m.came < watched {
+		if m.came++; m.came < realTimeFrames {
 			return
 		}
 		waits, m.least, m.came = m.least-1, slots, 0
 	}
-	if earlier := max(due-waits, m.usual()-mostEarly); earlier < due {
+	if earlier := max(due-waits, m.usual()-maxEarly); earlier < due {
 		m.due.Store(earlier)
 	}
 }
 
-// pace takes all turns that are due, and says how long nothing is.
+// pace handles all due turns, and returns the time until the next one.
 func (s *Streams) pace(now time.Duration) time.Duration {
 	if n := s.pacer.catchUp(now); n > 0 {
 		s.skipped.Add(n)
@@ -153,14 +159,14 @@ func (s *Streams) pace(now time.Duration) time.Duration {
 	return s.pacer.due() - s.now()
 }
 
-// bounds are those of the histogram of lateness.
+// bounds are the buckets of the histogram of lateness.
 var bounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 300 * time.Microsecond, 500 * time.Microsecond, 700 * time.Microsecond,
 	1 * time.Millisecond, 1500 * time.Microsecond, 2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond,
 	7 * time.Millisecond, 10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
 }
 
-// lateness counts how much later than due packets were handed to the system.
+// lateness counts how much later than due packets were sent.
 type lateness struct {
 	counts [len(bounds) + 1]atomic.Uint64
 	sum    atomic.Int64

@@ -9,8 +9,8 @@ import (
 // rtcpHeader is the length of the shortest RTCP packet in bytes (RFC 3550 section 6.4).
 const rtcpHeader = 8
 
-// listenRTCP binds the port above the stream's, where RTCP arrives (RFC 3550 section 11). RTCP only shows
-// that the far end is alive, so a port that another program has is no error.
+// listenRTCP binds the port above the stream's, where RTCP arrives (RFC 3550 section 11). RTCP only
+// shows that the far end is alive, so it is not an error if the port is taken.
 func (s *Stream) listenRTCP() {
 	number := s.Port()
 	if number%2 != 0 {
@@ -36,8 +36,9 @@ func (s *Stream) readRTCP(conn *net.UDPConn) {
 	}
 }
 
-// takeRTCP restarts the wait for the next packet if an RTCP or SRTCP packet comes from the address of the
-// far end. A far end that sends no audio, because of silence suppression or a mute button, still reports.
+// takeRTCP restarts the timeout if an RTCP or SRTCP packet arrives from the far end's address. A
+// far end that sends no audio, because of silence suppression or a mute button, still sends
+// reports.
 func (s *Stream) takeRTCP(packet []byte, from netip.Addr, now time.Duration) {
 	if len(packet) < rtcpHeader || packet[0]>>6 != 2 || packet[1] < 192 || packet[1] > 223 {
 		return

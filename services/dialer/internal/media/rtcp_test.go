@@ -13,9 +13,9 @@ import (
 // receiverReport is an empty RTCP receiver report (RFC 3550 section 6.4.2).
 func receiverReport() []byte { return []byte{0x80, 201, 0, 1, 0, 0, 0, 77} }
 
-// TestTimeout_RTCPKeepsTheCall covers a phone that sends no audio, because of silence suppression or a
-// mute button, but still reports every 5 s.
-func TestTimeout_RTCPKeepsTheCall(t *testing.T) {
+// A phone sends no audio, because of silence suppression or a mute button, but sends a report every
+// 5 s.
+func TestTimeout_RTCPRestartsIt(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -31,7 +31,7 @@ func TestTimeout_RTCPKeepsTheCall(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newStreamTest(t)
 			d.connect(t)
 			d.speak(far, 50)
 			for range 6 {
@@ -49,8 +49,8 @@ func TestTimeout_RTCPKeepsTheCall(t *testing.T) {
 	}
 }
 
-// TestTimeout_IsTheLegs checks the timeout of a leg, before and after the first packet.
-func TestTimeout_IsTheLegs(t *testing.T) {
+// The timeout of the leg applies before and after the first packet.
+func TestTimeout_OfTheLeg(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
@@ -69,7 +69,7 @@ func TestTimeout_IsTheLegs(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newStreamTest(t)
 			d.leg.Timeout = test.timeout
 			d.connect(t)
 			if test.spoken {
@@ -87,7 +87,7 @@ func TestTimeout_IsTheLegs(t *testing.T) {
 	}
 }
 
-// TestOpen_ReadsRTCPOnThePortAbove sends a report to a real stream.
+// The report is sent to a real stream.
 func TestOpen_ReadsRTCPOnThePortAbove(t *testing.T) {
 	t.Parallel()
 	bind := netip.MustParseAddr("127.0.0.1")

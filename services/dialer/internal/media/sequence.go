@@ -1,37 +1,37 @@
 package media
 
-// arrivalVerdict is what a sequence number says about its packet.
+// arrivalVerdict classifies a packet by its sequence number.
 type arrivalVerdict int
 
 const (
-	// next: the one behind the newest.
+	// next follows the newest number.
 	next arrivalVerdict = iota
-	// ahead: newer, and some between are missing.
+	// ahead is newer, with missing numbers between.
 	ahead
-	// behind: older than the newest and not seen before.
+	// behind is older than the newest and was not seen before.
 	behind
-	// duplicate: seen before, or so old that nobody knows.
+	// duplicate was seen before, or is too old to know.
 	duplicate
-	// wild: far from all others; the far end may have begun anew.
+	// wild is far from all other numbers. The far end may have started a new sequence.
 	wild
-	// anew: the second of a row far from all others. The count begins here.
+	// anew is the second of two consecutive numbers far from all others. A new sequence starts.
 	anew
 )
 
-// Limits of RFC 3550 A.1, the second by the width of the memory.
+// Limits of RFC 3550 A.1. memory is the number of bits in seen.
 const (
 	farthest = 3000
 	memory   = 64
 )
 
-// sequenceNumber counts the packets of one source (RFC 3550 A.1, A.3).
+// sequenceNumber counts the packets of one source (RFC 3550 A.1 and A.3).
 type sequenceNumber struct {
 	begun    bool
 	newest   uint16
 	seen     uint64 // bit n: newest-n was seen
 	expected uint64
 	received uint64
-	follows  int32 // the number that would confirm a new count; -1: none
+	follows  int32 // number that would confirm a new sequence; -1: none
 }
 
 func (s *sequenceNumber) see(number uint16) arrivalVerdict {
@@ -43,7 +43,7 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	switch {
 	case off > 0 && off <= farthest:
 		s.follows = -1
-		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 empties it
+		s.seen = s.seen<<min(off, memory) | 1 // a shift by 64 clears it
 		s.newest = number
 		s.expected += uint64(off)
 		s.received++
@@ -70,14 +70,14 @@ func (s *sequenceNumber) see(number uint16) arrivalVerdict {
 	return wild
 }
 
-// begin counts from here; what was expected and received before stays counted.
+// begin starts a new sequence. The earlier counts remain.
 func (s *sequenceNumber) begin(number uint16) {
 	s.begun, s.newest, s.seen, s.follows = true, number, 1, -1
 	s.expected++
 	s.received++
 }
 
-// lost is what never came.
+// lost returns the number of packets that never arrived.
 func (s *sequenceNumber) lost() uint64 {
 	return s.expected - min(s.received, s.expected)
 }

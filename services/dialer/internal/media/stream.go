@@ -15,22 +15,23 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Stream is one call's audio both ways. Its methods may be called from any goroutine, but not from within its Source or Sink.
+// Stream is the audio of one call in both directions. Its methods are safe for concurrent use, but
+// its Source and Sink must not call them.
 type Stream struct {
 	streams *Streams
 	leg     Leg
 	conn    *net.UDPConn
-	// rtcp is the port above conn's; nil if it could not be bound.
+	// rtcp is the port above conn's. It is nil if it could not be bound.
 	rtcp   *net.UDPConn
 	send   func(packet []byte, to netip.AddrPort) error
 	moment moment
-	target atomic.Pointer[netip.AddrPort] // where ours go; nil: nowhere
+	target atomic.Pointer[netip.AddrPort] // destination; nil: none
 
 	out sending
 	in  hearing
 }
 
-// sending is the way out.
+// sending is the state of the sending direction.
 type sending struct {
 	mu        sync.Mutex
 	direction sdp.Direction
@@ -40,16 +41,16 @@ type sending struct {
 	digits    DTMFSender
 
 	header     rtp.Header
-	base       uint32 // the timestamp of frame 0
-	last       int64  // the frame sent last
+	base       uint32 // timestamp of frame 0
+	last       int64  // last sent frame
 	contiguous bool
 	packet     [headerSize + Frame + Overhead]byte
 
 	sent, unsent, events uint64
-	late, latest         time.Duration // in sum, and the most
+	late, latest         time.Duration // sum and maximum of the delays
 }
 
-// hearing is the way in.
+// hearing is the state of the receiving direction.
 type hearing struct {
 	mu        sync.Mutex
 	closed    bool
@@ -60,19 +61,19 @@ type hearing struct {
 	buffer    *JitterBuffer
 	digits    DTMFReceiver
 	header    rtp.Header
-	ssrc      uint32 // of the audio, once sourced
+	ssrc      uint32 // of the audio, if sourced is true
 	sourced   bool
-	pressing  uint32 // the SSRC of the events heard last
+	pressing  uint32 // SSRC of the last events
 	pressed   FrameLimit
 
-	heard bool          // anything at all
-	alive time.Duration // since when nothing came
-	told  bool          // of the timeout
+	heard bool          // any packet arrived
+	alive time.Duration // time of the last packet
+	told  bool          // the timeout was reported
 
 	stats Stats
 }
 
-// accepted is what a payload type means.
+// accepted is the meaning of a payload type.
 type accepted uint8
 
 const (
@@ -88,7 +89,11 @@ func newStream(streams *Streams, leg Leg) *Stream {
 	s := &Stream{streams: streams, leg: leg}
 	var random [10]byte
 	_, _ = rand.Read(random[:]) // never fails
-	s.out.header = rtp.Header{Version: 2, SequenceNumber: binary.BigEndian.Uint16(random[8:]), SSRC: binary.BigEndian.Uint32(random[4:])}
+	s.out.header = rtp.Header{
+		Version:        2,
+		SequenceNumber: binary.BigEndian.Uint16(random[8:]),
+		SSRC:           binary.BigEndian.Uint32(random[4:]),
+	}
 	s.out.base = binary.BigEndian.Uint32(random[:])
 	s.in.buffer = NewJitterBuffer(func(frame []byte) {
 		if s.leg.Sink != nil {
@@ -98,16 +103,17 @@ func newStream(streams *Streams, leg Leg) *Stream {
 	return s
 }
 
-// Port is ours; it goes into the description.
+// Port returns the local port for the description.
 func (s *Stream) Port() uint16 {
 	return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-// Connect begins, or goes on, as both sides agreed: at early media, at the answer and at each re-INVITE. What did not change goes on without a break,
-// keys and latch included. Each call begins the wait for the next packet anew.
+// Connect starts or continues the stream as negotiated: at early media, at the answer and at each
+// re-INVITE. What has not changed continues without a break, also keys and the latch. Each call
+// restarts the timeout.
 func (s *Stream) Connect(agreed sdp.Agreed) error {
 	if len(agreed.Codecs) == 0 {
-		return errors.New("connect a stream without a codec")
+		return errors.New("connect stream: no codec")
 	}
 	if err := s.connectIn(agreed); err != nil {
 		return err
@@ -167,7 +173,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 	return nil
 }
 
-// aim lets ours go where the latch says.
+// aim sets the destination to the latch's target.
 func (s *Stream) aim() {
 	to := s.in.latch.Target()
 	if old := s.target.Load(); old != nil && *old == to {
@@ -177,14 +183,16 @@ func (s *Stream) aim() {
 		s.target.Store(nil)
 		return
 	}
-	moved := to // escapes, and only here: a packet that changes nothing allocates nothing
+	moved := to // only this copy escapes, so a packet that changes nothing does not allocate
 	s.target.Store(&moved)
 }
 
-// ErrNoDigits: the far end takes no telephone-events, or these are no digits, or too many wait already.
+// ErrNoDigits means that the far end does not support telephone-events, the digits are invalid, or
+// too many wait.
 var ErrNoDigits = errors.New("these digits cannot be sent")
 
-// SendDigits sends digits (0-9 * # A-D) as telephone-events, 100 ms each, in place of audio, behind those that wait. They are never sent as tones.
+// SendDigits queues digits (0-9 * # A-D). They are sent as telephone-events of 100 ms instead of
+// audio, never as tones.
 func (s *Stream) SendDigits(digits string) error {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
@@ -194,12 +202,14 @@ func (s *Stream) SendDigits(digits string) error {
 	return nil
 }
 
-// SpeakSoon says that the Source has something to say and had nothing before: it is sent within 5 ms when the far end has heard silence until now, instead of
-// at the stream's usual moment, and 20 ms behind that is sent what follows.
+// SpeakSoon reports that the Source has audio after a time without. If the far end has heard
+// silence, the audio is sent within 5 ms instead of at the stream's usual turn. The following
+// frames are sent every 20 ms after that.
 func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
 
-// Close ends the stream and tells how it went: Source and Sink are not called any more once it returns. Its port rests. The second call only tells.
-// Do not hold a lock that Source or Sink take.
+// Close ends the stream and returns its counts. After it returns, Source and Sink are not called
+// any more. The port rests. Later calls only return the counts. The caller must not hold a lock
+// that Source or Sink needs.
 func (s *Stream) Close() Stats {
 	s.in.mu.Lock()
 	closed := s.in.closed
@@ -208,7 +218,7 @@ func (s *Stream) Close() Stats {
 	if !closed {
 		s.streams.remove(s)
 		if s.conn != nil {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // ends the reader
 			if s.rtcp != nil {
 				_ = s.rtcp.Close()
 			}

@@ -12,10 +12,10 @@ import (
 )
 
 func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
-	first := newDesk(t)
-	desks := []*desk{first}
+	first := newStreamTest(t)
+	desks := []*streamTest{first}
 	for range 7 {
-		d := newDesk(t)
+		d := newStreamTest(t)
 		d.streams.remove(d.Stream)
 		d.streams = first.streams
 		d.Stream.streams = first.streams
@@ -29,7 +29,7 @@ func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
 	first.run(frameTime)
 	for _, d := range desks {
 		if len(d.sent) != 1 {
-			t.Fatalf("%d packets of a stream in 20 ms", len(d.sent))
+			t.Fatalf("packets of a stream in 20 ms = %d, want 1", len(d.sent))
 		}
 	}
 	for turn := range slots {
@@ -46,7 +46,7 @@ func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
 	}
 	for at, n := range moments {
 		if n != 2 {
-			t.Errorf("%d of 8 streams at %v, want 2", n, at)
+			t.Errorf("streams at %[2]v = %[1]d, want 2 of 8", n, at)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if after := streams.pacer.turn.Load(); after != before {
-				t.Errorf("%d turns in an hour without a stream", after-before)
+				t.Errorf("turns in an hour without a stream = %d", after-before)
 			}
 			sent := 0
 			stream := newStream(streams, Leg{})
@@ -88,19 +88,19 @@ func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
 	})
 }
 
-func TestPacing_AfterAStall(t *testing.T) {
+func TestPacing_SkipsFramesAfterALongStall(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		stall   time.Duration
 		most    int    // packets at once
-		skipped uint64 // frames left out
+		skipped uint64 // skipped frames
 	}{
 		{"a short one is made up for", 40 * time.Millisecond, 3, 0},
 		{"of a long one, two frames are", 200 * time.Millisecond, 3, 8},
 		{"a minute's leaves no flood", time.Minute, 3, 2998},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := newDesk(t)
+			d := newStreamTest(t)
 			d.connect(t)
 			d.script = "abcdefghijklmnopqrstuvwxyz"
 			d.run(100 * time.Millisecond)
@@ -113,13 +113,13 @@ func TestPacing_AfterAStall(t *testing.T) {
 				t.Errorf("n = %v, want at least 1", n)
 			}
 			if n := d.streams.skipped.Load(); n != row.skipped {
-				t.Errorf("%d frames left out, want %d", n, row.skipped)
+				t.Errorf("skipped frames = %d, want %d", n, row.skipped)
 			}
 			d.run(100 * time.Millisecond)
 			markers := 0
 			for i, p := range d.sent[1:] {
 				if p.Payload[0] != d.sent[i].Payload[0]+1 {
-					t.Errorf("what was to be said has a gap behind %q", d.sent[i].Payload[:1])
+					t.Errorf("the audio has a gap after %q", d.sent[i].Payload[:1])
 				}
 				gap := p.Timestamp - d.sent[i].Timestamp
 				if p.Marker {
@@ -132,9 +132,9 @@ func TestPacing_AfterAStall(t *testing.T) {
 				}
 			}
 			if (markers > 0) != (row.skipped > 0) {
-				t.Errorf("%d markers", markers)
+				t.Errorf("markers = %d", markers)
 			}
-			// The clock rules: the timestamp says when the frame was due.
+			// The timestamp is the time at which the frame was due.
 			if last := d.sent[len(d.sent)-1]; last.Timestamp-d.out.base > uint32(d.time/frameTime)*Frame {
 				t.Errorf("timestamp %d is ahead of the clock", last.Timestamp-d.out.base)
 			}
@@ -142,12 +142,12 @@ func TestPacing_AfterAStall(t *testing.T) {
 	}
 }
 
-func TestStream_TimesOut(t *testing.T) {
-	d := newDesk(t)
+func TestStream_ReportsTimeouts(t *testing.T) {
+	d := newStreamTest(t)
 	told := func() (n int) {
 		t.Helper()
 		for want := int(d.Stats().Timeouts); n < want; n++ {
-			<-d.timeouts // in a goroutine of its own
+			<-d.timeouts // TimedOut runs in a new goroutine
 		}
 		return n
 	}
@@ -171,12 +171,12 @@ func TestStream_TimesOut(t *testing.T) {
 	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.SendOnly })
 	d.run(time.Minute)
 	if d.Stats().Timeouts != 1 {
-		t.Fatal("timed out on hold")
+		t.Fatal("timeout during a hold")
 	}
 	d.connect(t)
 	d.run(15*time.Second - frameTime)
 	if d.Stats().Timeouts != 1 {
-		t.Fatal("the time of a hold counts")
+		t.Fatal("the time of the hold counted for the timeout")
 	}
 	d.run(2 * frameTime)
 	if d.Stats().Timeouts != 2 {
@@ -185,23 +185,24 @@ func TestStream_TimesOut(t *testing.T) {
 	<-d.timeouts
 }
 
-func TestStream_StrangersDoNotKeepItAlive(t *testing.T) {
-	d := newDesk(t)
+func TestStream_StrangersDoNotRestartTheTimeout(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t)
 	d.speak(far, 1)
 	d.speak(stranger, 800)
 	if d.Stats().Timeouts != 1 {
-		t.Errorf("%d timeouts in 16 s of strangers", d.Stats().Timeouts)
+		t.Errorf("timeouts in 16 s of strangers' packets = %d", d.Stats().Timeouts)
 	}
 	<-d.timeouts
 }
 
-// real lets an agent speak in real time, each frame so long after the stream's usual moment, and tells how long the last of them waited.
-func (d *desk) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
+// real lets an agent speak in real time, each frame so long after the stream's usual turn. It
+// returns how long the last frames waited.
+func (d *streamTest) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range frames {
 		usual := time.Duration(d.moment.usual()) * slotTime
-		if usual-d.time >= frameTime { // the one before is still to come
+		if usual-d.time >= frameTime { // the previous frame is not sent yet
 			usual -= frameTime
 		}
 		for d.time < usual+after {
@@ -220,19 +221,20 @@ func (d *desk) real(t *testing.T, frames int, after time.Duration) (waited time.
 	return waited
 }
 
-// An agent's first word goes out at once, and the stream is never more than three quarters of a frame away from its own moment.
-func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
+// The agent's first audio is sent immediately. The stream is never more than three quarters of a
+// frame away from its usual turn.
+func TestSpeakSoon_SendsWithin5MillisecondsAfterAPause(t *testing.T) {
 	for after := range 20 {
-		d := newDesk(t)
+		d := newStreamTest(t)
 		d.connect(t)
 		d.run(time.Second)
-		for range 5 { // again and again
+		for range 5 { // repeatedly
 			if waited := d.real(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
-				t.Errorf("%d ms behind its moment: it waited %s", after, waited)
+				t.Errorf("audio %d ms after the turn waited %s", after, waited)
 			}
 			d.run(time.Second)
 			if m := &d.moment; m.due.Load() != m.usual() {
-				t.Errorf("%d ms behind its moment: after a pause the stream is %d turns early", after, m.usual()-m.due.Load())
+				t.Errorf("audio %d ms after the turn: turns early after a pause = %d", after, m.usual()-m.due.Load())
 			}
 		}
 		for i, p := range d.sent[1:] {
@@ -252,29 +254,31 @@ func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
 	}
 }
 
-// One that speaks in real time is listened to for a second: then its frames wait for 10 ms at most. Where they come just too late, the stream goes back.
-func TestSpeakSoon_AnAgentInRealTimeFindsTheStreamReady(t *testing.T) {
+// After a second of an agent in real time, its frames wait at most 10 ms. If they arrive just too
+// late, the stream moves back.
+func TestSpeakSoon_ShortensTheWaitOfAnAgentInRealTime(t *testing.T) {
 	for after := range 20 {
-		d := newDesk(t)
+		d := newStreamTest(t)
 		d.connect(t)
 		d.script = strings.Repeat("y", 10)
 		d.run(200 * time.Millisecond)
-		if waited := d.real(t, 2*watched, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
-			t.Errorf("%d ms behind its moment: a frame waits %s", after, waited)
+		if waited := d.real(t, 2*realTimeFrames, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
+			t.Errorf("audio %d ms after the turn: a frame waits %s", after, waited)
 		}
 		if waited := d.real(t, 10, time.Duration(after+4)*time.Millisecond); waited > 2*slotTime {
-			t.Errorf("%d ms behind its moment, 4 ms later than before: a frame waits %s", after, waited)
+			t.Errorf("audio %d ms after the turn, 4 ms later than before: a frame waits %s", after, waited)
 		}
 	}
 }
 
-// Whatever an agent does, a stream's packets come about each 20 ms, their timestamps have no gap, and it does not run ahead of the clock.
-func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
+// Whatever the agent does, packets are sent about every 20 ms, timestamps have no gap, and the
+// stream is never ahead of the clock.
+func TestSpeakSoon_KeepsTheStreamNearItsTurn(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 2))
-	d := newDesk(t)
+	d := newStreamTest(t)
 	d.connect(t)
 	for range 2000 {
-		for range order.IntN(4) * order.IntN(40) { // a pause, often none
+		for range order.IntN(4) * order.IntN(40) { // a pause, often of no frames
 			d.time += time.Millisecond
 			d.streams.pace(d.time)
 		}
@@ -282,10 +286,10 @@ func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
 			d.SpeakSoon()
 		}
 		d.script += "x"
-		if early := d.moment.usual() - d.moment.due.Load(); early > mostEarly {
-			t.Fatalf("early = %v, want at most %v", early, mostEarly)
-		} else if early < -mostLate {
-			t.Fatalf("early = %v, want at least %v", early, -mostLate)
+		if early := d.moment.usual() - d.moment.due.Load(); early > maxEarly {
+			t.Fatalf("early = %v, want at most %v", early, maxEarly)
+		} else if early < -maxLate {
+			t.Fatalf("early = %v, want at least %v", early, -maxLate)
 		}
 	}
 	for i, p := range d.sent[1:] {

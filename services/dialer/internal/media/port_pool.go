@@ -1,6 +1,3 @@
-// Package port gives each stream a UDP port of its own. Even ports of a range, as RTP has it; a port that was given back stays bound for a while, so
-// that what still comes for the call that is over meets nobody new.
-
 package media
 
 import (
@@ -13,13 +10,15 @@ import (
 	"time"
 )
 
-// Rest is how long a port stays bound after its call: longer than a far end goes on sending that missed the end.
+// Rest is how long a port stays bound after its call. A far end that missed the end sends for a
+// shorter time.
 const Rest = 30 * time.Second
 
-// ErrNone: every port of the range is in use, resting, or somebody else's.
+// ErrNoPort means that every port of the range is in use, resting, or taken by another program.
 var ErrNoPort = errors.New("no free RTP port")
 
-// PortPool is one range on one address.
+// PortPool gives each stream its own UDP port: the even ports of a range on one address. A returned
+// port stays bound for a while, so that no other call receives late packets of the old one.
 type PortPool struct {
 	bind       netip.Addr
 	first, all int
@@ -31,18 +30,25 @@ type PortPool struct {
 	closed  bool
 }
 
-// NewPortPool takes the even ports of [low, high] on an address. low 0 takes whatever the system gives.
+// NewPortPool returns a pool of the even ports from low to high. If low is 0, the system chooses
+// the ports.
 func NewPortPool(bind netip.Addr, low, high uint16, rest time.Duration) (*PortPool, error) {
 	first := int(low) + int(low)%2
-	p := &PortPool{bind: bind, first: first, all: (int(high)-first)/2 + 1, rest: rest, resting: map[*net.UDPConn]*time.Timer{}}
+	p := &PortPool{
+		bind:    bind,
+		first:   first,
+		all:     (int(high)-first)/2 + 1,
+		rest:    rest,
+		resting: map[*net.UDPConn]*time.Timer{},
+	}
 	if low != 0 && (p.all < 1 || int(high) < first) {
 		return nil, fmt.Errorf("no even port from %d to %d", low, high)
 	}
-	p.next = rand.IntN(max(p.all, 1)) // a process that starts anew does not meet the late packets of its predecessor
+	p.next = rand.IntN(max(p.all, 1)) // a new process does not start with the ports of the previous one
 	return p, nil
 }
 
-// Take binds a port. It tries each of the range once.
+// Take binds a port. It tries each port of the range once.
 func (p *PortPool) Take() (*net.UDPConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,14 +63,14 @@ func (p *PortPool) Take() (*net.UDPConn, error) {
 		p.next = (p.next + 1) % p.all
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.bind, number)))
 		if err != nil {
-			continue // in use, resting, or another program's
+			continue // in use, resting, or taken by another program
 		}
 		return conn, nil
 	}
 	return nil, ErrNoPort
 }
 
-// Give ends a call's use of its port. It stays bound and unread for the pool's rest.
+// Give returns a port. It stays bound and unread for the pool's rest time.
 func (p *PortPool) Give(conn *net.UDPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +78,7 @@ func (p *PortPool) Give(conn *net.UDPConn) {
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetReadBuffer(0) // the system's least: nobody reads any more
+	_ = conn.SetReadBuffer(0) // the smallest buffer, because the port is not read any more
 	p.resting[conn] = time.AfterFunc(p.rest, func() { p.free(conn) })
 }
 
@@ -89,14 +95,14 @@ func (p *PortPool) drop(conn *net.UDPConn) {
 	_ = conn.Close()
 }
 
-// Resting is how many ports rest.
+// Resting returns the number of resting ports.
 func (p *PortPool) Resting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.resting)
 }
 
-// Close frees what rests. Ports that are in use are freed as they are given back.
+// Close frees the resting ports. Ports in use are freed when they are returned.
 func (p *PortPool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

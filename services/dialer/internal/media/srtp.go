@@ -1,6 +1,3 @@
-// Package crypt encrypts what a stream sends and opens what it gets: SRTP with AES_CM_128_HMAC_SHA1_80 (RFC 3711), with a replay window. It keeps
-// no state for a source that has not proved to hold the key.
-
 package media
 
 import (
@@ -13,33 +10,37 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// Overhead is what encryption adds to a packet, in bytes.
+// Overhead is the number of bytes that encryption adds to a packet.
 const Overhead = 10
 
 const (
 	profile = srtp.ProtectionProfileAes128CmHmacSha1_80
-	// window is how far behind the newest a packet may be, in packets: more than the jitter buffer waits for.
+	// window is how far behind the newest packet a packet may be, in packets. It is longer than the
+	// jitter buffer waits.
 	window = 128
-	// mostSources of one stream that proved themselves; a call has one, and another for early media or a transfer.
-	mostSources = 8
-	// mostProbes is how many unknown sources one probing context sees before it is thrown away with its memory.
-	mostProbes = 64
+	// maxSources limits the authenticated sources of one stream. A call has one, and another for
+	// early media or a transfer.
+	maxSources = 8
+	// maxProbes is how many unknown sources one probing context sees before it is replaced, to free
+	// its memory.
+	maxProbes = 64
 )
 
-// Why a packet was not opened.
+// Reasons why a packet was not decrypted.
 var (
 	ErrForged   = errors.New("authentication failed")
 	ErrReplayed = errors.New("replayed")
 )
 
-// Encrypter encrypts. Not safe for use by several goroutines.
+// Encrypter encrypts the packets of one stream with SRTP, AES_CM_128_HMAC_SHA1_80 (RFC 3711). It is
+// not safe for concurrent use.
 type Encrypter struct {
 	key    sdp.Key
 	stream *srtp.Context
 	header rtp.Header
 }
 
-// NewEncrypter takes the key that our description names.
+// NewEncrypter returns an encrypter with the key of the local description.
 func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 	stream, err := srtp.CreateContext(key.Master(), key.Salt(), profile)
 	if err != nil {
@@ -48,15 +49,16 @@ func NewEncrypter(key sdp.Key) (*Encrypter, error) {
 	return &Encrypter{key: key, stream: stream}, nil
 }
 
-// Uses says whether it is this key that encrypts.
+// Uses reports whether the key is in use.
 func (o *Encrypter) Uses(key sdp.Key) bool { return o.key == key }
 
-// Seal encrypts a packet in place. Its slice has room for Overhead bytes more.
+// Seal encrypts a packet in place. Its slice must have room for Overhead more bytes.
 func (o *Encrypter) Seal(packet []byte) ([]byte, error) {
 	return o.stream.EncryptRTP(packet, packet, &o.header)
 }
 
-// Decrypter opens. Not safe for use by several goroutines.
+// Decrypter decrypts and authenticates packets, with a replay window. It keeps no state of a source
+// that has not shown the key. It is not safe for concurrent use.
 type Decrypter struct {
 	key     sdp.Key
 	stream  *srtp.Context
@@ -67,7 +69,7 @@ type Decrypter struct {
 	header  rtp.Header
 }
 
-// NewDecrypter takes the key that the far end's description names.
+// NewDecrypter returns a decrypter with the key of the far end's description.
 func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 	in := &Decrypter{key: key, scratch: make([]byte, 0, 1500)}
 	var err error
@@ -77,7 +79,7 @@ func NewDecrypter(key sdp.Key) (*Decrypter, error) {
 	return in, nil
 }
 
-// Uses says whether it is this key that opens.
+// Uses reports whether the key is in use.
 func (in *Decrypter) Uses(key sdp.Key) bool { return in.key == key }
 
 func (in *Decrypter) context() (*srtp.Context, error) {
@@ -88,7 +90,7 @@ func (in *Decrypter) context() (*srtp.Context, error) {
 	return c, nil
 }
 
-// Open decrypts a packet in place; its header was read before.
+// Open decrypts a packet in place. The caller has read its header.
 func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	if !in.knows(ssrc) {
 		if err := in.prove(packet, ssrc); err != nil {
@@ -97,7 +99,7 @@ func (in *Decrypter) Open(packet []byte, ssrc uint32) ([]byte, error) {
 	}
 	opened, err := in.stream.DecryptRTP(packet, packet, &in.header)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // what one packet needed is not kept
+		in.header.Extensions = nil // do not keep the memory of one large packet
 	}
 	switch {
 	case err == nil:
@@ -117,12 +119,13 @@ func (in *Decrypter) knows(ssrc uint32) bool {
 	return false
 }
 
-// prove opens the first packet of a source in a context of its own: a context remembers each source that it hears of, forged or not.
+// prove decrypts the first packet of a source in a separate context, because a context keeps state
+// of every source, forged or not.
 func (in *Decrypter) prove(packet []byte, ssrc uint32) error {
-	if len(in.sources) == mostSources {
+	if len(in.sources) == maxSources {
 		return ErrForged
 	}
-	if in.probe == nil || in.probes == mostProbes {
+	if in.probe == nil || in.probes == maxProbes {
 		var err error
 		if in.probe, err = in.context(); err != nil {
 			return err

@@ -17,18 +17,19 @@ import (
 const (
 	frameBytes = 160 // 20 ms of PCMU
 	chunkBytes = 5 * frameBytes
-	// letterBytes is the length of a letter that is spoken: 40 ms.
+	// letterBytes is the length of a spoken letter: 40 ms.
 	letterBytes = 2 * frameBytes
 	// thinkBytes is the silence before the model speaks: 1 s.
 	thinkBytes = 50 * frameBytes
 	// The person speaks after 60 ms of loud frames, and has finished after 500 ms of quiet ones.
 	liveLoudFrames, liveQuietFrames = 3, 25
-	// maxContent bounds the content of an append, in characters. The real server takes 500 tokens.
+	// maxContent limits the content of an append, in characters. The real server accepts 500
+	// tokens.
 	maxContent = 2000
 	keptAudio  = 100
 )
 
-// session is one connection.
+// session is one Live session.
 type session struct {
 	server *LiveServer
 	ws     *websocket.Conn
@@ -41,7 +42,7 @@ type session struct {
 	unspoken int
 	clock    int // ms of the session
 	input    int // bytes since the last output
-	audioIn  int // events kept
+	audioIn  int // stored events
 	audioOut int
 
 	speech  []speech
@@ -71,7 +72,7 @@ func (s *session) write(message []byte) {
 	_ = s.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send is called with s.mu held.
+// send must be called with s.mu held.
 func (s *session) send(kind string, members map[string]any) {
 	event := map[string]any{"type": kind}
 	if kind != "session.output_audio.delta" {
@@ -82,7 +83,7 @@ func (s *session) send(kind string, members map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // a fault of this package
+		panic(err) // an error of this package
 	}
 	if kind != "session.output_audio.delta" || s.audioOut < keptAudio {
 		s.server.keep(&s.server.sent, message)
@@ -116,8 +117,14 @@ func (s *session) close(reason string) {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
-		s.send("session.closed",
-			map[string]any{"reason": reason, "session": s.resource(), "usage": map[string]any{"seconds": s.clock / 1000}})
+		s.send(
+			"session.closed",
+			map[string]any{
+				"reason":  reason,
+				"session": s.resource(),
+				"usage":   map[string]any{"seconds": s.clock / 1000},
+			},
+		)
 	}
 	s.mu.Unlock()
 	_ = s.ws.Close(websocket.StatusNormalClosure, "")
@@ -175,8 +182,8 @@ func (s *session) take(message []byte) {
 	}
 }
 
-// decode reads an event with the SDK's types. It returns the event as the SDK writes it if that is
-// not what the client sent: then the client sent something that the SDK does not know.
+// decode reads an event with the SDK's types. If the SDK encodes it differently, the client sent
+// something unknown, and decode returns a fault.
 func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if err := json.Unmarshal(message, into); err != nil {
 		return err.Error()
@@ -189,7 +196,7 @@ func decode(message []byte, into *live.ClientEventUnionParam) (fault string) {
 	if json.Unmarshal(message, &sent) != nil || json.Unmarshal(again, &read) != nil {
 		return "the event is no object"
 	}
-	if id, null := sent["delegation_id"]; null && id == nil { // the SDK leaves out what is null
+	if id, null := sent["delegation_id"]; null && id == nil { // the SDK leaves out null members
 		delete(sent, "delegation_id")
 		delete(read, "delegation_id")
 	}
@@ -225,7 +232,7 @@ func (s *session) start(message []byte, id string) {
 	}
 }
 
-// append handles a text of the application. Commentary is spoken as it asks to be.
+// append handles a text of the application. Commentary is spoken as it demands.
 func (s *session) append(kind, id, content string) {
 	if len([]rune(content)) > maxContent || content == "" {
 		s.fault(id, "invalid_value", "content")
@@ -249,7 +256,7 @@ func (s *session) say(reply LiveReply) {
 	s.speech = append(s.speech, speech{think: thinkBytes, words: strings.Fields(reply.Text), reply: reply})
 }
 
-// hear takes audio of the person and answers it with as much of the model's.
+// hear receives audio of the person and sends the same length of the model's audio.
 func (s *session) hear(message []byte) {
 	var event struct{ Audio []byte }
 	if json.Unmarshal(message, &event) != nil || s.config == nil || s.closed {
@@ -287,7 +294,10 @@ func (s *session) listen(audio []byte) {
 		if i > 0 {
 			word = " " + word
 		}
-		s.send("session.input_transcript.delta", map[string]any{"delta": word, "start_ms": s.clock - 500, "end_ms": s.clock})
+		s.send(
+			"session.input_transcript.delta",
+			map[string]any{"delta": word, "start_ms": s.clock - 500, "end_ms": s.clock},
+		)
 	}
 	s.say(s.server.opts.Reply(text))
 }
@@ -324,7 +334,7 @@ func (s *session) speak() {
 	s.send("session.output_audio.delta", map[string]any{"delta": base64.StdEncoding.EncodeToString(audio)})
 }
 
-// call has the backend call a tool.
+// call makes the backend call a tool.
 func (s *session) call(reply LiveReply) {
 	args := reply.Args
 	if args == "" {
@@ -361,7 +371,7 @@ func (s *session) toolOutput(event live.ClientEventUnionParam, id string) {
 	s.output = item.Output.OfString.Value
 }
 
-// resume has the backend go on with the outputs of its tools.
+// resume makes the backend continue with the outputs of its tools.
 func (s *session) resume(id string) {
 	if len(s.pending) > 0 || s.output == "" {
 		s.fault(id, "no_pending_response", "")

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/modeltest"
 )
 
-// converseLive holds a conversation in which the server sends every event that it knows.
+// converseLive runs a conversation in which the server sends every event that it knows.
 func converseLive(t *testing.T) *modeltest.LiveServer {
 	t.Helper()
 	server := modeltest.NewLive(modeltest.LiveOptions{
@@ -25,7 +25,11 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 		Reply: func(heard string) modeltest.LiveReply {
 			switch heard {
 			case "Call me tomorrow.":
-				return modeltest.LiveReply{Text: "One moment.", Tool: agent.ToolCallback, Args: `{"at":"2026-12-01T09:00:00Z"}`}
+				return modeltest.LiveReply{
+					Text: "One moment.",
+					Tool: agent.ToolCallback,
+					Args: `{"at":"2026-12-01T09:00:00Z"}`,
+				}
 			case `{"state":"done"}`:
 				return modeltest.LiveReply{Text: "Until tomorrow."}
 			}
@@ -72,8 +76,8 @@ func converseLive(t *testing.T) *modeltest.LiveServer {
 	}
 }
 
-// Every event of the server has the members that openai-go calls required, and no others.
-func TestServer_SendsWhatTheSDKKnows(t *testing.T) {
+// Every event of the server has the members that openai-go requires, and no others.
+func TestLiveServer_SendsEventsOfTheSDK(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)
 	kinds := map[string]bool{}
@@ -102,7 +106,7 @@ func TestServer_SendsWhatTheSDKKnows(t *testing.T) {
 }
 
 // The server decodes every event of the dialer with openai-go and refuses none of them.
-func TestServer_AcceptsWhatTheDialerSends(t *testing.T) {
+func TestLiveServer_AcceptsTheEventsOfTheDialer(t *testing.T) {
 	t.Parallel()
 	server := converseLive(t)
 	for _, fault := range server.Sent("error") {
@@ -115,8 +119,8 @@ func TestServer_AcceptsWhatTheDialerSends(t *testing.T) {
 	}
 }
 
-// The real server refuses unknown parameters, and so does this one.
-func TestServer_RefusesUnknownMembers(t *testing.T) {
+// The real server refuses unknown members.
+func TestLiveServer_RefusesUnknownMembers(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewLive(modeltest.LiveOptions{})
 	t.Cleanup(server.Close)

@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// conn is one session, in the states of the protocol.
+// conn is one session of the Realtime server.
 type conn struct {
 	server  *RealtimeServer
 	ws      *websocket.Conn
@@ -20,26 +20,26 @@ type conn struct {
 	writing sync.Mutex
 
 	mu       sync.Mutex
-	settings map[string]any // what session.update has set; nil: nothing yet
+	settings map[string]any // settings of session.update; nil before the first one
 	detect   detection
 	voice    string
-	spoken   bool // audio was sent: the voice is fixed
+	spoken   bool // audio was sent, so the voice cannot change
 	counter  int
 	turn     int
-	items    map[string]int // assistant items and their audio, in ms
+	items    map[string]int // audio length of the assistant's items in ms
 	active   *making
 	heard    string
-	speech   string // the item of what is being said; empty: nobody speaks
+	speech   string // item that the person speaks; empty: the person is silent
 	loud     int
 	quiet    int
 	times    int
-	clock    int // ms of audio heard
-	echo     string
+	clock    int // ms of received audio
+	lastEcho string
 }
 
 type detection struct{ create, interrupt bool }
 
-// making is a response under way.
+// making is the active response.
 type making struct {
 	id       string
 	cancel   context.CancelFunc
@@ -61,7 +61,7 @@ func (c *conn) write(message []byte) {
 	_ = c.ws.Write(ctx, websocket.MessageText, message)
 }
 
-// send is for whoever does not hold c.mu.
+// send locks c.mu.
 func (c *conn) send(kind string, fields map[string]any) {
 	c.mu.Lock()
 	event := map[string]any{"type": kind, "event_id": c.id("event")}
@@ -71,7 +71,7 @@ func (c *conn) send(kind string, fields map[string]any) {
 	}
 	message, err := json.Marshal(event)
 	if err != nil {
-		panic(err) // the tests' own fault
+		panic(err) // an error of this package
 	}
 	if !c.server.opts.Echo {
 		c.server.keep(&c.server.sent, message)
@@ -80,15 +80,27 @@ func (c *conn) send(kind string, fields map[string]any) {
 }
 
 func (c *conn) refuse(event map[string]any, code, message, param string) {
-	fault := map[string]any{"type": "invalid_request_error", "code": code, "message": message, "param": param, "event_id": event["event_id"]}
+	fault := map[string]any{
+		"type":     "invalid_request_error",
+		"code":     code,
+		"message":  message,
+		"param":    param,
+		"event_id": event["event_id"],
+	}
 	c.send("error", map[string]any{"error": fault})
 }
 
-// session is what the server says that the session is.
+// session returns the session's settings for events.
 func (c *conn) session() map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	session := map[string]any{"type": "realtime", "object": "realtime.session", "id": "sess_1", "model": c.model, "output_modalities": []string{"audio"}}
+	session := map[string]any{
+		"type":              "realtime",
+		"object":            "realtime.session",
+		"id":                "sess_1",
+		"model":             c.model,
+		"output_modalities": []string{"audio"},
+	}
 	for name, value := range c.settings {
 		session[name] = value
 	}
@@ -125,7 +137,7 @@ func (c *conn) take(message []byte) {
 	}
 }
 
-// dig is a value inside nested objects.
+// dig returns a value inside nested objects.
 func dig(from any, path ...string) any {
 	for _, name := range path {
 		object, _ := from.(map[string]any)
@@ -141,7 +153,9 @@ func (c *conn) update(event map[string]any) {
 		return
 	}
 	for _, side := range []string{"input", "output"} {
-		if kind := dig(update, "audio", side, "format", "type"); kind != nil && kind != "audio/pcmu" && kind != "audio/pcma" && kind != "audio/pcm" {
+		if kind := dig(update, "audio", side, "format", "type"); kind != nil && kind != "audio/pcmu" &&
+			kind != "audio/pcma" &&
+			kind != "audio/pcm" {
 			c.refuse(event, "invalid_value", "Invalid value.", "session.audio."+side+".format.type")
 			return
 		}
@@ -150,7 +164,12 @@ func (c *conn) update(event map[string]any) {
 	c.mu.Lock()
 	if c.spoken && voice != "" && voice != c.voice {
 		c.mu.Unlock()
-		c.refuse(event, "cannot_update_voice", "Cannot update a conversation's voice if assistant audio is present.", "session.audio.output.voice")
+		c.refuse(
+			event,
+			"cannot_update_voice",
+			"Cannot update a conversation's voice if assistant audio is present.",
+			"session.audio.output.voice",
+		)
 		return
 	}
 	if c.settings == nil {
@@ -173,7 +192,7 @@ func (c *conn) update(event map[string]any) {
 	}
 }
 
-// hear takes audio. Before the session is set up its format is not known to be ours: that is our fault, which the real server answers with noise.
+// hear handles audio. Audio before session.update is an error here, because its format is unknown.
 func (c *conn) hear(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
@@ -219,7 +238,8 @@ func (c *conn) createItem(event map[string]any) {
 	c.send("conversation.item.done", map[string]any{"item": item, "previous_item_id": nil})
 }
 
-// truncate refuses what the real server refuses: items that are not the assistant's, and more audio than there is.
+// truncate refuses what the real server refuses: items that are not the assistant's, and more audio
+// than the item has.
 func (c *conn) truncate(event map[string]any) {
 	id, _ := event["item_id"].(string)
 	end, _ := event["audio_end_ms"].(float64)
@@ -230,11 +250,19 @@ func (c *conn) truncate(event map[string]any) {
 	case !known:
 		c.refuse(event, "item_truncate_invalid_item_id", "Item with item_id not found: "+id, "item_id")
 	case int(end) > length || end < 0:
-		c.refuse(event, "invalid_value", fmt.Sprintf("Audio content of %dms is already shorter than %dms", length, int(end)), "audio_end_ms")
+		c.refuse(
+			event,
+			"invalid_value",
+			fmt.Sprintf("Audio content of %dms is already shorter than %dms", length, int(end)),
+			"audio_end_ms",
+		)
 	default:
 		c.mu.Lock()
 		c.items[id] = int(end)
 		c.mu.Unlock()
-		c.send("conversation.item.truncated", map[string]any{"item_id": id, "content_index": 0, "audio_end_ms": int(end)})
+		c.send(
+			"conversation.item.truncated",
+			map[string]any{"item_id": id, "content_index": 0, "audio_end_ms": int(end)},
+		)
 	}
 }

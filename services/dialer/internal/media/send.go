@@ -8,9 +8,11 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// say sends what belongs into a frame's time, late by so much; false: nothing. While we may send, each frame has a packet: silence is sent as such, since
-// NATs, recorders and media timeouts of far ends want a steady stream, and comfort noise is not understood everywhere. So the marker, which means that
-// the packets before it were not contiguous (RFC 3551 4.1), stands at the beginning, after a hold and after a stall, not wherever the agent begins to speak.
+// say sends the packet of a frame, and returns false if none was sent. late is the delay. While the
+// stream may send, every frame has a packet. Silence is sent as audio, because NATs, recorders and
+// media timeouts need a steady stream, and not every far end supports comfort noise. The marker
+// means that the previous packets were not contiguous (RFC 3551 section 4.1). It is set at the
+// start, after a hold and after a stall, not whenever the agent begins to speak.
 func (s *Stream) say(frame int64, late time.Duration) bool {
 	out := &s.out
 	out.mu.Lock()
@@ -56,15 +58,16 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 	return true
 }
 
-// transmit writes the header, encrypts the packet if the call uses SRTP, and sends it. The caller must hold out.mu.
+// transmit writes the header, encrypts the packet if the call uses SRTP, and sends it. The caller
+// must hold out.mu.
 func (s *Stream) transmit(packet []byte, to netip.AddrPort) error {
 	if _, err := s.out.header.MarshalTo(packet); err != nil {
-		return fmt.Errorf("write the RTP header: %w", err)
+		return fmt.Errorf("write RTP header: %w", err)
 	}
 	if s.out.seal != nil {
 		sealed, err := s.out.seal.Seal(packet)
 		if err != nil {
-			return fmt.Errorf("encrypt an RTP packet: %w", err)
+			return fmt.Errorf("encrypt RTP packet: %w", err)
 		}
 		packet = sealed
 	}

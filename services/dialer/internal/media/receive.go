@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
-// take looks at one datagram. The slice is used up.
+// take handles one datagram. It overwrites the slice.
 func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	in := &s.in
 	in.mu.Lock()
@@ -22,7 +22,7 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 	offset, err := in.header.Unmarshal(packet)
 	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // what one packet needed is not kept
+		in.header.Extensions = nil // do not keep the memory of one large packet
 	}
 	if err != nil || in.header.Version != 2 {
 		in.stats.Malformed++
@@ -53,7 +53,8 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	s.aim()
 	in.heard, in.alive, in.told = true, now, false
 	kind := in.accepts[in.header.PayloadType&0x7F]
-	// Some gateways send events as a source of their own beside the audio: those packets are no part of the audio's count.
+	// Some gateways send events as a separate source. Their packets are not part of the audio's
+	// sequence.
 	if kind == event && in.sourced && in.ssrc != in.header.SSRC {
 		s.press(payload, now)
 		return
@@ -82,13 +83,14 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 }
 
-// A key takes 80 ms at least, pause included (ITU-T Q.24); after a stall, a number's may come at once.
+// keyTime is the shortest time of a key with its pause: 80 ms (ITU-T Q.24). After a stall, up to
+// maxKeys can arrive together.
 const (
-	keyTime  = 80 * time.Millisecond
-	mostKeys = 20
+	keyTime = 80 * time.Millisecond
+	maxKeys = 20
 )
 
-// press takes a telephone-event's payload.
+// press handles the payload of a telephone-event packet.
 func (s *Stream) press(payload []byte, now time.Duration) {
 	in := &s.in
 	if !in.direction.Receives() {
@@ -99,7 +101,7 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 		in.digits.Restart()
 	}
 	if digit, begins := in.digits.Hear(payload, in.header.Timestamp, in.header.Marker, now); begins {
-		if !in.pressed.Pass(keyTime, mostKeys*keyTime, now) {
+		if !in.pressed.Pass(keyTime, maxKeys*keyTime, now) {
 			in.stats.Excess++
 			return
 		}
@@ -110,8 +112,8 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 	}
 }
 
-// elapse lets time pass for what is heard: gaps become silence, and too long a silence of the wire is told. The pacing loop does not wait for a reader
-// that is at work just now; the next time is 20 ms away.
+// elapse fills gaps with silence and reports a timeout. The pacing loop does not wait for a reader
+// that holds the lock, because it calls elapse again after 20 ms.
 func (s *Stream) elapse(now time.Duration) {
 	in := &s.in
 	if !in.mu.TryLock() {

@@ -24,7 +24,7 @@ func keyed(out, in byte) func(*sdp.Agreed) {
 }
 
 func TestStream_SRTP(t *testing.T) {
-	d := newDesk(t)
+	d := newStreamTest(t)
 	d.connect(t, keyed(1, 2))
 	theirs, err := NewEncrypter(sdp.Key{2})
 	if err != nil {
@@ -41,14 +41,14 @@ func TestStream_SRTP(t *testing.T) {
 		}
 		return packet
 	}
-	for n := range uint16(10) { // over the wrap of the number
+	for n := range uint16(10) { // across the wrap of the number
 		packet := sealed(65530 + n)
 		again, forged := bytes.Clone(packet), bytes.Clone(packet)
 		forged[50] ^= 1
 		d.take(forged, far, d.time)
 		d.take(packet, far, d.time)
 		d.take(again, far, d.time)
-		d.take(d.packet(900+n), far, d.time) // plain
+		d.take(d.packet(900+n), far, d.time) // not encrypted
 		d.run(frameTime)
 	}
 	if string(d.heard) != "abcdefghij" {
@@ -56,17 +56,18 @@ func TestStream_SRTP(t *testing.T) {
 	}
 	switch s := d.Stats(); {
 	case s.Forged != 20:
-		t.Errorf("s.Forged = %v, want 20", s.Forged)
+		t.Errorf("Forged = %v, want 20", s.Forged)
 	case s.Replayed != 10:
-		t.Errorf("s.Replayed = %v, want 10", s.Replayed)
+		t.Errorf("Replayed = %v, want 10", s.Replayed)
 	case s.Duplicates != 0:
-		t.Errorf("s.Duplicates = %v, want 0", s.Duplicates)
+		t.Errorf("Duplicates = %v, want 0", s.Duplicates)
 	}
 	d.script = "k"
 	d.run(frameTime)
 	seal := d.out.seal
-	if d.connect(t, keyed(1, 2)); d.out.seal != seal { // a refresh: the counters of the keys go on
-		t.Error("a refresh begins the key anew")
+	// a refresh must not reset the packet counters of the keys
+	if d.connect(t, keyed(1, 2)); d.out.seal != seal {
+		t.Error("a refresh reset the key")
 	}
 	d.script = "l"
 	d.run(frameTime)
@@ -74,32 +75,32 @@ func TestStream_SRTP(t *testing.T) {
 	for _, raw := range d.raw {
 		packet, err := ours.Open(raw, d.out.header.SSRC)
 		if err != nil {
-			t.Fatalf("the far end cannot open ours: %v", err)
+			t.Fatalf("decrypt at the far end: %v", err)
 		}
 		if packet[12] != Silence {
 			heard += string(rune(packet[12]))
 		}
 	}
 	if heard != "kl" {
-		t.Errorf("the far end hears %q", heard)
+		t.Errorf("frames at the far end = %q", heard)
 	}
 	d.take(sealed(4), far, d.time)
 	d.connect(t, keyed(3, 4))
 	d.take(sealed(5), far, d.time)
 	if string(d.heard) != "abcdefghij\xffk" && string(d.heard) != "abcdefghijk" || d.Stats().Forged != 21 {
-		t.Errorf("after another key heard %q, %+v", d.heard, d.Stats())
+		t.Errorf("frames after another key = %q, %+v", d.heard, d.Stats())
 	}
 }
 
-func TestStream_AStrangerWithoutTheKeyIsNotLatchedTo(t *testing.T) {
-	d := newDesk(t)
+func TestStream_IgnoresAStrangerWithoutTheKey(t *testing.T) {
+	d := newStreamTest(t)
 	d.connect(t, keyed(1, 2))
 	d.speak(netip.AddrPortFrom(far.Addr(), 1024), 50)
 	switch s := d.Stats(); {
 	case len(d.heard) != 0:
-		t.Errorf("length of d.heard = %v, want 0", len(d.heard))
+		t.Errorf("length of received frames = %v, want 0", len(d.heard))
 	case s.Forged != 50:
-		t.Errorf("s.Forged = %v, want 50", s.Forged)
+		t.Errorf("Forged = %v, want 50", s.Forged)
 	case d.to[len(d.to)-1] != far:
 		t.Errorf("destination of the last packet = %v, want %v", d.to[len(d.to)-1], far)
 	}
@@ -110,7 +111,7 @@ func TestStream_AllocatesNothing(t *testing.T) {
 		"µ-law": func(*sdp.Agreed) {},
 		"A-law": func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA} },
 	} {
-		d := newDesk(t)
+		d := newStreamTest(t)
 		d.connect(t, change)
 		sent, heard := 0, 0
 		d.send = func([]byte, netip.AddrPort) error { sent++; return nil }
@@ -119,7 +120,17 @@ func TestStream_AllocatesNothing(t *testing.T) {
 		number := uint16(0)
 		allocated := testing.AllocsPerRun(1000, func() {
 			number++
-			packet[2], packet[3], packet[5], packet[6], packet[7] = byte(number>>8), byte(number), byte(int(number)*Frame>>16), byte(int(number)*Frame>>8), byte(int(number)*Frame)
+			packet[2], packet[3], packet[5], packet[6], packet[7] = byte(
+				number>>8,
+			), byte(
+				number,
+			), byte(
+				int(number)*Frame>>16,
+			), byte(
+				int(number)*Frame>>8,
+			), byte(
+				int(number)*Frame,
+			)
 			d.take(packet, far, d.time)
 			d.run(frameTime)
 		})
@@ -144,7 +155,7 @@ type counting struct{ n *int }
 func (c counting) HearFrame([]byte) { *c.n++ }
 func (c counting) HearDigit(byte)   {}
 
-// open is streams on loopback with the loop running.
+// open starts streams on loopback with a running pacing loop.
 func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	t.Helper()
 	if !settings.Bind.IsValid() {
@@ -167,7 +178,7 @@ func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	return streams, registry
 }
 
-func TestStreams_TwoTalkOverLoopback(t *testing.T) {
+func TestStreams_TwoStreamsOverLoopback(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		streams, registry := open(t, Settings{})
 		var ends [2]*Stream
@@ -191,7 +202,8 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		voices[1].mu.Lock()
-		voices[1].script = strings.Repeat("hello", 1000) // on a machine that stalls, one of them comes through whole
+		// if the machine stalls, at least one of them arrives completely
+		voices[1].script = strings.Repeat("hello", 1000)
 		voices[1].mu.Unlock()
 		testkit.Until(t, "both heard", func() bool {
 			voices[0].mu.Lock()
@@ -212,14 +224,19 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 				before.Forged+before.Malformed+before.Strangers+before.Unsent)
 		}
 		if again := ends[0].Close(); again.Sent != before.Sent {
-			t.Errorf("sent %d after it was closed with %d", again.Sent, before.Sent)
+			t.Errorf("sent packets after Close = %d, want %d", again.Sent, before.Sent)
 		}
 		if err := ends[0].Connect(agreed()); !errors.Is(err, ErrClosed) {
-			t.Errorf("a closed stream is connected: %v", err)
+			t.Errorf("Connect of a closed stream = %v", err)
 		}
-		want := fmt.Sprintf("# HELP ringfence_dialer_rtp_packets_total RTP packets, by direction.\n# TYPE ringfence_dialer_rtp_packets_total counter\n"+
-			"ringfence_dialer_rtp_packets_total{direction=\"received\"} %d\nringfence_dialer_rtp_packets_total{direction=\"sent\"} %d\n",
-			ends[0].Stats().Received+after.Received, before.Sent+after.Sent)
+		want := fmt.Sprintf(
+			"# HELP ringfence_dialer_rtp_packets_total RTP packets, by direction.\n# TYPE ringfence_dialer_rtp_packets_total "+
+				"counter\n"+
+				"ringfence_dialer_rtp_packets_total{direction=\"received\"} "+
+				"%d\nringfence_dialer_rtp_packets_total{direction=\"sent\"} %d\n",
+			ends[0].Stats().Received+after.Received,
+			before.Sent+after.Sent,
+		)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ringfence_dialer_rtp_packets_total"); err != nil {
 			t.Error(err)
 		}
@@ -237,10 +254,11 @@ func TestStreams_OverIPv6(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} { // on both kinds at once, a far end of the old one
+	// on both kinds of address, and a far end with IPv4
+	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} {
 		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
 		var said, hears voice
-		said.script = strings.Repeat("six", 1000) // on a machine that stalls, some come through
+		said.script = strings.Repeat("six", 1000) // if the machine stalls, some packets arrive
 		a, err := streams.Open(Leg{Source: &said})
 		if err != nil {
 			t.Fatal(err)
@@ -261,9 +279,9 @@ func TestStreams_OverIPv6(t *testing.T) {
 			return len(hears.heard) > 2 && a.Stats().Received > 0
 		})
 		if s := a.Close(); s.Unsent+s.Strangers > 0 {
-			t.Errorf("%s to %s: s.Unsent+s.Strangers = %v, want 0", bind, reached, s.Unsent+s.Strangers)
+			t.Errorf("%s to %s: s.Unsent+Strangers = %v, want 0", bind, reached, s.Unsent+s.Strangers)
 		} else if s.Received == 0 {
-			t.Errorf("%s to %s: s.Received = 0, want more", bind, reached)
+			t.Errorf("%s to %s: Received = 0, want more", bind, reached)
 		}
 		b.Close()
 	}
@@ -273,20 +291,20 @@ func TestStreams_ClosedPortsRest(t *testing.T) {
 	streams, _ := open(t, Settings{PortLow: 42000, PortHigh: 42999, Rest: time.Hour})
 	stream, err := streams.Open(Leg{})
 	if errors.Is(err, ErrNoPort) {
-		t.Skip("every port from 42000 to 42999 is somebody else's")
+		t.Skip("every port from 42000 to 42999 is in use")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	stream.Close()
 	if again, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(stream.Port())}); err == nil {
-		t.Error("the port of a closed stream is free at once")
+		t.Error("the port of a closed stream is free immediately")
 		_ = again.Close()
 	}
 }
 
 func FuzzTake(f *testing.F) {
-	d := newDesk(f)
+	d := newStreamTest(f)
 	for _, packet := range [][]byte{
 		d.packet(1), d.packet(2, func(p *rtp.Packet) { p.PayloadType, p.Payload = 101, []byte{5, 0x8A, 1, 64} }),
 		append([]byte{0x9F, 0, 0, 1}, bytes.Repeat([]byte{0xBE, 0xDE, 0, 9}, 40)...),
@@ -295,7 +313,7 @@ func FuzzTake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		for _, secure := range []bool{false, true} {
-			d := newDesk(t)
+			d := newStreamTest(t)
 			to := agreed()
 			if secure {
 				keyed(1, 2)(&to)
@@ -310,14 +328,14 @@ func FuzzTake(f *testing.F) {
 			}
 			switch s := d.Stats(); {
 			case s.Strangers != 3:
-				t.Errorf("s.Strangers = %v, want 3", s.Strangers)
+				t.Errorf("Strangers = %v, want 3", s.Strangers)
 			case len(d.heard) > 3*40:
-				t.Errorf("length of d.heard = %v, want at most %v", len(d.heard), 3*40)
+				t.Errorf("length of received frames = %v, want at most %v", len(d.heard), 3*40)
 			case len(d.digits) > 3:
-				t.Errorf("length of d.digits = %v, want at most 3", len(d.digits))
+				t.Errorf("length of received digits = %v, want at most 3", len(d.digits))
 			}
 			if cap(d.in.header.Extensions) > 16 {
-				t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))
+				t.Errorf("capacity for extensions = %d, want less", cap(d.in.header.Extensions))
 			}
 		}
 	})

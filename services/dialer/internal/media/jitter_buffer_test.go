@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// line is a stream whose packets carry letters: the sample of timestamp t is the letter of its frame.
+// line is a stream whose packets contain letters: each frame has its own letter.
 type line struct {
 	*JitterBuffer
-	heard string // one sign a frame: its letter, "_" for silence, "?" for a mixed one
+	heard string // one character per frame: its letter, "_" for silence, "?" for a mixed frame
 	now   time.Duration
 	base  uint32
 	first uint16
@@ -35,7 +35,7 @@ func newLine() *line {
 	return l
 }
 
-// at goes to a moment in ms, as the pacing loop does: in steps of 20 ms.
+// at advances the time to a moment in ms, in steps of 20 ms as the pacing loop does.
 func (l *line) at(ms int) {
 	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
 		l.now = min(l.now-l.now%bufferFrameTime+bufferFrameTime, to)
@@ -43,7 +43,7 @@ func (l *line) at(ms int) {
 	}
 }
 
-// packet sends the samples [from, from+length) of the alphabet under a number.
+// packet sends the samples [from, from+length) of the alphabet in a packet with the number.
 func (l *line) packet(number, from, length int) {
 	audio := make([]byte, length)
 	for i := range audio {
@@ -54,17 +54,17 @@ func (l *line) packet(number, from, length int) {
 	}
 }
 
-// frame sends the n-th frame of a stream that pauses nowhere.
+// frame sends the n-th frame of a stream without pauses.
 func (l *line) frame(n int) { l.packet(n, n*BufferedFrame, BufferedFrame) }
 
 func (l *line) want(t *testing.T, heard string) {
 	t.Helper()
 	if l.heard != heard {
-		t.Errorf("heard %q, want %q; %+v", l.heard, heard, l.Stats())
+		t.Errorf("frames = %q, want %q; %+v", l.heard, heard, l.Stats())
 	}
 }
 
-func TestBuffer_InOrderIsHeardAtOnce(t *testing.T) {
+func TestJitterBuffer_DoesNotDelayOrderedPackets(t *testing.T) {
 	l := newLine()
 	for n := range 10 {
 		l.at(n * 20)
@@ -73,16 +73,16 @@ func TestBuffer_InOrderIsHeardAtOnce(t *testing.T) {
 	}
 	switch s := l.Stats(); {
 	case s.Received != 10:
-		t.Errorf("s.Received = %v, want 10", s.Received)
+		t.Errorf("Received = %v, want 10", s.Received)
 	case s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts != 0:
-		t.Errorf("s.Lost + s.Late + s.Duplicates + s.Filled + s.Restarts = %v, want 0",
+		t.Errorf("Lost + Late + Duplicates + Filled + Restarts = %v, want 0",
 			s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts)
 	case s.Jitter != 0:
-		t.Errorf("s.Jitter = %v, want 0", s.Jitter)
+		t.Errorf("Jitter = %v, want 0", s.Jitter)
 	}
 }
 
-func TestBuffer_Reorders(t *testing.T) {
+func TestJitterBuffer_ReordersPackets(t *testing.T) {
 	l := newLine()
 	for i, n := range []int{0, 2, 1, 3, 5, 6, 4, 7} {
 		l.at(i * 20)
@@ -94,13 +94,13 @@ func TestBuffer_Reorders(t *testing.T) {
 	}
 }
 
-func TestBuffer_ALossIsSilenceOnceWaitedFor(t *testing.T) {
+func TestJitterBuffer_ReplacesALostPacketAfterTheWait(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(40)
 	l.frame(2)
 	l.at(70)
-	l.want(t, "a") // 20 ms of its own and 60 ms of patience
+	l.want(t, "a") // 20 ms of the frame and 60 ms of wait
 	l.at(80)
 	l.want(t, "a_c")
 	l.frame(3)
@@ -109,15 +109,15 @@ func TestBuffer_ALossIsSilenceOnceWaitedFor(t *testing.T) {
 	l.want(t, "a_cd")
 	switch s := l.Stats(); {
 	case s.Lost != 0:
-		t.Errorf("s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Lost = %v, want 0", s.Lost)
 	case s.Late != 1:
-		t.Errorf("s.Late = %v, want 1", s.Late)
+		t.Errorf("Late = %v, want 1", s.Late)
 	case s.Filled != 1:
-		t.Errorf("s.Filled = %v, want 1", s.Filled)
+		t.Errorf("Filled = %v, want 1", s.Filled)
 	}
 }
 
-func TestBuffer_ALossBeforeAPauseIsWaitedFor(t *testing.T) {
+func TestJitterBuffer_WaitsForALossBeforeAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(40)
@@ -129,7 +129,7 @@ func TestBuffer_ALossBeforeAPauseIsWaitedFor(t *testing.T) {
 	l.want(t, "abc_e")
 }
 
-func TestBuffer_Duplicates(t *testing.T) {
+func TestJitterBuffer_DropsDuplicates(t *testing.T) {
 	l := newLine()
 	for n := range 5 {
 		l.at(n * 20)
@@ -140,15 +140,15 @@ func TestBuffer_Duplicates(t *testing.T) {
 	l.want(t, "abcde")
 	switch s := l.Stats(); {
 	case s.Received != 5:
-		t.Errorf("s.Received = %v, want 5", s.Received)
+		t.Errorf("Received = %v, want 5", s.Received)
 	case s.Duplicates != 10:
-		t.Errorf("s.Duplicates = %v, want 10", s.Duplicates)
+		t.Errorf("Duplicates = %v, want 10", s.Duplicates)
 	case s.Lost+s.Late != 0:
-		t.Errorf("s.Lost + s.Late = %v, want 0", s.Lost+s.Late)
+		t.Errorf("Lost + Late = %v, want 0", s.Lost+s.Late)
 	}
 }
 
-func TestBuffer_WrapsAround(t *testing.T) {
+func TestJitterBuffer_NumbersWrapAround(t *testing.T) {
 	l := newLine()
 	l.first, l.base = 65533, ^uint32(0)-399
 	for i, n := range []int{0, 1, 3, 2, 4, 5, 7, 8} {
@@ -158,13 +158,13 @@ func TestBuffer_WrapsAround(t *testing.T) {
 	l.at(180)
 	l.want(t, "abcdef_hi")
 	if s := l.Stats(); s.Lost != 1 {
-		t.Errorf("Stats: s.Lost = %v, want 1", s.Lost)
+		t.Errorf("Stats: Lost = %v, want 1", s.Lost)
 	} else if s.Received != 8 {
-		t.Errorf("Stats: s.Received = %v, want 8", s.Received)
+		t.Errorf("Stats: Received = %v, want 8", s.Received)
 	}
 }
 
-func TestBuffer_FramesAnewWhatHasAnotherLength(t *testing.T) {
+func TestJitterBuffer_AcceptsOtherPacketLengths(t *testing.T) {
 	for _, length := range []int{80, 160, 240, 320, 480, 800} {
 		l := newLine()
 		for n := 0; n*length < 24*BufferedFrame; n++ {
@@ -180,7 +180,7 @@ func TestBuffer_FramesAnewWhatHasAnotherLength(t *testing.T) {
 	}
 }
 
-func TestBuffer_APauseIsHeardAsItPasses(t *testing.T) {
+func TestJitterBuffer_PassesSilenceDuringAPause(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(500) // frames 1 to 24 were not sent
@@ -190,7 +190,8 @@ func TestBuffer_APauseIsHeardAsItPasses(t *testing.T) {
 		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*BufferedFrame, BufferedFrame)
-	l.want(t, "a"+strings.Repeat("_", 24)+"z") // at once, and no more and no less than the far end's clock says
+	// immediately, and as much silence as the far end's clock demands
+	l.want(t, "a"+strings.Repeat("_", 24)+"z")
 	l.at(520)
 	l.packet(2, 26*BufferedFrame, BufferedFrame)
 	l.want(t, "a"+strings.Repeat("_", 24)+"za")
@@ -199,7 +200,7 @@ func TestBuffer_APauseIsHeardAsItPasses(t *testing.T) {
 	}
 }
 
-func TestBuffer_NeverEndsByItself(t *testing.T) {
+func TestJitterBuffer_ContinuesWithoutPackets(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(10_000)
@@ -208,33 +209,33 @@ func TestBuffer_NeverEndsByItself(t *testing.T) {
 	} else if n > 500 {
 		t.Errorf("n = %v, want at most 500", n)
 	}
-	if l.Elapse(time.Hour); len(l.heard) > 500+mostFill {
-		t.Errorf("%d frames at once after an hour in which nobody looked", len(l.heard)-500)
+	if l.Elapse(time.Hour); len(l.heard) > 500+maxFill {
+		t.Errorf("frames of one Elapse after an hour = %d", len(l.heard)-500)
 	}
 	before := len(l.heard)
 	if l.Elapse(time.Hour); len(l.heard) > before+1 {
-		t.Errorf("%d more in the same moment", len(l.heard)-before)
+		t.Errorf("frames of a second Elapse at the same time = %d", len(l.heard)-before)
 	}
 }
 
-func TestBuffer_PatienceGrowsWithLatenessAndShrinksWithCalm(t *testing.T) {
+func TestJitterBuffer_WaitGrowsWithLatenessAndShrinksLater(t *testing.T) {
 	l := newLine()
 	n := 0
 	for ; n < 5; n++ {
 		l.at(n * 20)
 		l.frame(n)
 	}
-	l.at(80 + 140) // a stall of 140 ms, then all at once
+	l.at(80 + 140) // a stall of 140 ms, then all packets together
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
 	switch s := l.Stats(); {
 	case s.Late == 0:
-		t.Fatal("s.Late = 0, want another value")
-	case l.patience <= leastPatience:
-		t.Fatalf("l.patience = %v, want more than %v", l.patience, leastPatience)
-	case l.patience > mostPatience:
-		t.Fatalf("l.patience = %v, want at most %v", l.patience, mostPatience)
+		t.Fatal("Late = 0, want another value")
+	case l.wait <= minWait:
+		t.Fatalf("l.wait = %v, want more than %v", l.wait, minWait)
+	case l.wait > maxWait:
+		t.Fatalf("l.wait = %v, want at most %v", l.wait, maxWait)
 	}
 	before := l.Stats()
 	l.at(220 + 120)
@@ -242,20 +243,20 @@ func TestBuffer_PatienceGrowsWithLatenessAndShrinksWithCalm(t *testing.T) {
 		l.frame(n)
 	}
 	if s := l.Stats(); s.Late != before.Late {
-		t.Errorf("a second stall, of 120 ms: s.Late = %v, want %v", s.Late, before.Late)
+		t.Errorf("a second stall, of 120 ms: Late = %v, want %v", s.Late, before.Late)
 	} else if s.Filled != before.Filled {
-		t.Errorf("a second stall, of 120 ms: s.Filled = %v, want %v", s.Filled, before.Filled)
+		t.Errorf("a second stall, of 120 ms: Filled = %v, want %v", s.Filled, before.Filled)
 	}
 	for ; n < 1800; n++ {
 		l.at(n * 20)
 		l.frame(n)
 	}
-	if l.patience != leastPatience {
-		t.Errorf("patience %v after 30 calm seconds", l.patience)
+	if l.wait != minWait {
+		t.Errorf("wait = %v after 30 s without late packets", l.wait)
 	}
 }
 
-func TestBuffer_AWayThatBecomesLongerIsFollowed(t *testing.T) {
+func TestJitterBuffer_FollowsALongerNetworkDelay(t *testing.T) {
 	l := newLine()
 	for n := range 200 {
 		l.at(n*20 + n/100*400)
@@ -265,15 +266,15 @@ func TestBuffer_AWayThatBecomesLongerIsFollowed(t *testing.T) {
 		t.Errorf(`l.heard = %q, want it to end with "abcdefghijklmnopqr"; the end of l.heard = %q`,
 			l.heard, l.heard[len(l.heard)-20:])
 	} else if got := l.Stats().Late; got > 6 {
-		t.Errorf("l.Stats().Late = %v, want at most 6; the end of l.heard = %q", got, l.heard[len(l.heard)-20:])
+		t.Errorf("Late = %v, want at most 6; the end of l.heard = %q", got, l.heard[len(l.heard)-20:])
 	}
 }
 
-func TestBuffer_AnotherClockAndAnotherCount(t *testing.T) {
+func TestJitterBuffer_FollowsANewClockAndNewNumbers(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(20)
-	l.base += 1_000_000 // no marker, the numbers go on
+	l.base += 1_000_000 // no marker, and the numbers continue
 	l.frame(1)
 	l.want(t, "ab")
 	l.at(40)
@@ -288,13 +289,13 @@ func TestBuffer_AnotherClockAndAnotherCount(t *testing.T) {
 	l.frame(0)
 	l.want(t, "abda")
 	if s := l.Stats(); s.Restarts != 3 {
-		t.Errorf("Stats: s.Restarts = %v, want 3", s.Restarts)
+		t.Errorf("Stats: Restarts = %v, want 3", s.Restarts)
 	} else if s.Lost != 0 {
-		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
+		t.Errorf("Stats: Lost = %v, want 0", s.Lost)
 	}
 }
 
-func TestBuffer_AFloodIsCutOff(t *testing.T) {
+func TestJitterBuffer_DropsAFlood(t *testing.T) {
 	l := newLine()
 	for n := range 5000 {
 		l.frame(n)
@@ -302,7 +303,7 @@ func TestBuffer_AFloodIsCutOff(t *testing.T) {
 	if n := len(l.heard); n != 50 {
 		t.Errorf("n = %v, want 50", n)
 	} else if got := l.Stats().Excess; got != 4950 {
-		t.Errorf("l.Stats().Excess = %v, want 4950", got)
+		t.Errorf("Excess = %v, want 4950", got)
 	}
 	l.heard = ""
 	for n := range 100 {
@@ -310,11 +311,11 @@ func TestBuffer_AFloodIsCutOff(t *testing.T) {
 		l.frame(5000 + n)
 	}
 	if len(l.heard) != 100 {
-		t.Errorf("%d of 100 frames are heard after the flood", len(l.heard))
+		t.Errorf("frames after the flood = %d, want 100", len(l.heard))
 	}
 }
 
-func TestBuffer_Jitter(t *testing.T) {
+func TestJitterBuffer_MeasuresJitter(t *testing.T) {
 	l := newLine()
 	for n := range 500 {
 		l.now = time.Duration(n*20+n%2*10) * time.Millisecond
@@ -327,7 +328,7 @@ func TestBuffer_Jitter(t *testing.T) {
 	}
 }
 
-func TestBuffer_AllocatesNothing(t *testing.T) {
+func TestJitterBuffer_AllocatesNothing(t *testing.T) {
 	var frames int
 	b := NewJitterBuffer(func([]byte) { frames++ })
 	audio, n := make([]byte, BufferedFrame), 0
@@ -346,13 +347,23 @@ func TestBuffer_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzBuffer feeds packets of any number, timestamp, length and time: 8 bytes each.
+// FuzzBuffer sends packets of any number, timestamp, length and time, 8 bytes each.
 func FuzzBuffer(f *testing.F) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	orderly, disorderly := []byte{}, []byte{}
 	for n := range 40 {
 		orderly = append(orderly, 0, byte(n), 0, 0, byte(n), 160, 20, 0)
-		disorderly = append(disorderly, byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), 160, 20, 0)
+		disorderly = append(
+			disorderly,
+			byte(seed.Uint32()),
+			byte(seed.Uint32()),
+			byte(seed.Uint32()),
+			byte(seed.Uint32()),
+			byte(seed.Uint32()),
+			160,
+			20,
+			0,
+		)
 	}
 	f.Add(orderly)
 	f.Add(disorderly)
@@ -360,7 +371,7 @@ func FuzzBuffer(f *testing.F) {
 		heard, packets := 0, 0
 		b := NewJitterBuffer(func(frame []byte) {
 			if heard++; len(frame) != BufferedFrame {
-				t.Fatalf("a frame of %d", len(frame))
+				t.Fatalf("length of a frame = %d", len(frame))
 			}
 		})
 		audio := make([]byte, 2040)
@@ -372,7 +383,12 @@ func FuzzBuffer(f *testing.F) {
 			}
 			if a, ok := b.Count(binary.BigEndian.Uint16(script)); ok {
 				stamp := binary.BigEndian.Uint16(script[2:])
-				b.Audio(a, uint32(stamp)<<(script[7]>>4)+uint32(script[4])*BufferedFrame, audio[:int(script[5])<<(script[7]>>1&3)], now)
+				b.Audio(
+					a,
+					uint32(stamp)<<(script[7]>>4)+uint32(script[4])*BufferedFrame,
+					audio[:int(script[5])<<(script[7]>>1&3)],
+					now,
+				)
 				packets++
 			}
 			switch {
@@ -380,8 +396,8 @@ func FuzzBuffer(f *testing.F) {
 				t.Fatalf("b.top = %v, want at least %v", b.top, b.head)
 			case b.top-b.head > frames*BufferedFrame:
 				t.Fatalf("b.top - b.head = %v, want at most %v", b.top-b.head, frames*BufferedFrame)
-			case b.patience > mostPatience:
-				t.Fatalf("b.patience = %v, want at most %v", b.patience, mostPatience)
+			case b.wait > maxWait:
+				t.Fatalf("b.wait = %v, want at most %v", b.wait, maxWait)
 			}
 		}
 		if most := int(now/bufferFrameTime) + 51; heard > most {

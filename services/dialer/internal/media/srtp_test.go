@@ -30,7 +30,10 @@ func pair(t testing.TB) (*Encrypter, *Decrypter) {
 }
 
 func rtpPacket(ssrc uint32, number uint16, payload []byte) []byte {
-	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: ssrc, SequenceNumber: number, Timestamp: uint32(number) * 160}, Payload: payload}
+	p := rtp.Packet{
+		Header:  rtp.Header{Version: 2, SSRC: ssrc, SequenceNumber: number, Timestamp: uint32(number) * 160},
+		Payload: payload,
+	}
 	raw, err := p.Marshal()
 	if err != nil {
 		panic(err)
@@ -47,8 +50,9 @@ func seal(t testing.TB, out *Encrypter, ssrc uint32, number uint16) []byte {
 	return sealed
 }
 
-// RFC 3711 B.3 names the session keys of this master; what they make of a packet is RFC 3711 4.1.1 and 4.2, spelled out.
-func TestSeal_IsRFC3711(t *testing.T) {
+// RFC 3711 B.3 has the session keys of this master key. The test computes the packet from them by
+// RFC 3711 sections 4.1.1 and 4.2.
+func TestSeal_EncryptsByRFC3711(t *testing.T) {
 	bytesOf := func(text string) []byte {
 		raw, err := hex.DecodeString(text)
 		if err != nil {
@@ -83,10 +87,10 @@ func TestSeal_IsRFC3711(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestOpen_AcceptsOnlyNewAuthenticPackets(t *testing.T) {
 	out, in := pair(t)
 	for n := range uint16(300) {
-		number := 65400 + n // over the wrap
+		number := 65400 + n // across the wrap of the number
 		opened, err := in.Open(seal(t, out, 9, number), 9)
 		if err != nil {
 			t.Fatalf("packet %d: Open: %v", number, err)
@@ -125,7 +129,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestOpen_RemembersNoSourceWithoutTheKey(t *testing.T) {
+func TestOpen_KeepsNoStateOfForgedSources(t *testing.T) {
 	_, in := pair(t)
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -138,14 +142,14 @@ func TestOpen_RemembersNoSourceWithoutTheKey(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
-		t.Errorf("50,000 forged sources are remembered in %d bytes", grown)
+		t.Errorf("memory after 50,000 forged sources = %d bytes", grown)
 	}
 	if len(in.sources) != 0 {
-		t.Errorf("%d sources", len(in.sources))
+		t.Errorf("sources = %d", len(in.sources))
 	}
 }
 
-func TestOpen_NotMoreThanEightSources(t *testing.T) {
+func TestOpen_LimitsTheSources(t *testing.T) {
 	out, in := pair(t)
 	opened := 0
 	for ssrc := range uint32(20) {
@@ -153,12 +157,12 @@ func TestOpen_NotMoreThanEightSources(t *testing.T) {
 			opened++
 		}
 	}
-	if opened != mostSources {
-		t.Errorf("%d sources were opened, want %d", opened, mostSources)
+	if opened != maxSources {
+		t.Errorf("accepted sources = %d, want %d", opened, maxSources)
 	}
 }
 
-func TestAllocations(t *testing.T) {
+func TestSealAndOpen_LimitAllocations(t *testing.T) {
 	out, in := pair(t)
 	buffer, number := rtpPacket(3, 0, make([]byte, 160)), uint16(0)
 	allocated := testing.AllocsPerRun(1000, func() {
@@ -174,7 +178,9 @@ func TestAllocations(t *testing.T) {
 		}
 	})
 	t.Logf("%v allocations a packet sealed and opened", allocated)
-	if allocated > 8 { // pion's five: tags and the replay window's mark; the race detector empties its pool at times
+	// pion allocates five times, for tags and the replay window; the race detector sometimes
+	// empties its pool
+	if allocated > 8 {
 		t.Errorf("%v allocations", allocated)
 	}
 }
@@ -186,7 +192,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		_, in := pair(t)
 		if opened, err := in.Open(bytes.Clone(raw), 3); err == nil && len(opened) > len(raw) {
-			t.Errorf("%d bytes are opened to %d", len(raw), len(opened))
+			t.Errorf("%d bytes became %d bytes", len(raw), len(opened))
 		}
 	})
 }

@@ -17,17 +17,23 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 )
 
-// converse holds a conversation in which everything is said and sent that the client and the fake know.
+// converse runs a conversation with all events that the client and the fake know.
 func converse(t *testing.T) *modeltest.RealtimeServer {
 	t.Helper()
-	server := modeltest.NewRealtime(modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
-		if strings.Contains(heard, "desk") {
-			return modeltest.RealtimeReply{Text: "One moment.", Tool: agent.ToolTransfer, Args: `{"to":"desk"}`}
-		}
-		return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
-	}})
+	server := modeltest.NewRealtime(
+		modeltest.RealtimeOptions{Reply: func(heard, asked string, _ int) modeltest.RealtimeReply {
+			if strings.Contains(heard, "desk") {
+				return modeltest.RealtimeReply{Text: "One moment.", Tool: agent.ToolTransfer, Args: `{"to":"desk"}`}
+			}
+			return modeltest.RealtimeReply{Text: modeltest.QuotedRealtime(asked, "Good day.")}
+		}},
+	)
 	t.Cleanup(server.Close)
-	o := realtime.New(realtime.Config{URL: server.URL, Key: "k", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"}, ssrf.New(nil), nil)
+	o := realtime.New(
+		realtime.Config{URL: server.URL, Key: "k", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"},
+		ssrf.New(nil),
+		nil,
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s, err := o.Open(ctx, agent.Spec{Settings: agent.Settings{
@@ -55,10 +61,10 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 			s.Interrupted("unknown", 0)
 		case e.Kind == agent.TurnDone && turns == 3:
 			s.HearDigit('1')
-			server.Cut() // the new session is told what was said
+			server.Cut() // the new session receives the history
 		case e.Kind == agent.TurnDone && turns == 5:
 			server.Interrupt()
-			server.Inject([]byte(`{"type":"response.cancel"}`)) // read by nobody
+			server.Inject([]byte(`{"type":"response.cancel"}`)) // read by neither side
 			s.Close()
 		}
 		if e.Kind == agent.TurnDone {
@@ -71,8 +77,9 @@ func converse(t *testing.T) *modeltest.RealtimeServer {
 	return server
 }
 
-// TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend holds both sides against the official types: every field they call required is there, and there is none that they do not know.
-func TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend(t *testing.T) {
+// All events of the client and of the fake are decoded with the official types: every required
+// field is present, and there is no unknown field.
+func TestSDK_DecodesAllRealtimeEvents(t *testing.T) {
 	t.Parallel()
 	server := converse(t)
 	kinds := map[string]bool{}
@@ -127,11 +134,18 @@ func TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend(t *testing.T) {
 	}
 }
 
-// TestSDK_IsInNoBinary: it would treble the dialer's size.
-func TestSDK_IsInNoBinary(t *testing.T) {
+// The SDK would triple the size of the dialer.
+func TestSDK_IsNotPartOfTheDialer(t *testing.T) {
 	t.Parallel()
-	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "ringfence.dev/services/dialer/cmd/dialer",
-		"ringfence.dev/services/dialer/internal/agent/realtime", "ringfence.dev/services/dialer/internal/agent/live").Output()
+	list, err := exec.CommandContext(
+		t.Context(),
+		"go",
+		"list",
+		"-deps",
+		"ringfence.dev/services/dialer/cmd/dialer",
+		"ringfence.dev/services/dialer/internal/agent/realtime",
+		"ringfence.dev/services/dialer/internal/agent/live",
+	).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -147,7 +161,7 @@ func TestSDK_IsInNoBinary(t *testing.T) {
 	}
 }
 
-// whole fails unless every required field of a type of the SDK's was there, and nothing else.
+// whole reports an error for a missing required field or an unknown field of an SDK type.
 func whole(t *testing.T, name string, value reflect.Value) {
 	t.Helper()
 	if value.Kind() != reflect.Struct {

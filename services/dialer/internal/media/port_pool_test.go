@@ -11,7 +11,7 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// vacant finds a range of so many even ports in which nothing is bound now.
+// vacant returns a range with so many even ports in which no port is bound.
 func vacant(t *testing.T, ports int) (low, high uint16) {
 	t.Helper()
 	for low = 20001; low < 60000; low += uint16(2*ports) + 2 {
@@ -39,7 +39,7 @@ func vacant(t *testing.T, ports int) (low, high uint16) {
 
 func number(conn *net.UDPConn) uint16 { return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
-func TestPool(t *testing.T) {
+func TestPortPool_GivesEachPortOnce(t *testing.T) {
 	low, high := vacant(t, 4)
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewPortPool(loopback, low, high, Rest)
@@ -68,18 +68,18 @@ func TestPool(t *testing.T) {
 			conns = append(conns, conn)
 		}
 		if _, err := p.Take(); !errors.Is(err, ErrNoPort) {
-			t.Errorf("a fifth of four ports: %v", err)
+			t.Errorf("Take of a fifth port of four = %v", err)
 		}
 		given := number(conns[2])
 		p.Give(conns[2])
 		time.Sleep(Rest - time.Millisecond)
 		if _, err := p.Take(); !errors.Is(err, ErrNoPort) {
-			t.Errorf("a port that rests was given out: Take = %v, want %v", err, ErrNoPort)
+			t.Errorf("a resting port was given out: Take = %v, want %v", err, ErrNoPort)
 		} else if got := p.Resting(); got != 1 {
-			t.Errorf("a port that rests was given out: p.Resting() = %v, want 1", got)
+			t.Errorf("a resting port was given out: p.Resting() = %v, want 1", got)
 		}
 		if other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, given))); err == nil {
-			t.Error("a port that rests is not bound")
+			t.Error("a resting port is not bound")
 			_ = other.Close()
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -99,7 +99,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-func TestPool_PassesOverAPortThatIsNotOurs(t *testing.T) {
+func TestPortPool_SkipsAPortOfAnotherProgram(t *testing.T) {
 	low, high := vacant(t, 2)
 	other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, low+low%2)))
 	if err != nil {

@@ -1,11 +1,6 @@
-// Package livetest is a server of OpenAI's Live protocol (GPT-Live) for tests and for the local
-// trial. It decodes what clients send with the types of openai-go and refuses what they do not
-// know. What the model hears and says is scripted.
-//
-// The server behaves as GPT-Live was measured to: it sends audio without a break, silence included,
-// and it stops speaking by itself when the person speaks. Its clock is the audio that it receives:
-// each 100 ms of input are answered with 100 ms of output. A test therefore decides how fast time
-// passes.
+// Package modeltest has fakes of OpenAI's Realtime API and Live API (GPT-Live) for tests and for
+// cmd/fakemodel. The fake of the Live API decodes the events of clients with the types of openai-go
+// and refuses unknown ones.
 
 package modeltest
 
@@ -29,23 +24,24 @@ type LiveReply struct {
 	Tool, Args string
 }
 
-// LiveOptions of a server.
+// LiveOptions are the options of a server.
 type LiveOptions struct {
-	// Key is the key that the server accepts. If empty, it accepts any.
+	// Key is the key that the server accepts. Empty means any.
 	Key string
-	// Hears returns the words of the nth time, from 1, that the person speaks. If nil, audio is only
+	// Hears returns the words of the person's nth utterance, from 1. nil means that audio is only
 	// counted.
 	Hears func(n int) string
-	// Reply answers the person's words, a tool's output, or the content of session.instructions.append.
-	// If nil, the model says "Good day." to everything.
+	// Reply answers the person's words, a tool's output, or the content of
+	// session.instructions.append. nil means that the model always says "Good day."
 	Reply func(heard string) LiveReply
-	// Refuse is the code of the error that answers session.start. If empty, the session starts.
+	// Refuse is the code of the error that answers session.start. Empty means that the session
+	// starts.
 	Refuse string
 	// Unspoken is how many session.commentary.append events are accepted and then not spoken.
 	Unspoken int
 }
 
-// LiveServer is a running server.
+// LiveServer is a fake of the Live API. A script decides what it hears and says.
 type LiveServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -66,10 +62,10 @@ func NewLive(opts LiveOptions) *LiveServer {
 	return s
 }
 
-// Path is the path of the sessions.
+// Path is the URL path of Live sessions.
 const Path = "/v1/live/sessions"
 
-// UnstartedLive returns the handler only, for a server of the caller.
+// UnstartedLive returns the handler only, for the caller's server.
 func UnstartedLive(opts LiveOptions) *LiveServer {
 	if opts.Reply == nil {
 		opts.Reply = func(string) LiveReply { return LiveReply{Text: "Good day."} }
@@ -77,7 +73,7 @@ func UnstartedLive(opts LiveOptions) *LiveServer {
 	return &LiveServer{opts: opts}
 }
 
-// QuotedLive returns the sentence that text asks to be said word for word, or nothing.
+// QuotedLive returns the sentence that text asks to be said word for word, or "".
 func QuotedLive(text string) string {
 	var sentence string
 	if i := strings.Index(text, `: "`); i >= 0 && json.Unmarshal([]byte(text[i+2:]), &sentence) == nil {
@@ -93,14 +89,14 @@ func (s *LiveServer) Close() {
 	s.http.Close()
 }
 
-// Cut breaks every connection off, without a closing handshake.
+// Cut closes every connection without a closing handshake.
 func (s *LiveServer) Cut() {
 	for _, one := range s.all() {
 		_ = one.ws.CloseNow()
 	}
 }
 
-// End ends every session with a reason, such as expired, as the server does by itself.
+// End ends every session with a reason, such as expired, as the real server does.
 func (s *LiveServer) End(reason string) {
 	for _, one := range s.all() {
 		one.close(reason)
@@ -114,7 +110,7 @@ func (s *LiveServer) Fail(code string) {
 	}
 }
 
-// Inject sends a message as it is on every session.
+// Inject sends a message unchanged on every session.
 func (s *LiveServer) Inject(message []byte) {
 	for _, one := range s.all() {
 		one.write(message)

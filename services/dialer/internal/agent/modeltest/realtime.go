@@ -1,6 +1,3 @@
-// Package realtimetest is a Realtime server for tests: it keeps the protocol's states and refuses what the real one refuses. What it hears and says is scripted; how it
-// comes to speak (its voice detection, its pace, its interruptions) is as it is there.
-
 package modeltest
 
 import (
@@ -17,33 +14,38 @@ import (
 	"github.com/coder/websocket"
 )
 
-// RealtimeReply is what the model does when it is its turn.
+// RealtimeReply is the content of a response.
 type RealtimeReply struct {
-	// Text is said, in a tone of Length (zero: 60 ms a letter).
+	// Text is spoken as noise of the length Length (0: 60 ms per letter).
 	Text   string
 	Length time.Duration
-	// Tool is called after that, with Args.
+	// Tool is called afterwards, with Args.
 	Tool, Args string
-	// Status of the response; empty: completed.
+	// Status of the response. Empty means completed.
 	Status string
 }
 
-// RealtimeOptions of a server.
+// RealtimeOptions are the options of a server.
 type RealtimeOptions struct {
-	// Key that it takes; empty: any.
+	// Key is the key that the server accepts. Empty means any.
 	Key string
-	// Reply decides what the model does. heard is the person's words, or a tool's output; asked the instructions of the response, when it has its own. n counts from 1.
+	// Reply returns the content of a response. heard is the person's words or a tool's output.
+	// asked is the instructions of the response, if it has its own. n counts from 1.
 	Reply func(heard, asked string, n int) RealtimeReply
-	// Hears are the words of the nth time that somebody speaks, as voice detection finds it in the audio; nil: audio is only counted.
+	// Hears returns the words of the person's nth utterance, which voice detection finds in the
+	// audio. nil means that audio is only counted.
 	Hears func(n int) string
-	// Echo sends back every frame that is heard, at once, in one endless item, once the first reply was said, and nothing else: for measuring.
+	// Echo sends each received frame back immediately, in one endless item after the first
+	// response. It is for benchmarks.
 	Echo bool
-	// Chunk is how much audio a delta carries, in bytes (zero: 4000), and Pace the pause between deltas.
+	// Chunk is the audio of one delta in bytes (0: 4000). Pace is the pause between deltas.
 	Chunk int
 	Pace  time.Duration
 }
 
-// RealtimeServer is a running one.
+// RealtimeServer is a fake of the OpenAI Realtime API. It has the states of the protocol and
+// refuses what the real server refuses. A script decides what it hears and says. Its voice
+// detection, pace and interruptions are as in the real server.
 type RealtimeServer struct {
 	// URL begins with ws://.
 	URL  string
@@ -67,7 +69,7 @@ func NewRealtime(opts RealtimeOptions) *RealtimeServer {
 	return s
 }
 
-// UnstartedRealtime is the handler alone, for a server of the caller's.
+// UnstartedRealtime returns the handler only, for the caller's server.
 func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	if opts.Reply == nil {
 		opts.Reply = func(_, asked string, _ int) RealtimeReply {
@@ -80,7 +82,8 @@ func UnstartedRealtime(opts RealtimeOptions) *RealtimeServer {
 	return &RealtimeServer{opts: opts}
 }
 
-// QuotedRealtime is the sentence that instructions ask to be said exactly; other when they ask for none.
+// QuotedRealtime returns the sentence that the instructions ask to be spoken exactly, or other if
+// they ask for none.
 func QuotedRealtime(instructions, other string) string {
 	var text string
 	if i := strings.Index(instructions, `: "`); i >= 0 && json.Unmarshal([]byte(instructions[i+2:]), &text) == nil {
@@ -96,7 +99,7 @@ func (s *RealtimeServer) Close() {
 	s.http.Close()
 }
 
-// Cut breaks every connection off.
+// Cut closes every connection without a closing handshake.
 func (s *RealtimeServer) Cut() {
 	s.mu.Lock()
 	conns := slices.Clone(s.conns)
@@ -106,21 +109,21 @@ func (s *RealtimeServer) Cut() {
 	}
 }
 
-// Refuse answers the next n connections with 503.
+// Refuse makes the server answer the next n connections with 503.
 func (s *RealtimeServer) Refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = n
 }
 
-// Mute has the server confirm nothing from now on.
+// Mute makes the server confirm nothing from now on.
 func (s *RealtimeServer) Mute() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mute = true
 }
 
-// Inject sends a message as it is on every connection.
+// Inject sends a message unchanged on every connection.
 func (s *RealtimeServer) Inject(message []byte) {
 	s.mu.Lock()
 	conns := slices.Clone(s.conns)
@@ -130,7 +133,7 @@ func (s *RealtimeServer) Inject(message []byte) {
 	}
 }
 
-// Speak has the person say this on the newest connection, as if voice detection had found it.
+// Speak makes the person say a text on the newest connection, as if voice detection had found it.
 func (s *RealtimeServer) Speak(text string) {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -139,7 +142,7 @@ func (s *RealtimeServer) Speak(text string) {
 	c.stopSpeech(text)
 }
 
-// Interrupt has the person begin to speak, and go on.
+// Interrupt makes the person start to speak, without an end.
 func (s *RealtimeServer) Interrupt() {
 	s.mu.Lock()
 	c := s.conns[len(s.conns)-1]
@@ -147,20 +150,21 @@ func (s *RealtimeServer) Interrupt() {
 	c.startSpeech()
 }
 
-// Frames is how many frames were heard, on all connections.
+// Frames returns the number of received frames on all connections.
 func (s *RealtimeServer) Frames() int { return int(s.frames.Load()) }
 
-// Connections is how many there have been.
+// Connections returns the number of connections so far.
 func (s *RealtimeServer) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Received are the events of a type that came from clients; those of all types, when it is empty. Of audio, the first hundred.
+// Received returns the events of a type that clients sent, or all events if kind is empty. Of audio
+// it keeps the first hundred events.
 func (s *RealtimeServer) Received(kind string) []json.RawMessage { return s.list(&s.received, kind) }
 
-// Sent are the events of a type that were sent.
+// Sent returns the events of a type that the server sent, or all events if kind is empty.
 func (s *RealtimeServer) Sent(kind string) []json.RawMessage { return s.list(&s.sent, kind) }
 
 func (s *RealtimeServer) list(from *[]json.RawMessage, kind string) (found []json.RawMessage) {
@@ -183,7 +187,7 @@ func (s *RealtimeServer) keep(into *[]json.RawMessage, message []byte) {
 	}
 }
 
-// ServeHTTP is one connection.
+// ServeHTTP serves one session.
 func (s *RealtimeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	refuse := s.refuse > 0
@@ -208,7 +212,13 @@ func (s *RealtimeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ws.SetReadLimit(16 << 20)
-	c := &conn{server: s, ws: ws, items: map[string]int{}, model: r.URL.Query().Get("model"), replies: make(chan string, 64)}
+	c := &conn{
+		server:  s,
+		ws:      ws,
+		items:   map[string]int{},
+		model:   r.URL.Query().Get("model"),
+		replies: make(chan string, 64),
+	}
 	s.mu.Lock()
 	s.conns = append(s.conns, c)
 	mute := s.mute

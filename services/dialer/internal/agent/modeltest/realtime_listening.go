@@ -1,6 +1,7 @@
 package modeltest
 
-// Voice detection of the fake: a frame is loud when its largest sample is; 60 ms of loud frames begin speech and 500 ms without one end it.
+// The voice detection compares the largest sample of a frame. 60 ms of loud frames start speech,
+// and 500 ms of quiet frames end it.
 const (
 	loudFrames  = 3
 	quietFrames = 25
@@ -13,7 +14,7 @@ func (c *conn) listen(audio []byte) {
 	}
 	c.mu.Lock()
 	c.clock += len(audio) / 8
-	if peak >= 0x48 { // about 1 500 of 32 767
+	if peak >= 0x48 { // about 1,500 of 32,767
 		c.loud, c.quiet = c.loud+1, 0
 	} else {
 		c.quiet++
@@ -35,7 +36,8 @@ func (c *conn) listen(audio []byte) {
 	}
 }
 
-// startSpeech: somebody begins to speak, which interrupts the response under way if the session wants it so.
+// startSpeech handles the start of the person's speech. It interrupts the active response if the
+// session wants this.
 func (c *conn) startSpeech() {
 	c.mu.Lock()
 	c.speech = c.id("item")
@@ -47,7 +49,7 @@ func (c *conn) startSpeech() {
 	}
 }
 
-// stopSpeech: the words are written down, and answered if the session wants it so.
+// stopSpeech transcribes the speech, and creates a response if the session wants this.
 func (c *conn) stopSpeech(text string) {
 	c.mu.Lock()
 	item, at, create := c.speech, c.clock, c.detect.create
@@ -56,8 +58,14 @@ func (c *conn) stopSpeech(text string) {
 	c.mu.Unlock()
 	c.send("input_audio_buffer.speech_stopped", map[string]any{"audio_end_ms": at, "item_id": item})
 	c.send("input_audio_buffer.committed", map[string]any{"item_id": item, "previous_item_id": nil})
-	said := map[string]any{"id": item, "object": "realtime.item", "type": "message", "role": "user", "status": "completed",
-		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}}}
+	said := map[string]any{
+		"id":      item,
+		"object":  "realtime.item",
+		"type":    "message",
+		"role":    "user",
+		"status":  "completed",
+		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}},
+	}
 	c.send("conversation.item.added", map[string]any{"item": said, "previous_item_id": nil})
 	c.send("conversation.item.done", map[string]any{"item": said, "previous_item_id": nil})
 	if create && !busy {
@@ -68,15 +76,24 @@ func (c *conn) stopSpeech(text string) {
 	})
 }
 
-// echoBack sends a frame back as it came.
+// echoBack sends a frame back unchanged.
 func (c *conn) echoBack(frame string) {
 	c.mu.Lock()
-	if c.echo == "" {
-		c.echo = c.id("item")
-		c.items[c.echo] = 0
+	if c.lastEcho == "" {
+		c.lastEcho = c.id("item")
+		c.items[c.lastEcho] = 0
 	}
-	c.items[c.echo] += 20
-	item := c.echo
+	c.items[c.lastEcho] += 20
+	item := c.lastEcho
 	c.mu.Unlock()
-	c.send("response.output_audio.delta", map[string]any{"response_id": "resp_echo", "item_id": item, "output_index": 0, "content_index": 0, "delta": frame})
+	c.send(
+		"response.output_audio.delta",
+		map[string]any{
+			"response_id":   "resp_echo",
+			"item_id":       item,
+			"output_index":  0,
+			"content_index": 0,
+			"delta":         frame,
+		},
+	)
 }

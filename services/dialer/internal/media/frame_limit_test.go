@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestLimit(t *testing.T) {
+func TestFrameLimit_AllowsABurstAndRealTime(t *testing.T) {
 	var l FrameLimit
 	pass := func(n int, now time.Duration) (passed int) {
 		for range n {
@@ -27,7 +27,7 @@ func TestLimit(t *testing.T) {
 		{"not more is saved up than the most", 1000, time.Hour, 50},
 	} {
 		if got := pass(step.tries, step.now); got != step.want {
-			t.Errorf("%s: %d pass, want %d", step.name, got, step.want)
+			t.Errorf("%s: passed = %d, want %d", step.name, got, step.want)
 		}
 	}
 }

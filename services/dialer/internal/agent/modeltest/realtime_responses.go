@@ -8,21 +8,26 @@ import (
 	"time"
 )
 
-// create makes a response when none is under way.
+// create starts a response if none is active.
 func (c *conn) create(event map[string]any) {
 	asked, _ := dig(event, "response", "instructions").(string)
 	c.mu.Lock()
 	busy := c.active
 	c.mu.Unlock()
 	if busy != nil {
-		c.refuse(event, "conversation_already_has_active_response", "Conversation already has an active response in progress: "+busy.id, "")
+		c.refuse(
+			event,
+			"conversation_already_has_active_response",
+			"Conversation already has an active response in progress: "+busy.id,
+			"",
+		)
 		return
 	}
 	metadata, _ := dig(event, "response", "metadata").(map[string]any)
 	c.make(asked, metadata)
 }
 
-// make begins a response in the background.
+// make starts a response in the background.
 func (c *conn) make(asked string, metadata map[string]any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
@@ -36,7 +41,7 @@ func (c *conn) make(asked string, metadata map[string]any) {
 	go c.say(ctx, m, item, reply)
 }
 
-// cancel ends the response under way, if there is one, and waits for that.
+// cancel ends the active response, if there is one, and waits for the end.
 func (c *conn) cancel() bool {
 	c.mu.Lock()
 	m := c.active
@@ -79,8 +84,8 @@ func (c *conn) say(ctx context.Context, m *making, item string, reply RealtimeRe
 	close(m.done)
 }
 
-// Voice returns the audio of a text in mu-law: loud noise of the length (zero: 60 ms a letter). Each text has its own
-// noise, so a recording shows which text was played and where it was cut.
+// Voice returns the audio of a text in mu-law: loud noise of the length (0: 60 ms per letter). Each
+// text has its own noise, so a recording shows which text was played and where it was cut.
 func Voice(text string, length time.Duration) []byte {
 	if length == 0 {
 		length = time.Duration(len(text)) * 60 * time.Millisecond
@@ -95,11 +100,18 @@ func Voice(text string, length time.Duration) []byte {
 	return audio
 }
 
-// speak says the reply, in deltas that come faster than they are played.
+// speak sends the audio and transcript of the reply, faster than real time.
 func (c *conn) speak(ctx context.Context, m *making, item string, reply RealtimeReply) map[string]any {
 	audio := Voice(reply.Text, reply.Length)
 	message := func(status string, content ...any) map[string]any {
-		return map[string]any{"id": item, "object": "realtime.item", "type": "message", "role": "assistant", "status": status, "content": append([]any{}, content...)}
+		return map[string]any{
+			"id":      item,
+			"object":  "realtime.item",
+			"type":    "message",
+			"role":    "assistant",
+			"status":  status,
+			"content": append([]any{}, content...),
+		}
 	}
 	at := func(fields map[string]any) map[string]any {
 		fields["response_id"], fields["item_id"], fields["output_index"], fields["content_index"] = m.id, item, 0, 0
@@ -108,7 +120,10 @@ func (c *conn) speak(ctx context.Context, m *making, item string, reply Realtime
 	c.mu.Lock()
 	c.items[item], c.spoken = 0, true
 	c.mu.Unlock()
-	c.send("response.output_item.added", map[string]any{"response_id": m.id, "output_index": 0, "item": message("in_progress")})
+	c.send(
+		"response.output_item.added",
+		map[string]any{"response_id": m.id, "output_index": 0, "item": message("in_progress")},
+	)
 	c.send("conversation.item.added", map[string]any{"item": message("in_progress"), "previous_item_id": nil})
 	c.send("response.content_part.added", at(map[string]any{"part": map[string]any{"type": "audio", "transcript": ""}}))
 	for len(audio) > 0 && ctx.Err() == nil {
@@ -136,7 +151,7 @@ func (c *conn) speak(ctx context.Context, m *making, item string, reply Realtime
 	return done
 }
 
-// call calls a tool.
+// call sends the tool call of the reply.
 func (c *conn) call(m *making, reply RealtimeReply, index int) map[string]any {
 	c.mu.Lock()
 	item, id := c.id("item"), c.id("call")
@@ -146,13 +161,30 @@ func (c *conn) call(m *making, reply RealtimeReply, index int) map[string]any {
 		args = "{}"
 	}
 	call := func(status, arguments string) map[string]any {
-		return map[string]any{"id": item, "object": "realtime.item", "type": "function_call", "status": status, "call_id": id, "name": reply.Tool, "arguments": arguments}
+		return map[string]any{
+			"id":        item,
+			"object":    "realtime.item",
+			"type":      "function_call",
+			"status":    status,
+			"call_id":   id,
+			"name":      reply.Tool,
+			"arguments": arguments,
+		}
 	}
-	c.send("response.output_item.added", map[string]any{"response_id": m.id, "output_index": index, "item": call("in_progress", "")})
-	c.send("response.function_call_arguments.delta", map[string]any{"response_id": m.id, "item_id": item, "output_index": index, "call_id": id, "delta": args})
+	c.send(
+		"response.output_item.added",
+		map[string]any{"response_id": m.id, "output_index": index, "item": call("in_progress", "")},
+	)
+	c.send(
+		"response.function_call_arguments.delta",
+		map[string]any{"response_id": m.id, "item_id": item, "output_index": index, "call_id": id, "delta": args},
+	)
 	c.send("response.function_call_arguments.done", map[string]any{
 		"response_id": m.id, "item_id": item, "output_index": index, "call_id": id, "name": reply.Tool, "arguments": args,
 	})
-	c.send("response.output_item.done", map[string]any{"response_id": m.id, "output_index": index, "item": call("completed", args)})
+	c.send(
+		"response.output_item.done",
+		map[string]any{"response_id": m.id, "output_index": index, "item": call("completed", args)},
+	)
 	return call("completed", args)
 }

@@ -1,0 +1,291 @@
+package media
+
+import (
+	"time"
+)
+
+// BufferedFrame is the size of 20 ms of mu-law in bytes, and its length in timestamp units.
+const BufferedFrame = 160
+
+const (
+	bufferFrameTime = 20 * time.Millisecond
+	// minWait tolerates a packet that two others overtook. Beyond maxWait, a conversation suffers
+	// more from the delay than from a gap.
+	minWait, maxWait = 60 * time.Millisecond, 120 * time.Millisecond
+	// calmTime is how long no packet may be late before the wait shrinks by a frame.
+	calmTime = 5 * time.Second
+	// frames is the size of the ring: 640 ms.
+	frames = 32
+	// A frame has 20 granules of 1 ms, each of which is present or missing.
+	granules = 20
+	whole    = 1<<granules - 1
+	// maxFill limits the frames that one Elapse adds after a stall of the process: 500 ms.
+	maxFill = 25
+	// longestPause is how far the sender's timestamps may jump ahead in a pause. A longer jump is
+	// another clock.
+	longestPause = 10 * BufferedFrame
+	// maxAhead is how far the frames may be ahead of the time after a stall of the network. Frames
+	// beyond it are dropped.
+	maxAhead = time.Second
+	// shiftTime is how long every packet must be late before the delay of the network counts as
+	// changed.
+	shiftTime = 100 * time.Millisecond
+)
+
+const silence = 0xFF
+
+// JitterStats are counts since the start of the stream.
+type JitterStats struct {
+	// Received has no duplicates. Lost packets never arrived. Late packets arrived after silence
+	// had replaced them. Filled counts frames with silence. Excess counts frames that arrived
+	// faster than real time and were dropped.
+	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
+	// Jitter is the interarrival jitter (RFC 3550 A.8).
+	Jitter time.Duration
+}
+
+// JitterBuffer converts the packets of one RTP stream into ordered frames of 20 ms, 50 per second.
+// It reads no clock: packets and times go in, frames come out. It is not safe for concurrent use.
+//
+// A packet that is in order is not delayed, because the listeners are an agent and a recorder,
+// which need no steady pace. The buffer waits 60 to 120 ms for a missing packet, depending on the
+// network, and then passes silence. It also passes silence while the sender sends nothing, because
+// an agent without any audio never detects the end of an utterance.
+type JitterBuffer struct {
+	hear func(frame []byte)
+
+	sequence sequenceNumber
+	samples  [frames * BufferedFrame]byte
+	have     [frames]uint32
+
+	begun bool
+	// head is the position of the next frame, and top the position after the newest sample, in
+	// samples since the start. stamp is the timestamp at head.
+	head, top int64
+	stamp     uint32
+	// due is the time at which the frame at head is given up.
+	due time.Duration
+
+	wait     time.Duration
+	lateAt   time.Duration // last time that a packet was late
+	lateFrom time.Duration // time since which every packet is late; 0: not the case
+
+	transit int64 // transit time of the previous packet in timestamp units
+	jitter  int64 // 16 times the jitter
+	late    uint64
+	filled  uint64
+	limit   FrameLimit
+	excess  uint64
+	restart uint64
+	twice   uint64
+}
+
+// NewJitterBuffer returns a buffer that calls hear with each frame in order. The slice is valid
+// only during the call.
+func NewJitterBuffer(hear func(frame []byte)) *JitterBuffer {
+	b := &JitterBuffer{hear: hear, wait: minWait}
+	for i := range b.samples {
+		b.samples[i] = silence
+	}
+	return b
+}
+
+// Arrival is the result of Count, which Audio needs.
+type Arrival struct{ verdict arrivalVerdict }
+
+// Count registers the number of a packet, with or without audio. ok is false for a duplicate, and
+// for a number far from all others; the caller must drop the packet.
+func (b *JitterBuffer) Count(number uint16) (a Arrival, ok bool) {
+	a.verdict = b.sequence.see(number)
+	switch a.verdict {
+	case duplicate:
+		b.twice++
+		return a, false
+	case wild:
+		return a, false
+	case anew:
+		b.Restart()
+	}
+	return a, true
+}
+
+// Restart makes the next audio the first one. Its timestamp starts a new clock.
+func (b *JitterBuffer) Restart() {
+	if b.begun {
+		b.restart++
+	}
+	b.clear()
+	b.begun, b.lateFrom = false, 0
+}
+
+// NewSource restarts the clock and the packet numbers.
+func (b *JitterBuffer) NewSource() {
+	b.Restart()
+	b.sequence.begun = false
+}
+
+// Audio adds the mu-law of a counted packet.
+func (b *JitterBuffer) Audio(a Arrival, timestamp uint32, audio []byte, now time.Duration) {
+	if len(audio) == 0 || len(audio) > (frames-2)*BufferedFrame {
+		return
+	}
+	b.measure(timestamp, now)
+	if !b.begun {
+		b.begin(timestamp, now)
+	}
+	off := int64(int32(timestamp - b.stamp))
+	if off+int64(len(audio)) > (frames-1)*BufferedFrame || off < -frames*BufferedFrame {
+		b.jump(timestamp)
+		off = 0
+	}
+	if off+int64(len(audio)) <= 0 {
+		b.late++
+		if !b.tooLate(-off, now) {
+			return
+		}
+		b.jump(timestamp)
+		off = 0
+	}
+	b.lateFrom = 0
+	if off < 0 {
+		audio, off = audio[-off:], 0
+	}
+	if a.verdict == next && b.head+off > b.top { // a pause: no packets were sent there, so none is missing
+		if b.head+off > b.top+longestPause {
+			b.jump(timestamp)
+			off = 0
+		} else {
+			b.mark(b.top, b.head+off)
+		}
+	}
+	b.put(b.head+off, audio)
+	b.shrinkWait(now, len(audio))
+	b.drain(now, len(audio))
+}
+
+// Elapse passes silence for overdue frames. It must be called about every 20 ms. After the first
+// packet, frames continue without packets.
+func (b *JitterBuffer) Elapse(now time.Duration) {
+	for range maxFill {
+		if !b.begun || now < b.due {
+			return
+		}
+		b.filled++
+		b.pass(now)
+		b.due += bufferFrameTime
+		b.drain(now, 0)
+	}
+	b.due = max(b.due, now)
+}
+
+// Stats returns the counts so far.
+func (b *JitterBuffer) Stats() JitterStats {
+	return JitterStats{
+		Received: b.sequence.received, Lost: b.sequence.lost(), Late: b.late, Duplicates: b.twice, Filled: b.filled, Excess: b.excess, Restarts: b.restart,
+		Jitter: time.Duration(b.jitter/16) * time.Second / 8000,
+	}
+}
+
+func (b *JitterBuffer) begin(timestamp uint32, now time.Duration) {
+	b.begun, b.stamp = true, timestamp
+	b.head, b.top = 0, 0
+	b.due = now + bufferFrameTime + b.wait
+}
+
+// jump continues at an unrelated timestamp.
+func (b *JitterBuffer) jump(timestamp uint32) {
+	b.restart++
+	b.clear()
+	b.stamp, b.lateFrom = timestamp, 0
+}
+
+func (b *JitterBuffer) clear() {
+	for i := range b.samples {
+		b.samples[i] = silence
+	}
+	clear(b.have[:])
+	b.head, b.top = 0, 0
+}
+
+// tooLate records that a packet was late by so many samples. It reports whether all packets have
+// been late for shiftTime, because the network delay has grown.
+func (b *JitterBuffer) tooLate(by int64, now time.Duration) bool {
+	b.wait = min(b.wait+time.Duration(by)*time.Second/8000, maxWait)
+	b.lateAt = now
+	if b.lateFrom == 0 {
+		b.lateFrom = max(now, 1)
+	}
+	return now-b.lateFrom >= shiftTime
+}
+
+// shrinkWait shortens the wait after a calm time. It never becomes shorter than the packets.
+func (b *JitterBuffer) shrinkWait(now time.Duration, length int) {
+	if now-b.lateAt < calmTime || b.wait == minWait {
+		return
+	}
+	b.lateAt = now
+	b.wait = max(b.wait-bufferFrameTime, minWait, time.Duration(length)*time.Second/8000)
+}
+
+// put writes samples over silence or over the same samples.
+func (b *JitterBuffer) put(at int64, audio []byte) {
+	b.mark(at, at+int64(len(audio)))
+	n := copy(b.samples[at%int64(len(b.samples)):], audio)
+	copy(b.samples[:], audio[n:])
+}
+
+// mark marks the samples [from, to) as present.
+func (b *JitterBuffer) mark(from, to int64) {
+	for at := from; at < to; {
+		inFrame := at % BufferedFrame
+		end := min(to, at-inFrame+BufferedFrame)
+		first, last := inFrame/8, (inFrame+end-at+7)/8
+		b.have[at/BufferedFrame%frames] |= (1<<last - 1) &^ (1<<first - 1)
+		at = end
+	}
+	b.top = max(b.top, to)
+}
+
+// drain passes on all complete frames. length is that of the packet that completed them.
+func (b *JitterBuffer) drain(now time.Duration, length int) {
+	passed := false
+	for b.have[b.head/BufferedFrame%frames] == whole {
+		b.pass(now)
+		passed = true
+	}
+	if passed {
+		b.due = now + b.wait + max(bufferFrameTime, time.Duration(length)*time.Second/8000)
+	}
+}
+
+func (b *JitterBuffer) pass(now time.Duration) {
+	at := b.head % int64(len(b.samples))
+	frame := b.samples[at : at+BufferedFrame]
+	if b.limit.Pass(bufferFrameTime, maxAhead, now) {
+		b.hear(frame)
+	} else {
+		b.excess++
+	}
+	for i := range frame {
+		frame[i] = silence
+	}
+	b.have[b.head/BufferedFrame%frames] = 0
+	b.head += BufferedFrame
+	b.stamp += BufferedFrame
+	b.top = max(b.top, b.head)
+}
+
+// measure updates the jitter (RFC 3550 A.8).
+func (b *JitterBuffer) measure(timestamp uint32, now time.Duration) {
+	transit := int64(int32(uint32(now*8000/time.Second) - timestamp))
+	if b.begun {
+		off := transit - b.transit
+		if off < 0 {
+			off = -off
+		}
+		if off < 8000 { // a jump of the timestamp is not jitter
+			b.jitter += off - (b.jitter+8)/16
+		}
+	}
+	b.transit = transit
+}
