@@ -8,8 +8,8 @@ import (
 // Config is the environment of contacts-compliance.
 type Config struct {
 	app.Config
-	Keeping consentlog.RetentionConfig
-	Witness consentlog.HeadLogConfig
+	Retention consentlog.RetentionConfig
+	HeadLog   consentlog.HeadLogConfig
 
 	ConsentKeys []string `env:"CONSENT_KEYS" envSeparator:"," help:"keys that sign the consent records, as <id>=<base64 of 32 bytes or more>,…; the first signs, all verify; if empty, a key is derived from SIGNING_KEY"`
 }

@@ -30,7 +30,7 @@ func main() { app.Run(spec()) }
 func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "contacts-compliance", Migrations: store.Migrations, Start: start, Handlers: handlers,
-		Check: func(cfg Config) error { _, err := cfg.chains(); return err },
+		Check: func(cfg Config) error { _, err := cfg.consentKeys(); return err },
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "verify",
@@ -43,11 +43,11 @@ func spec() app.Spec[Config] {
 }
 
 func verify(ctx context.Context, cfg Config, pool *pgxpool.Pool) error {
-	chains, err := cfg.chains()
+	chains, err := cfg.consentKeys()
 	if err != nil {
 		return err
 	}
-	return consentlog.Verify(ctx, store.NewArchive(pool, chains), chains, cfg.Witness.Path, os.Stdout)
+	return consentlog.Verify(ctx, store.NewArchive(pool, chains), chains, cfg.HeadLog.Path, os.Stdout)
 }
 
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
@@ -58,7 +58,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	for _, p := range packs.Ending(window.DateOf(time.Now().AddDate(0, 0, 180))) {
 		slog.WarnContext(ctx, "policy pack expires soon and then refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
 	}
-	chains, err := cfg.chains()
+	chains, err := cfg.consentKeys()
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +79,15 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	return []service.Part{
 		rt.Consumer(records),
 		{Name: "erasure repeater", Run: erasure.NewRepeatJob(st, relay.Wake, metrics).Run},
-		{Name: "retention", Run: consentlog.NewRetentionJob(st, archived, cfg.Keeping).Run},
+		{Name: "retention", Run: consentlog.NewRetentionJob(st, archived, cfg.Retention).Run},
 		{Name: "importer", Run: importer.Run},
-		{Name: "consent head log", Run: consentlog.NewHeadLog(archived, chains, cfg.Witness, metrics).Run},
+		{Name: "consent head log", Run: consentlog.NewHeadLog(archived, chains, cfg.HeadLog, metrics).Run},
 		rt.HTTP(api),
 	}, nil
 }
 
 func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
-	chains, err := cfg.chains()
+	chains, err := cfg.consentKeys()
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +98,6 @@ func handlers(cfg Config, rt *app.Runtime) (inbox.Handlers, error) {
 	return consumer.New(store.New(rt.Pool, chains), packs).Handlers(), nil
 }
 
-func (c Config) chains() (*consentchain.Keys, error) {
+func (c Config) consentKeys() (*consentchain.Keys, error) {
 	return consentchain.NewKeys(c.ConsentKeys, c.Trust.SigningKey)
 }

@@ -57,20 +57,20 @@ type Checked struct {
 // Check runs the dial-time check at the database's current time. deferIfClosed is the request's
 // schedule_if_outside_hours. If a frequency cap applies, the checks of one number run one after the
 // other.
-func (g *Checks) Check(ctx context.Context, q store.Target, waits bool) (Checked, error) {
-	known, err := g.store.ReadInputs(ctx, q)
+func (g *Checks) Check(ctx context.Context, q store.Target, deferIfClosed bool) (Checked, error) {
+	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return Checked{}, err
 	}
-	zone := zoneOf(known, window.Zones(q.Number.Zones()))
-	f := g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, DeferIfClosed: waits})
+	zone := zoneOf(inputs, window.Zones(q.Number.Zones()))
+	f := g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: inputs.Now, DeferIfClosed: deferIfClosed})
 	if calls, _ := countryrules.WidestCap(f.Rules); calls == 0 {
-		d := decide(q, known, f)
+		d := decide(q, inputs, f)
 		return Checked{d.Outcome, zone}, g.countStored(d, g.store.SaveDecision(ctx, d))
 	}
-	d, err := g.store.DecideInOrder(ctx, q, func(known store.Inputs, count store.RecentDials) (store.Decision, error) {
-		f, err := addDials(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, DeferIfClosed: waits}), count)
-		return decide(q, known, f), err
+	d, err := g.store.DecideInOrder(ctx, q, func(inputs store.Inputs, count store.RecentDials) (store.Decision, error) {
+		f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: inputs.Now, DeferIfClosed: deferIfClosed}), count)
+		return decide(q, inputs, f), err
 	})
 	return Checked{d.Outcome, zone}, g.countStored(d, err)
 }
@@ -85,44 +85,44 @@ func (g *Checks) countStored(d store.Decision, err error) error {
 
 // addDials adds the recent dials that the frequency caps need.
 func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
-	calls, back := countryrules.WidestCap(f.Rules)
+	calls, period := countryrules.WidestCap(f.Rules)
 	if calls == 0 {
 		return f, nil
 	}
-	dials, err := count(f.At.Add(-back), calls)
+	dials, err := count(f.At.Add(-period), calls)
 	f.Dials = dials
 	return f, err
 }
 
 // facts adds the inputs and the rules for the number to f.
-func (g *Checks) facts(q store.Target, known store.Inputs, f gate.Facts) gate.Facts {
+func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
 	f.At = f.At.UTC().Truncate(time.Microsecond) // the precision of the database; a replay from the stored inputs gives the same result
-	f.DND, f.Consent, f.Policy = known.DND, known.Consent, known.Policy
-	if len(known.Policy.Packs) > 0 {
+	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
+	if len(inputs.Policy.Packs) > 0 {
 		place := q.Number.Place()
-		f.Place, f.Rules = &place, g.packs.For(known.Policy.Choices(), place)
+		f.Place, f.Rules = &place, g.packs.For(inputs.Policy.Choices(), place)
 	}
-	if known.Policy.NeedsZones() {
+	if inputs.Policy.NeedsZones() {
 		f.NumberZones = window.Zones(q.Number.Zones())
-		f.ContactZone = contactZone(known, &f)
+		f.ContactZone = contactZone(inputs, &f)
 	}
 	return f
 }
 
-func decide(q store.Target, known store.Inputs, f gate.Facts) store.Decision {
+func decide(q store.Target, inputs store.Inputs, f gate.Facts) store.Decision {
 	return store.Decision{
 		Target: q, Facts: f, Outcome: gate.Evaluate(f),
-		PolicyVersion: known.PolicyVersion, ContactID: known.ContactID, JudgedAt: known.Now,
+		PolicyVersion: inputs.PolicyVersion, ContactID: inputs.ContactID, JudgedAt: inputs.Now,
 	}
 }
 
 // contactZone returns the time zone of the contact, or nil. If this build does not know the zone,
 // it also clears the zones of the number, so the gates refuse the call.
-func contactZone(known store.Inputs, f *gate.Facts) *window.Zone {
-	if known.TimeZone == nil {
+func contactZone(inputs store.Inputs, f *gate.Facts) *window.Zone {
+	if inputs.TimeZone == nil {
 		return nil
 	}
-	zone, err := window.LoadZone(*known.TimeZone)
+	zone, err := window.LoadZone(*inputs.TimeZone)
 	if err != nil {
 		f.NumberZones = nil
 		return nil
@@ -132,12 +132,12 @@ func contactZone(known store.Inputs, f *gate.Facts) *window.Zone {
 
 // zoneOf returns the time zone for appointments in the conversation: the contact's zone, or the
 // number's zone if all its zones have the same local time. Otherwise it returns "".
-func zoneOf(known store.Inputs, zones []window.Zone) string {
-	if known.TimeZone != nil {
-		return *known.TimeZone
+func zoneOf(inputs store.Inputs, zones []window.Zone) string {
+	if inputs.TimeZone != nil {
+		return *inputs.TimeZone
 	}
 	for _, z := range zones {
-		if z.Offset(known.Now) != zones[0].Offset(known.Now) {
+		if z.Offset(inputs.Now) != zones[0].Offset(inputs.Now) {
 			return ""
 		}
 	}
@@ -156,13 +156,13 @@ type KnownCaller struct {
 
 // LookupCaller finds the contact of a number. It does not create a contact.
 func (g *Checks) LookupCaller(ctx context.Context, q store.Target) (KnownCaller, error) {
-	known, err := g.store.ReadInputs(ctx, q)
+	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return KnownCaller{}, err
 	}
-	r := KnownCaller{TimeZone: zoneOf(known, window.Zones(q.Number.Zones()))}
-	if known.ContactID != nil {
-		r.ContactID = known.ContactID.String()
+	r := KnownCaller{TimeZone: zoneOf(inputs, window.Zones(q.Number.Zones()))}
+	if inputs.ContactID != nil {
+		r.ContactID = inputs.ContactID.String()
 	}
 	return r, nil
 }

@@ -41,29 +41,29 @@ type Allowed struct {
 // It returns an *apierr.Error if a gate refuses; then only the decision is stored. A request that
 // was allowed before gets the stored result and merges nothing. A request that was refused before
 // is evaluated again.
-func (g *Checks) PreCheck(ctx context.Context, ask PreCheckRequest) (Allowed, error) {
-	patch, err := variables(ask.Variables)
+func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, error) {
+	patch, err := variables(req.Variables)
 	if err != nil {
 		return Allowed{}, err
 	}
 	for {
-		known, err := g.store.ReadInputs(ctx, ask.Target)
+		inputs, err := g.store.ReadInputs(ctx, req.Target)
 		if err != nil {
 			return Allowed{}, err
 		}
-		if known.AllowedContact != nil {
+		if inputs.AllowedContact != nil {
 			return Allowed{
-				ContactID: *known.AllowedContact, Variables: known.AllowedVariables, ScheduledFor: *known.AllowedFor, Erasures: known.AllowedErasures,
+				ContactID: *inputs.AllowedContact, Variables: inputs.AllowedVariables, ScheduledFor: *inputs.AllowedFor, Erasures: inputs.AllowedErasures,
 			}, nil
 		}
-		allowed, err := g.tryPreCheck(ctx, ask, patch, known)
+		allowed, err := g.tryPreCheck(ctx, req, patch, inputs)
 		if !errors.Is(err, store.ErrInputsChanged) {
 			return allowed, err
 		}
 		// Another request changed the contact between the read and the write. In each round at
 		// least one request succeeds. The caller's deadline ends the loop.
 		if ctx.Err() != nil {
-			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", ask.CallRequestID, ctx.Err())
+			return Allowed{}, fmt.Errorf("pre-check of request %s: %w", req.CallRequestID, ctx.Err())
 		}
 	}
 }
@@ -75,21 +75,21 @@ func variables(raw json.RawMessage) (contacts.Document, error) {
 	return contacts.ParseDocument("variables", raw)
 }
 
-func (g *Checks) tryPreCheck(ctx context.Context, ask PreCheckRequest, patch contacts.Document, known store.Inputs) (Allowed, error) {
-	merged, err := known.Variables.Merge("variables", patch)
+func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch contacts.Document, inputs store.Inputs) (Allowed, error) {
+	merged, err := inputs.Variables.Merge("variables", patch)
 	if err != nil {
 		return Allowed{}, err
 	}
-	f, err := addDials(g.facts(ask.Target, known, gate.Facts{
-		Stage: gate.PreCheck, At: later(ask.At, known.Now), DeferIfClosed: ask.DeferIfClosed, Named: named(ask.Target, known),
+	f, err := addDials(g.facts(req.Target, inputs, gate.Facts{
+		Stage: gate.PreCheck, At: later(req.At, inputs.Now), DeferIfClosed: req.DeferIfClosed, Named: named(req.Target, inputs),
 	}),
 		func(since time.Time, calls int) ([]time.Time, error) {
-			return g.store.Dials(ctx, ask.Target, since, calls)
+			return g.store.Dials(ctx, req.Target, since, calls)
 		})
 	if err != nil {
 		return Allowed{}, err
 	}
-	d := decide(ask.Target, known, f)
+	d := decide(req.Target, inputs, f)
 	if d.Outcome.Result == gate.Denied {
 		if err := g.countStored(d, g.store.SaveDecision(ctx, d)); err != nil {
 			return Allowed{}, err
@@ -100,21 +100,21 @@ func (g *Checks) tryPreCheck(ctx context.Context, ask PreCheckRequest, patch con
 	if len(patch) > 0 {
 		merge = store.MergeVariables
 	}
-	contactID, err := g.store.SavePreCheck(ctx, d, known, merged, merge)
+	contactID, err := g.store.SavePreCheck(ctx, d, inputs, merged, merge)
 	if g.countStored(d, err) != nil {
 		return Allowed{}, err
 	}
-	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: known.Erasures}, nil
+	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Outcome.At, Erasures: inputs.Erasures}, nil
 }
 
 // named returns what is wrong with the request's contact_id, or "" if nothing is.
-func named(q store.Target, known store.Inputs) gate.Named {
+func named(q store.Target, inputs store.Inputs) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:
 		return ""
-	case known.NamedNumber == nil:
+	case inputs.NamedNumber == nil:
 		return gate.NamedUnknown
-	case *known.NamedNumber != q.Number:
+	case *inputs.NamedNumber != q.Number:
 		return gate.NamedOther
 	}
 	return ""

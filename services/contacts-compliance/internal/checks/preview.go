@@ -26,16 +26,16 @@ type Preview struct {
 
 // Preview evaluates a number at a time; a zero or past time means now. q has no call request.
 func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Preview, error) {
-	known, err := g.store.ReadInputs(ctx, q)
+	inputs, err := g.store.ReadInputs(ctx, q)
 	if err != nil {
 		return Preview{}, err
 	}
-	f, err := addDials(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: later(at, known.Now)}),
+	f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: later(at, inputs.Now)}),
 		func(since time.Time, calls int) ([]time.Time, error) { return g.store.Dials(ctx, q, since, calls) })
 	if err != nil {
 		return Preview{}, err
 	}
-	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())), PolicyVersion: known.PolicyVersion}
+	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())), PolicyVersion: inputs.PolicyVersion}
 	if kind := q.Number.Forbidden(); kind != "" {
 		p.Outcome = gate.Forbidden(kind)
 		return p, nil

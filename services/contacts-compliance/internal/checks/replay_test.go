@@ -37,10 +37,10 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 			h.change(t, florida, contacts.ConsentGranted)
 			h.change(t, paris, contacts.ConsentGranted)
 		}
-		ask := h.ask([]phone.Number{california, florida, paris, tollFree}[i/12], "")
+		ask := h.request([]phone.Number{california, florida, paris, tollFree}[i/12], "")
 		ask.At, ask.DeferIfClosed = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
-		_, _ = h.gating.PreCheck(t.Context(), ask)
-		if _, err := h.gating.Check(t.Context(), ask.Target, ask.DeferIfClosed); err != nil {
+		_, _ = h.checks.PreCheck(t.Context(), ask)
+		if _, err := h.checks.Check(t.Context(), ask.Target, ask.DeferIfClosed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,16 +49,16 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 }
 
 // everyRule stores at least one decision of each rule.
-func everyRule(t *testing.T, h house) {
+func everyRule(t *testing.T, h fixture) {
 	t.Helper()
 	ask := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
-		a := h.ask(number, "")
+		a := h.request(number, "")
 		a.At = at
 		if change != nil {
 			change(&a)
 		}
-		_, _ = h.gating.PreCheck(t.Context(), a)
-		if _, err := h.gating.Check(t.Context(), a.Target, a.DeferIfClosed); err != nil {
+		_, _ = h.checks.PreCheck(t.Context(), a)
+		if _, err := h.checks.Check(t.Context(), a.Target, a.DeferIfClosed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +88,7 @@ func everyRule(t *testing.T, h house) {
 }
 
 // replay evaluates every stored decision again.
-func replay(t *testing.T, h house) {
+func replay(t *testing.T, h fixture) {
 	t.Helper()
 	rows, err := h.pool.Query(t.Context(), "SELECT inputs, kind, result, rule, code, message, call_at FROM decisions")
 	if err != nil {
@@ -120,7 +120,7 @@ func replay(t *testing.T, h house) {
 			t.Errorf("the next opening is set = %v, want %v", got, (v.Result != gate.Denied))
 		}
 		if at != nil && !at.Equal(v.At) {
-			t.Errorf("stored %s %s %q %v, judged again %+v", result, rule, message, at, v)
+			t.Errorf("stored outcome = %s %s %q %v, evaluated again = %+v", result, rule, message, at, v)
 		}
 		results[kind+" "+result]++
 		rules[v.Rule]++
@@ -168,14 +168,14 @@ func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 			h.change(t, number, kind)
 		}
 		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour + time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
-		p, err := h.gating.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, at)
+		p, err := h.checks.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, at)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		for _, waits := range []bool{false, true} {
-			ask := h.ask(number, "")
+			ask := h.request(number, "")
 			ask.At, ask.DeferIfClosed = at, waits
-			allowed, err := h.gating.PreCheck(t.Context(), ask)
+			allowed, err := h.checks.PreCheck(t.Context(), ask)
 			switch {
 			case p.Outcome.Result == gate.Open || lastMinute(p):
 				if err != nil {
@@ -192,14 +192,14 @@ func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 					rt.Fatalf("POST that waits, for %v: allowed.ScheduledFor = %v, want %v", at, allowed.ScheduledFor, *p.Next)
 				}
 			case err == nil || err.Error() != p.Outcome.Code+": "+p.Outcome.Message:
-				rt.Fatalf("POST for %v: %v, the preview said %+v", at, err, p.Outcome)
+				rt.Fatalf("pre-check at %v = %v, preview = %+v", at, err, p.Outcome)
 			}
 		}
 		if p.Next != nil { // the dial-time check allows a call at that time
 			f := p.Facts
 			f.At = *p.Next
 			if v := gate.Evaluate(f); v.Result != gate.Open {
-				rt.Fatalf("the gate at %v, which the preview called the next opening: %+v", *p.Next, v)
+				rt.Fatalf("check at %v, the next opening of the preview, = %+v", *p.Next, v)
 			}
 		}
 	})
@@ -222,7 +222,7 @@ func TestCheck_RefusesAZoneThatThisBuildDoesNotKnow(t *testing.T) {
 	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {
 		t.Fatal(err)
 	}
-	v, err := h.gating.Check(t.Context(), h.ask(california, "").Target, true)
+	v, err := h.checks.Check(t.Context(), h.request(california, "").Target, true)
 	if err != nil {
 		t.Fatalf("Check: error = %v", err)
 	}

@@ -48,24 +48,24 @@ type Link struct {
 
 // Sign sets Seq, KeyID and MAC with the first key, so that the row follows prev. It returns the
 // row's link.
-func (r *Row) Sign(keys *Keys, behind Link) Link {
-	r.Seq, r.KeyID = behind.Seq+1, keys.first
-	r.MAC = keys.sum(keys.first, r.bytes(behind))
+func (r *Row) Sign(keys *Keys, prev Link) Link {
+	r.Seq, r.KeyID = prev.Seq+1, keys.first
+	r.MAC = keys.sum(keys.first, r.bytes(prev))
 	return Link{Seq: r.Seq, MAC: r.MAC}
 }
 
 // follows returns an error unless the MAC of the row is valid and the row follows prev.
-func (r *Row) follows(keys *Keys, behind Link) error {
-	return keys.check(r.KeyID, r.bytes(behind), r.MAC)
+func (r *Row) follows(keys *Keys, prev Link) error {
+	return keys.check(r.KeyID, r.bytes(prev), r.MAC)
 }
 
 // bytes returns the input of the MAC, which includes the MAC of the row before. Each field has a
 // length prefix, so two different rows have different bytes. Times are in microseconds, as in the
 // database.
-func (r *Row) bytes(behind Link) []byte {
+func (r *Row) bytes(prev Link) []byte {
 	var w fieldWriter
 	w.text("consent record 1")
-	w.raw(behind.MAC)
+	w.raw(prev.MAC)
 	w.raw(r.WorkspaceID[:])
 	w.number(r.Seq)
 	w.number(r.RecordedAt.UnixMicro())

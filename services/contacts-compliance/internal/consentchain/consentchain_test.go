@@ -28,7 +28,7 @@ func entry(id string, fill byte) string {
 	return id + "=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(fill), 32)))
 }
 
-func aRow() consentchain.Row {
+func exampleRow() consentchain.Row {
 	number, contact, call, before, after, reason := "+15005550001", uuid.UUID{1}, uuid.UUID{2}, "unknown", "dnd", "asked"
 	at := time.Date(2026, 6, 15, 12, 0, 0, 123456000, time.UTC)
 	return consentchain.Row{WorkspaceID: uuid.UUID{3}, RecordedAt: at, ID: uuid.UUID{4}, Number: &number, ContactID: &contact, Kind: "opt_out", Source: "call", Actor: "call:x",
@@ -39,18 +39,18 @@ func aRow() consentchain.Row {
 func TestSign_SignedBytesDoNotChange(t *testing.T) {
 	t.Parallel()
 	k := keys(t, "", entry("k1", 'a'))
-	row, bare := aRow(), consentchain.Row{Kind: "opt_out"}
+	row, bare := exampleRow(), consentchain.Row{Kind: "opt_out"}
 	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
 	head := k.SignHead(row.WorkspaceID, second)
 	for what, pair := range map[string][2]string{
-		"a row":                     {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
-		"the row behind it":         {hex.EncodeToString(second.MAC), "c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
-		"the head":                  {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
-		"a start":                   {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum), "7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
-		"the key made from another": {signedBy(keys(t, "stand")), "signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
+		"a row":           {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
+		"the next row":    {hex.EncodeToString(second.MAC), "c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
+		"the head":        {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
+		"a start":         {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum), "7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
+		"the derived key": {signedBy(keys(t, "stand")), "signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("%s is signed %s, was %s", what, pair[0], pair[1])
+			t.Errorf("signature of %s = %s, want %s", what, pair[0], pair[1])
 		}
 	}
 	if row.Seq != 1 {
@@ -65,7 +65,7 @@ func TestSign_SignedBytesDoNotChange(t *testing.T) {
 }
 
 func signedBy(k *consentchain.Keys) string {
-	row := aRow()
+	row := exampleRow()
 	row.Sign(k, consentchain.Link{})
 	return row.KeyID + " " + hex.EncodeToString(row.MAC)
 }
@@ -82,7 +82,7 @@ func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentcha
 func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	t.Parallel()
 	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')), keys(t, "", entry("new", 'b'))
-	first, second := aRow(), aRow()
+	first, second := exampleRow(), exampleRow()
 	at := second.Sign(both, first.Sign(old, consentchain.Link{}))
 	head := both.SignHead(uuid.UUID{3}, at)
 	if first.KeyID != "old" {
@@ -95,7 +95,7 @@ func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	}
 	broken := walk(fresh, head, first, second)
 	if broken == nil {
-		t.Fatalf("without the old key: %v, want the first row and the key's name", broken)
+		t.Fatalf("without the old key: break = %v, want the first row", broken)
 	}
 	if broken.Seq != 1 {
 		t.Errorf("without the old key: broken.Seq = %v, want 1", broken.Seq)
@@ -109,7 +109,7 @@ func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	stood := keys(t, "stand")
 	first.Sign(stood, consentchain.Link{})
 	if broken := walk(keys(t, "stand", entry("new", 'b')), keys(t, "stand").SignHead(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
-		t.Errorf("what stood under the service's own key once there are others: %v", broken)
+		t.Errorf("a row signed with the derived key, after a key was configured: %v", broken)
 	}
 	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="}, {entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
 		if _, err := consentchain.NewKeys(wrong, ""); err == nil {
@@ -149,7 +149,7 @@ func TestSign_DifferentRowsHaveDifferentSignatures(t *testing.T) {
 		one.Sign(k, consentchain.Link{})
 		other.Sign(k, consentchain.Link{})
 		if (hex.EncodeToString(one.MAC) == hex.EncodeToString(other.MAC)) != same {
-			rt.Fatalf("%s and %s: the same %t", show(one), show(other), same)
+			rt.Fatalf("rows %s and %s: equal rows = %t, equal signatures = %t", show(one), show(other), same, !same)
 		}
 	})
 }

@@ -25,7 +25,7 @@ type Keys struct {
 
 // NewKeys parses entries of the form "<id>=<base64 of 32 bytes or more>". The first entry signs. It
 // also derives a key from secret, which verifies, and which signs if there is no entry.
-func NewKeys(entries []string, stand string) (*Keys, error) {
+func NewKeys(entries []string, secret string) (*Keys, error) {
 	k := &Keys{keys: map[string][]byte{}}
 	for i, entry := range entries {
 		if entry = strings.TrimSpace(entry); entry == "" {
@@ -45,8 +45,8 @@ func NewKeys(entries []string, stand string) (*Keys, error) {
 			k.first = id
 		}
 	}
-	if stand != "" {
-		key := mac([]byte(stand), []byte("consent chain"))
+	if secret != "" {
+		key := mac([]byte(secret), []byte("consent chain"))
 		id := "signing-" + hex.EncodeToString(mac(key, []byte("id"))[:4])
 		k.keys[id] = key
 		if k.first == "" {

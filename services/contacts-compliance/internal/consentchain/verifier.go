@@ -39,8 +39,8 @@ type Verifier struct {
 
 // NewVerifier returns a verifier for a workspace. start is the signed start if the oldest rows were
 // dropped, or nil. logged is the last row in the head log, or the zero Link.
-func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, witness Link) *Verifier {
-	c := &Verifier{workspace: workspace, keys: keys, logged: witness}
+func NewVerifier(workspace uuid.UUID, keys *Keys, start *SignedLink, logged Link) *Verifier {
+	c := &Verifier{workspace: workspace, keys: keys, logged: logged}
 	if start == nil {
 		return c
 	}

@@ -53,9 +53,9 @@ type HeadLog struct {
 }
 
 // NewHeadLog creates a head log and registers its metrics.
-func NewHeadLog(of *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig, metrics prometheus.Registerer) *HeadLog {
+func NewHeadLog(archive *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig, metrics prometheus.Registerer) *HeadLog {
 	w := &HeadLog{
-		archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), written: map[uuid.UUID]int64{},
+		archive: archive, keys: keys, path: cfg.Path, writer: uuid.NewString(), written: map[uuid.UUID]int64{},
 		rollbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_contacts_consent_chain_rollbacks_total", Help: "Times that a chain of consent records was shorter than before, so rows were removed in the database.",
 		}),

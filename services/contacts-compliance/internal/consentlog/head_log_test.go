@@ -18,19 +18,19 @@ import (
 func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 	t.Parallel()
 	for name, rotate := range map[string]func(log string) error{
-		"moved away": func(log string) error { return os.Rename(log, log+".1") },
-		"emptied":    func(log string) error { return os.Truncate(log, 0) },
+		"moved":     func(log string) error { return os.Rename(log, log+".1") },
+		"truncated": func(log string) error { return os.Truncate(log, 0) },
 	} {
-		r := newRig(t)
-		r.write()
-		if err := rotate(r.log); err != nil {
+		r := newFixture(t)
+		r.writeHeadLog()
+		if err := rotate(r.logPath); err != nil {
 			t.Fatal(err)
 		}
-		r.write()
-		r.whole()
-		r.do(`DELETE FROM consent_records WHERE workspace_id = $1`, `DELETE FROM consent_heads WHERE workspace_id = $1`)
+		r.writeHeadLog()
+		r.requireIntact()
+		r.exec(`DELETE FROM consent_records WHERE workspace_id = $1`, `DELETE FROM consent_heads WHERE workspace_id = $1`)
 		t.Log(name)
-		r.broken("row 1: is missing; the head log has 5 rows")
+		r.requireBreak("row 1: is missing; the head log has 5 rows")
 	}
 }
 
@@ -38,8 +38,8 @@ func TestWrite_NewLogContainsEveryChain(t *testing.T) {
 // reports rows that the log does not have.
 func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.write()
+	r := newFixture(t)
+	r.writeHeadLog()
 	hidden, at := uuid.Must(uuid.NewV7()), consentchain.Link{}
 	for n := range 2 {
 		number, id, before, after := "+15005550001", uuid.Must(uuid.NewV7()), "unknown", "dnd"
@@ -52,26 +52,26 @@ func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.person(hidden, "+15005550001", "dnd")
+	r.addContact(hidden, "+15005550001", "dnd")
 	head := r.keys.SignHead(hidden, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}
-	r.do(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN NEW.moved_at := '2001-01-01'; RETURN NEW; END $f$`,
+	r.exec(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN NEW.moved_at := '2001-01-01'; RETURN NEW; END $f$`,
 		`CREATE TRIGGER hide BEFORE INSERT OR UPDATE ON consent_heads FOR EACH ROW EXECUTE FUNCTION hide()`)
-	r.write()
-	r.broken("row 1 (")
-	r.broken("the head log has 0 rows")
+	r.writeHeadLog()
+	r.requireBreak("row 1 (")
+	r.requireBreak("the head log has 0 rows")
 	for range 30 { // half an hour
-		r.write()
+		r.writeHeadLog()
 	}
-	r.whole()
+	r.requireIntact()
 	for n := range 2 {
 		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
 	}
 	for range 30 {
-		r.write()
+		r.writeHeadLog()
 	}
-	r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`, `UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 5`)
-	r.broken("row 6: is missing; the head log has 7 rows")
+	r.exec(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`, `UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 5`)
+	r.requireBreak("row 6: is missing; the head log has 7 rows")
 }

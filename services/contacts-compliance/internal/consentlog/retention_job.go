@@ -35,8 +35,8 @@ type RetentionJob struct {
 	cfg     RetentionConfig
 }
 
-func NewRetentionJob(st *store.Store, of *store.Archive, cfg RetentionConfig) *RetentionJob {
-	return &RetentionJob{store: st, archive: of, cfg: cfg}
+func NewRetentionJob(st *store.Store, archive *store.Archive, cfg RetentionConfig) *RetentionJob {
+	return &RetentionJob{store: st, archive: archive, cfg: cfg}
 }
 
 // Run runs until ctx ends. After an error it tries again after retryDelay.
@@ -61,19 +61,19 @@ func (p *RetentionJob) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turned := p.RotateMonths(ctx, now) // an error here does not prevent the rest of the work
-	gone, err := p.store.DeletePreChecks(ctx, preCheckRetention)
+	rotateErr := p.RotateMonths(ctx, now) // an error here does not prevent the rest of the work
+	preChecks, err := p.store.DeletePreChecks(ctx, preCheckRetention)
 	if err != nil {
-		return errors.Join(turned, err)
+		return errors.Join(rotateErr, err)
 	}
 	if err := p.store.ClearErasedPreChecks(ctx); err != nil {
 		return err
 	}
-	left, err := p.store.DeleteIdleImports(ctx, importIdleTimeout)
-	if gone+left > 0 {
-		slog.InfoContext(ctx, "old rows deleted", "pre_checks", gone, "imports", left)
+	imports, err := p.store.DeleteIdleImports(ctx, importIdleTimeout)
+	if preChecks+imports > 0 {
+		slog.InfoContext(ctx, "old rows deleted", "pre_checks", preChecks, "imports", imports)
 	}
-	return errors.Join(turned, err)
+	return errors.Join(rotateErr, err)
 }
 
 // RotateMonths adds the partitions of the current month and the next ones. It drops the months that
@@ -84,12 +84,12 @@ func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	old := now
-	if here := time.Now(); here.Before(old) {
-		old = here // if the database's clock is ahead, recent months are kept
+	until := now
+	if local := time.Now(); local.Before(until) {
+		until = local // if the database's clock is ahead, recent months are kept
 	}
-	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, old.Add(-max(p.cfg.Records, minRetention)))
-	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable, old.Add(-max(p.cfg.Decisions, minRetention)))
+	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, until.Add(-max(p.cfg.Records, minRetention)))
+	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable, until.Add(-max(p.cfg.Decisions, minRetention)))
 	if added+records+decisions > 0 {
 		slog.InfoContext(ctx, "rotated monthly partitions", "added", added,
 			"records_dropped", records, "decisions_dropped", decisions)

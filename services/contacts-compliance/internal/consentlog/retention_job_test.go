@@ -19,7 +19,7 @@ import (
 // ended less than five years ago are not dropped.
 func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	now, err := r.archive.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -41,13 +41,13 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.person(long, "+15005550001", "dnd")
+	r.addContact(long, "+15005550001", "dnd")
 	head := r.keys.SignHead(long, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}
-	r.write()
-	r.whole()
+	r.writeHeadLog()
+	r.requireIntact()
 	pruner := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour}) // the minimum of five years applies anyway
 	for range 2 {
 		if err := pruner.RotateMonths(t.Context(), now); err != nil {
@@ -60,20 +60,20 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 		} else if left != 1 {
 			t.Fatalf("left = %v, want 1", left)
 		}
-		r.whole()
+		r.requireIntact()
 	}
 	r.record(contacts.Change{WorkspaceID: long, Number: "+15005550001", Kind: contacts.OptOutRemoved, Source: "api", Actor: "a"})
-	r.whole()
+	r.requireIntact()
 	if _, err := r.archive.DropMonths(t.Context(), "consent_records", now); err == nil {
-		t.Error("dropping four years ago: DropMonths = nil, want an error")
+		t.Error("DropMonths of a month four years ago = nil, want an error")
 	} else if !strings.Contains(err.Error(), "five years") {
-		t.Errorf(`dropping four years ago: err = %q, want it to contain "five years"`, err.Error())
+		t.Errorf(`DropMonths of a month four years ago = %q, want it to contain "five years"`, err.Error())
 	}
-	r.whole()
+	r.requireIntact()
 	if _, err := r.super.Exec(t.Context(), `UPDATE consent_starts SET seq = 2 WHERE workspace_id = $1`, long); err != nil {
 		t.Fatal(err)
 	}
-	r.broken("its start after row 2")
+	r.requireBreak("its start after row 2")
 }
 
 // A person with access to the database can create an old month with copies of recent rows, or
@@ -82,36 +82,36 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string][]string{
-		"a month made up": {
+		"an old month with one copied row": {
 			`SELECT add_month('consent_records', (now() - interval '84 months')::date)`,
 			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
 				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1 AND seq = 4`,
 		},
-		"a month made up with all of them": {
+		"an old month with all rows copied": {
 			`SELECT add_month('consent_records', (now() - interval '84 months')::date)`,
 			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
 				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1`,
 		},
-		"a function that lies": {
+		"a replaced function": {
 			`CREATE OR REPLACE FUNCTION oldest_month(parent text, before date) RETURNS date LANGUAGE sql STABLE AS $f$ SELECT date_trunc('month', now() AT TIME ZONE 'UTC')::date WHERE EXISTS (SELECT 1 FROM consent_records) $f$`,
 			`CREATE OR REPLACE FUNCTION drop_month(parent text, month date) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $f$ SELECT true $f$`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
-			r.write()
-			r.whole()
-			r.do(harm...)
+			r := newFixture(t)
+			r.writeHeadLog()
+			r.requireIntact()
+			r.exec(harm...)
 			now, err := r.archive.Now(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{}).RotateMonths(t.Context(), now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrMonthKept) {
-				t.Errorf("turning the months: %v, want that the month is kept", err)
+				t.Errorf("RotateMonths = %v, want ErrMonthKept", err)
 			}
-			r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq <= 4`)
-			r.broken("row 1: is missing")
+			r.exec(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq <= 4`)
+			r.requireBreak("row 1: is missing")
 		})
 	}
 }

@@ -1,6 +1,5 @@
 // Package consentlog keeps the consent records verifiable: it writes the head log, verifies the
 // chains, and drops old monthly partitions.
-
 package consentlog
 
 import (
@@ -26,32 +25,32 @@ var ErrBroken = errors.New("the consent records were changed")
 // script (service.Scripted) it prints one JSON object. It returns ErrBroken if there is a break.
 //
 // If headLog is empty, rows that were removed together with their head cannot be detected.
-func Verify(ctx context.Context, of *store.Archive, keys *consentchain.Keys, headLog string, out io.Writer) error {
+func Verify(ctx context.Context, archive *store.Archive, keys *consentchain.Keys, headLog string, out io.Writer) error {
 	heads := consentchain.NewHeadLogReader(keys)
 	if headLog != "" {
 		if err := readHeadLog(headLog, heads); err != nil {
 			return err
 		}
 	}
-	chains, told := len(heads.Last), time.Time{}
+	chains, loggedBefore := len(heads.Last), time.Time{}
 	if headLog != "" {
-		told = time.Now().Add(-headLogDelay)
+		loggedBefore = time.Now().Add(-headLogDelay)
 	}
-	found, err := of.Verify(ctx, heads.Last, told)
+	result, err := archive.Verify(ctx, heads.Last, loggedBefore)
 	if err != nil {
 		return err
 	}
-	said := report{Chains: found.Chains, Rows: found.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
-	for _, broken := range found.Breaks {
-		said.Broken = append(said.Broken, broken.String())
+	rep := report{Chains: result.Chains, Rows: result.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(result.Breaks)}
+	for _, broken := range result.Breaks {
+		rep.Broken = append(rep.Broken, broken.String())
 	}
 	if headLog != "" {
-		said.HeadLog = &headLogReport{Lines: heads.Lines, Cut: heads.Incomplete, Chains: chains}
+		rep.HeadLog = &headLogReport{Lines: heads.Lines, Cut: heads.Incomplete, Chains: chains}
 	}
-	if err := said.print(ctx, out); err != nil {
+	if err := rep.print(ctx, out); err != nil {
 		return err
 	}
-	if len(said.Broken) > 0 {
+	if len(rep.Broken) > 0 {
 		return ErrBroken
 	}
 	return nil

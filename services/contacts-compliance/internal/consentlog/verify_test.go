@@ -32,14 +32,14 @@ const schema = "contacts_compliance"
 
 // fixture is a database with the chains of two workspaces, and a superuser connection to damage
 // them.
-type rig struct {
+type fixture struct {
 	*testing.T
 	keys     *consentchain.Keys
 	store    *store.Store
 	archive  *store.Archive
 	super    *pgxpool.Pool
-	witness  *consentlog.HeadLog
-	log      string
+	headLog  *consentlog.HeadLog
+	logPath  string
 	ours     uuid.UUID
 	others   uuid.UUID
 	recorded int
@@ -54,12 +54,12 @@ func keys(t *testing.T, secret string) *consentchain.Keys {
 	return made
 }
 
-func newRig(t *testing.T) *rig {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
-	r := &rig{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), log: filepath.Join(t.TempDir(), "heads.log")}
+	r := &fixture{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), logPath: filepath.Join(t.TempDir(), "heads.log")}
 	r.store, r.archive = store.New(pool, r.keys), store.NewArchive(pool, r.keys)
-	r.witness = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry())
+	r.headLog = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
 	r.ours, r.others = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	reason := "asked by mail"
 	for _, workspace := range []uuid.UUID{r.ours, r.others} {
@@ -75,7 +75,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) record(change contacts.Change) {
+func (r *fixture) record(change contacts.Change) {
 	r.Helper()
 	if _, err := r.store.Record(r.Context(), change, store.CreateUnknown); err != nil {
 		r.Fatal(err)
@@ -83,29 +83,29 @@ func (r *rig) record(change contacts.Change) {
 	r.recorded++
 }
 
-func (r *rig) write() {
+func (r *fixture) writeHeadLog() {
 	r.Helper()
-	if err := r.witness.Write(r.Context()); err != nil {
+	if err := r.headLog.Write(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) verify() (string, error) {
+func (r *fixture) verify() (string, error) {
 	r.Helper()
 	var out bytes.Buffer
-	err := consentlog.Verify(r.Context(), r.archive, r.keys, r.log, &out)
+	err := consentlog.Verify(r.Context(), r.archive, r.keys, r.logPath, &out)
 	if err != nil && !errors.Is(err, consentlog.ErrBroken) {
 		r.Fatalf("verify: %v", err)
 	}
-	r.scripted(out.String(), err)
+	r.checkJSON(out.String(), err)
 	return out.String(), err
 }
 
 // checkJSON checks that the output for scripts contains the same as the text.
-func (r *rig) scripted(text string, fault error) {
+func (r *fixture) checkJSON(text string, fault error) {
 	r.Helper()
 	var out bytes.Buffer
-	err := consentlog.Verify(service.ForScript(r.Context()), r.archive, r.keys, r.log, &out)
+	err := consentlog.Verify(service.ForScript(r.Context()), r.archive, r.keys, r.logPath, &out)
 	var told struct {
 		Chains, Rows int
 		HeadLog      *struct{ Lines, Cut, Chains int } `json:"head_log"`
@@ -114,7 +114,7 @@ func (r *rig) scripted(text string, fault error) {
 	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil {
 		r.Fatalf("json.Unmarshal: %v", fault)
 	} else if told.Broken == nil {
-		r.Fatalf("the report of a broken chain = nil, want a value; out.String() = %s", out.String())
+		r.Fatalf("broken = nil, want a list; output = %s", out.String())
 	}
 	head := "head log: none"
 	if told.HeadLog != nil {
@@ -123,37 +123,37 @@ func (r *rig) scripted(text string, fault error) {
 	}
 	sum := fmt.Sprintf("consent records: %d rows in %d chains, ", told.Rows, told.Chains)
 	if !errors.Is(err, fault) {
-		r.Errorf("a script is told %s, %v, a person %s, %v", out.String(), err, text, fault)
+		r.Errorf("JSON output = %s with error %v, text output = %s with error %v", out.String(), err, text, fault)
 	}
 	if !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) {
-		r.Errorf("%s does not begin with %q", text, strings.Join(append(told.Broken, head), "\n"))
+		r.Errorf("output = %s, want it to begin with %q", text, strings.Join(append(told.Broken, head), "\n"))
 	}
 	if !strings.Contains(text, sum) {
-		r.Errorf("%s does not contain %q", text, sum)
+		r.Errorf("output = %s, want it to contain %q", text, sum)
 	}
 }
 
 // requireIntact fails the test if verify reports a break.
-func (r *rig) whole() {
+func (r *fixture) requireIntact() {
 	r.Helper()
 	if said, err := r.verify(); err != nil {
-		r.Fatalf("verify says of records that nobody touched:\n%s", said)
+		r.Fatalf("verify of unchanged records reports breaks:\n%s", said)
 	}
 }
 
 // requireBreak fails the test unless verify reports a break with this text.
-func (r *rig) broken(words string) {
+func (r *fixture) requireBreak(words string) {
 	r.Helper()
 	said, err := r.verify()
 	if err == nil {
 		r.Error("verify = nil, want an error")
 	} else if !strings.Contains(said, words) {
-		r.Errorf("verify: said = %q, want it to contain %q", said, words)
+		r.Errorf("verify output = %q, want it to contain %q", said, words)
 	}
 }
 
 // addContact inserts the contact of rows that the test signed itself.
-func (r *rig) person(workspace uuid.UUID, number, dnd string) {
+func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	r.Helper()
 	if _, err := r.super.Exec(r.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3, now())`,
 		workspace, number, dnd); err != nil {
@@ -162,7 +162,7 @@ func (r *rig) person(workspace uuid.UUID, number, dnd string) {
 }
 
 // exec runs statements as superuser. $1 is our workspace, $2 the other workspace.
-func (r *rig) do(statements ...string) {
+func (r *fixture) exec(statements ...string) {
 	r.Helper()
 	for _, sql := range statements {
 		sql = strings.NewReplacer("$1", "'"+r.ours.String()+"'", "$2", "'"+r.others.String()+"'").Replace(sql)
@@ -182,34 +182,34 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 	}{
 		{"a row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`}, "row 3: is missing"},
 		{"the first row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 1`}, "row 1: is missing"},
-		{"a row deleted and the rest moved up", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = seq - 1` + mine + ` AND seq > 3`}, "row 3 ("},
-		{"two rows in the other order", []string{`UPDATE consent_records SET seq = 100` + mine + ` AND seq = 2`, `UPDATE consent_records SET seq = 2` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = 3` + mine + ` AND seq = 100`}, "row 2 ("},
-		{"a row put in", []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`, `UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
+		{"a row deleted and the next rows renumbered", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = seq - 1` + mine + ` AND seq > 3`}, "row 3 ("},
+		{"two rows swapped", []string{`UPDATE consent_records SET seq = 100` + mine + ` AND seq = 2`, `UPDATE consent_records SET seq = 2` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = 3` + mine + ` AND seq = 100`}, "row 2 ("},
+		{"a row inserted", []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`, `UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
 			`INSERT INTO consent_records SELECT workspace_id, 3, recorded_at, gen_random_uuid(), phone_e164, contact_id, kind, source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 2`}, "row 3 ("},
-		{"a row put at the end", []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164, contact_id, 'opt_out_removed', source, actor, reason, evidence, NULL, 'dnd', 'clean', occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 5`}, "row 6 ("},
-		{"a row that stands twice", []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 4`}, "row 4 ("},
-		{"a row of another workspace in place of ours", []string{`DELETE FROM consent_records` + mine + ` AND seq = 2`, `UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, "row 2 ("},
+		{"a row appended", []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164, contact_id, 'opt_out_removed', source, actor, reason, evidence, NULL, 'dnd', 'clean', occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 5`}, "row 6 ("},
+		{"a duplicated row", []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 4`}, "row 4 ("},
+		{"a row replaced by one of another workspace", []string{`DELETE FROM consent_records` + mine + ` AND seq = 2`, `UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, "row 2 ("},
 		{"the newest row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`}, "row 5: is missing"},
 		{"the newest row deleted and the head set back", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`,
 			`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE
 				h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, "row 5: is missing; the head log has 5"},
-		{"all of it deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
+		{"all rows and the head deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
 			"row 1: is missing; the head log has 5"},
 		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
-		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start after row 2"},
-		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
-		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "the state withdrawn, and the contact has the state consented"},
-		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "the state dnd, and the contact has the state unknown"},
-		{"consent that nobody gave", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "has the state consented without a record"},
-		{"a key that nobody knows", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
+		{"older rows deleted and a start inserted", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start after row 2"},
+		{"dnd_status of a contact changed", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
+		{"consent_status of a contact changed", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "the state withdrawn, and the contact has the state consented"},
+		{"an opted-out contact deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "the state dnd, and the contact has the state unknown"},
+		{"a contact with consent inserted", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "has the state consented without a record"},
+		{"an unknown key id", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
-			r.write()
-			r.whole()
-			r.do(row.harm...)
-			r.broken(row.words)
+			r := newFixture(t)
+			r.writeHeadLog()
+			r.requireIntact()
+			r.exec(row.harm...)
+			r.requireBreak(row.words)
 		})
 	}
 }
@@ -217,8 +217,8 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 // The signature covers every column, including columns that a later migration adds.
 func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.write()
+	r := newFixture(t)
+	r.writeHeadLog()
 	rows, err := r.super.Query(r.Context(), `SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'contacts_compliance' AND table_name = 'consent_records'`)
 	if err != nil {
 		t.Fatal(err)
@@ -234,58 +234,58 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	if len(columns) != 17 {
 		t.Fatalf("%d columns: %v", len(columns), columns)
 	}
-	r.do(`CREATE TABLE kept AS TABLE consent_records`, `ALTER TABLE consent_records DROP CONSTRAINT consent_records_axis, DROP CONSTRAINT consent_records_many, DROP CONSTRAINT consent_records_kind`)
+	r.exec(`CREATE TABLE kept AS TABLE consent_records`, `ALTER TABLE consent_records DROP CONSTRAINT consent_records_axis, DROP CONSTRAINT consent_records_many, DROP CONSTRAINT consent_records_kind`)
 	for column, kind := range columns {
 		other := map[string]string{
 			"uuid": `gen_random_uuid()`, "bigint": column + ` + 100`, "timestamp with time zone": column + ` + interval '1 microsecond'`,
 			"text": `coalesce(` + column + `, '') || 'x'`, "json": `'{"said":"no more"}'`, "bytea": `set_byte(` + column + `, 31, get_byte(` + column + `, 31) # 1)`,
 		}[kind]
-		r.do(`UPDATE consent_records SET ` + column + ` = ` + other + ` WHERE workspace_id = $1 AND seq = 4`)
-		r.broken("")
-		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
-		r.whole()
+		r.exec(`UPDATE consent_records SET ` + column + ` = ` + other + ` WHERE workspace_id = $1 AND seq = 4`)
+		r.requireBreak("")
+		r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
+		r.requireIntact()
 	}
 	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} { // NULL is different from an empty value
-		r.do(`UPDATE consent_records SET ` + column + ` = NULL WHERE workspace_id = $1 AND seq = 5`)
-		r.broken("row 5 (")
-		r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
+		r.exec(`UPDATE consent_records SET ` + column + ` = NULL WHERE workspace_id = $1 AND seq = 5`)
+		r.requireBreak("row 5 (")
+		r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
 	}
-	r.whole()
+	r.requireIntact()
 }
 
 // A person with a backup can restore an earlier state of all tables. The head log detects it.
 func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.do(`CREATE TABLE old_records AS TABLE consent_records`, `CREATE TABLE old_heads AS TABLE consent_heads`)
+	r := newFixture(t)
+	r.exec(`CREATE TABLE old_records AS TABLE consent_records`, `CREATE TABLE old_heads AS TABLE consent_heads`)
 	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: "a"})
-	r.write()
-	r.whole()
-	r.do(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`, `DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
-	r.broken("row 6: is missing; the head log has 6 rows")
+	r.writeHeadLog()
+	r.requireIntact()
+	r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`, `DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.requireBreak("row 6: is missing; the head log has 6 rows")
 	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api", Actor: "a"}) // the service appends to the restored chain
-	r.broken("row 6 (")
-	r.broken("differs from the row in the head log")
+	r.requireBreak("row 6 (")
+	r.requireBreak("differs from the row in the head log")
 }
 
 // An earlier head with a valid signature is restored, and the rows are unchanged.
 func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.do(`CREATE TABLE old_heads AS TABLE consent_heads`)
+	r := newFixture(t)
+	r.exec(`CREATE TABLE old_heads AS TABLE consent_heads`)
 	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: "a"})
-	r.write()
-	r.whole()
-	r.do(`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
-	r.broken("is not the head (5 rows)")
+	r.writeHeadLog()
+	r.requireIntact()
+	r.exec(`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.requireBreak("is not the head (5 rows)")
 }
 
 // Rows that a removed key signed are verified while that key is configured, and reported
 // afterwards.
 func TestVerify_KeyRotation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.write()
+	r := newFixture(t)
+	r.writeHeadLog()
 	secret := func(n byte) string {
 		return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))
 	}
@@ -297,26 +297,26 @@ func TestVerify_KeyRotation(t *testing.T) {
 		}
 		r.keys = made
 		r.store, r.archive = store.New(r.super, made), store.NewArchive(r.super, made)
-		r.witness = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry())
+		r.headLog = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
 	}
 	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {
 		change(entries...)
 		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
-		r.write()
-		r.whole()
+		r.writeHeadLog()
+		r.requireIntact()
 	}
 	change("two=" + secret(2))
-	r.broken(`row 6 (`)
-	r.broken(`key "one": signed under a key that is not configured`)
+	r.requireBreak(`row 6 (`)
+	r.requireBreak(`key "one": signed under a key that is not configured`)
 	change("two="+secret(2), "one="+secret(9)) // a different key under the old id
-	r.broken(`row 6 (`)
+	r.requireBreak(`row 6 (`)
 }
 
 // The chain is signed again with an attacker's key.
 func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	for _, put := range []string{"rows", "rows and head"} {
-		r := newRig(t)
+		r := newFixture(t)
 		rows, err := r.super.Query(r.Context(), `SELECT seq, mac, key_id FROM consent_records WHERE workspace_id = $1 ORDER BY seq`, r.ours)
 		if err != nil {
 			t.Fatal(err)
@@ -342,51 +342,51 @@ func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.log = ""
-		r.broken("row 1 (")
+		r.logPath = ""
+		r.requireBreak("row 1 (")
 	}
 }
 
 func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	for n := range 3 {
-		r.write()
+		r.writeHeadLog()
 		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
 	}
-	r.write()
-	r.whole()
-	whole, err := os.ReadFile(r.log)
+	r.writeHeadLog()
+	r.requireIntact()
+	whole, err := os.ReadFile(r.logPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(strings.TrimSuffix(string(whole), "\n"), "\n")
 	if len(lines) != 5 {
-		t.Fatalf("%d lines, want one for each chain and one for each time that one grew:\n%s", len(lines), whole)
+		t.Fatalf("lines = %d, want one for each chain and one for each growth:\n%s", len(lines), whole)
 	}
 	put := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(r.log, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(r.logPath, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(strings.Join(lines[:2], "") + strings.Join(lines[3:], ""))
-	r.broken("lines are missing")
+	r.requireBreak("lines are missing")
 	put(lines[0] + lines[2] + lines[1] + lines[3] + lines[4])
-	r.broken("lines are missing or in another order")
+	r.requireBreak("lines are missing or in another order")
 	put(strings.Replace(string(whole), `"count":5`, `"count":4`, 1))
-	r.broken("invalid signature")
+	r.requireBreak("invalid signature")
 	put(string(whole)[:len(whole)-40]) // a last line that a crash truncated is ignored
-	r.whole()
+	r.requireIntact()
 	put(strings.Join(lines[2:], "")) // older files were moved away
-	r.whole()
-	if err := os.Remove(r.log); err != nil {
+	r.requireIntact()
+	if err := os.Remove(r.logPath); err != nil {
 		t.Fatal(err)
 	}
-	r.broken("does not exist")
-	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.log}, prometheus.NewRegistry()) // a new process writes every head
+	r.requireBreak("does not exist")
+	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry()) // a new process writes every head
 	if err := again.Write(r.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.whole()
+	r.requireIntact()
 }

@@ -63,11 +63,11 @@ func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) er
 	if err := rec.Decode(&report); err != nil {
 		return err
 	}
-	told := report.GetStepDone()
-	if told == nil {
+	done := report.GetStepDone()
+	if done == nil {
 		return kafka.Parkf("erasure report %T is newer than this build", report.GetEvent())
 	}
-	step := store.Step{Service: report.GetService(), Ref: told.GetRef(), Done: !told.GetMore(), Services: []string{}, Refs: []string{}}
+	step := store.Step{Service: report.GetService(), Ref: done.GetRef(), Done: !done.GetMore(), Services: []string{}, Refs: []string{}}
 	var err error
 	if step.ErasureID, err = uuid.Parse(report.GetErasureId()); err != nil {
 		return kafka.Parkf("erasure_id: %w", err)
@@ -78,7 +78,7 @@ func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) er
 	if step.Service == "" {
 		return kafka.Parkf("the report on erasure %s has no service", step.ErasureID)
 	}
-	for _, next := range told.GetNext() {
+	for _, next := range done.GetNext() {
 		step.Services, step.Refs = append(step.Services, next.GetService()), append(step.Refs, next.GetRef())
 	}
 	finished, err := c.store.ApplyStep(ctx, tx, step)

@@ -36,7 +36,7 @@ func TestParseDocument_Limits(t *testing.T) {
 			if _, err := contacts.ParseDocument("variables", json.RawMessage(tt.given)); (err == nil) != tt.ok {
 				t.Errorf("ParseDocument(%s) = %v, want ok=%v", tt.given, err, tt.ok)
 			} else if err != nil && !strings.Contains(err.Error(), "variables") {
-				t.Errorf("%v does not name the field", err)
+				t.Errorf("error = %v, want it to name the field", err)
 			}
 		})
 	}
@@ -49,21 +49,21 @@ func TestMerge_LimitsApplyToTheMergedDocument(t *testing.T) {
 		full[fmt.Sprint(i)] = json.RawMessage("1")
 	}
 	if _, err := full.Merge("metadata", contacts.Document{"one more": json.RawMessage("1")}); err == nil {
-		t.Error("a 101st key was merged")
+		t.Error("Merge of a 101st key = nil, want an error")
 	}
 	swapped, err := full.Merge("metadata", contacts.Document{"0": json.RawMessage("null"), "one more": json.RawMessage("1")})
 	if err != nil {
-		t.Errorf("swapping a key at the limit: Merge: %v", err)
+		t.Errorf("replacing a key at the limit: Merge: %v", err)
 	} else if len(swapped) != contacts.MaxKeys {
-		t.Errorf("swapping a key at the limit: length of swapped = %d, want %d", len(swapped), contacts.MaxKeys)
+		t.Errorf("replacing a key at the limit: length of swapped = %d, want %d", len(swapped), contacts.MaxKeys)
 	}
 	half := json.RawMessage(`"` + strings.Repeat("x", contacts.MaxBytes/2) + `"`)
 	if _, err := (contacts.Document{"a": half}).Merge("metadata", contacts.Document{"b": half}); err == nil {
-		t.Error("more than 64 KiB were merged")
+		t.Error("Merge to more than 64 KiB = nil, want an error")
 	}
 	fits := json.RawMessage(`"` + strings.Repeat("<", contacts.MaxBytes-len(`{"a":""}`)) + `"`)
 	if _, err := (contacts.Document{}).Merge("metadata", contacts.Document{"a": fits}); err != nil {
-		t.Errorf("exactly 64 KiB were refused: %v", err)
+		t.Errorf("Merge to exactly 64 KiB: %v", err)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestMerge_ReplacesTopLevelKeysAndNullRemoves(t *testing.T) {
 		t.Errorf("merged = %s, want %s", got, want)
 	}
 	if _, ok := before["gone"]; !ok {
-		t.Error("Merge changed the document it was given")
+		t.Error("Merge changed its receiver")
 	}
 }
 

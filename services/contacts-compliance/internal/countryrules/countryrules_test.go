@@ -53,7 +53,7 @@ func TestPacks_GoldenVersions(t *testing.T) {
 	if err != nil {
 		t.Errorf("os.ReadFile: %v", err)
 	} else if string(want) != got.String() {
-		t.Errorf("want = %q, want %q", string(want), got.String())
+		t.Errorf("versions = %q, want %q", string(want), got.String())
 	}
 }
 
@@ -63,22 +63,22 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 "rules":[{"purposes":["marketing","service"],"hours":{"mon-fri":["09:00-20:00"],"sat-sun":[]},"holidays":"c","consent":"none","citation":"x"}]}`
 	fallback := &fstest.MapFile{Data: []byte(strings.NewReplacer(`"xx"`, `"default"`, `"countries":["US"],`, "").Replace(good))}
 	if _, err := countryrules.Load(fstest.MapFS{"xx.json": {Data: []byte(good)}, "default.json": fallback}); err != nil {
-		t.Fatalf("the good one: %v", err)
+		t.Fatalf("valid pack: %v", err)
 	}
 	for _, tt := range []struct{ what, old, new, want string }{
 		{"another name", `"pack":"xx"`, `"pack":"yy"`, `pack: is "yy"`},
 		{"no version", `"version":1`, `"version":0`, "version: must be"},
-		{"no end", `"covers_until":"2028-12-31",`, ``, "covers_until: say"},
-		{"a day that is none", `"2028-12-31"`, `"2028-02-30"`, "near line "},
+		{"no covers_until", `"covers_until":"2028-12-31",`, ``, "covers_until: is required"},
+		{"an invalid date", `"2028-12-31"`, `"2028-02-30"`, "near line "},
 		{"an unknown field", `"consent":"none"`, `"consents":"none"`, `unknown field "consents"`},
-		{"something after it", `"citation":"x"}]}`, `"citation":"x"}]} {}`, "closing brace"},
+		{"text after the pack", `"citation":"x"}]}`, `"citation":"x"}]} {}`, "closing brace"},
 		{"no country", `["US"]`, `["USA"]`, "countries[0]"},
 		{"no countries", `["US"]`, `[]`, "countries: list"},
 		{"no purpose", `["marketing","service"]`, `[]`, "rules[0].purposes"},
 		{"an unknown purpose", `"service"]`, `"parties"]`, `rules[0].purposes: "parties"`},
-		{"nothing for service", `["marketing","service"]`, `["marketing"]`, "rules: none without a region is for service"},
+		{"nothing for service", `["marketing","service"]`, `["marketing"]`, "rules: there is none without a region for service"},
 		{"a day missing", `,"sat-sun":[]`, ``, `rules[0].hours: sun is missing; write "sun": []`},
-		{"a day twice", `"sat-sun"`, `"fri-sun"`, "rules[0].hours: fri is said twice"},
+		{"a day twice", `"sat-sun"`, `"fri-sun"`, "rules[0].hours: fri is listed twice"},
 		{"no day", `"sat-sun"`, `"sat-mon"`, `rules[0].hours: "sat-mon" is no day`},
 		{"an empty range", `09:00-20:00`, `20:00-20:00`, "is no range"},
 		{"ranges that overlap", `["09:00-20:00"]`, `["09:00-20:00","19:00-21:00"]`, "rules[0].hours: mon-fri: 09:00-20:00 and 19:00-21:00 overlap"},
@@ -86,18 +86,18 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 		{"hours without holidays", `"holidays":"c"`, `"holiday_hours":["09:00-10:00"]`, "rules[0].holiday_hours"},
 		{"no consent", `"consent":"none"`, `"consent":"maybe"`, `rules[0].consent: "maybe"`},
 		{"no citation", `"citation":"x"`, `"citation":" "`, "rules[0].citation"},
-		{"a cap of nothing", `"consent"`, `"caps":[{"calls":0,"hours":24}],"consent"`, "rules[0].caps[0]"},
+		{"a cap of 0 calls", `"consent"`, `"caps":[{"calls":0,"hours":24}],"consent"`, "rules[0].caps[0]"},
 		{"a region elsewhere", `"purposes"`, `"region":"CA-BC","purposes"`, "rules[0].region"},
-		{"ends before it begins", `"consent"`, `"from":"2026-02-02","until":"2026-02-01","consent"`, "rules[0].until"},
-		{"a gap in time", `"consent"`, `"until":"2026-02-01","consent"`, "rules[0]: holds for a time"},
-		{"a holiday without a day", `"month":1,"day":1`, `"month":1`, `calendars.c[0]: "n": say one of`},
-		{"a holiday that never comes", `"month":1,"day":1`, `"month":2,"day":30`, "month 2 has no day 30"},
-		{"two ways", `"month":1,"day":1`, `"month":1,"easter":1`, "two ways"},
-		{"an odd move", `"day":1`, `"day":1,"observed":{"sat":9}`, "observed must move"},
+		{"until before from", `"consent"`, `"from":"2026-02-02","until":"2026-02-01","consent"`, "rules[0].until"},
+		{"a gap in time", `"consent"`, `"until":"2026-02-01","consent"`, "rules[0]: has a period"},
+		{"a holiday without a day", `"month":1,"day":1`, `"month":1`, `calendars.c[0]: "n": needs one of`},
+		{"a holiday on an invalid date", `"month":1,"day":1`, `"month":2,"day":30`, "month 2 has no day 30"},
+		{"two kinds of date", `"month":1,"day":1`, `"month":1,"easter":1`, "two kinds of date"},
+		{"observed moves too far", `"day":1`, `"day":1,"observed":{"sat":9}`, "observed must move"},
 	} {
 		text := strings.Replace(good, tt.old, tt.new, 1)
 		if text == good {
-			t.Fatalf("%s changes nothing", tt.what)
+			t.Fatalf("case %s: the pack is unchanged", tt.what)
 		}
 		_, err := countryrules.Load(fstest.MapFS{"xx.json": {Data: []byte(text)}, "default.json": fallback})
 		if err == nil {
@@ -178,9 +178,9 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 		{"a territory has the federal rule", []string{"us"}, phone.Place{Country: "PR"}, "us"},
 		{"for service the states say nothing", []string{"us:service"}, phone.Place{Country: "US", Regions: []string{"US-FL"}}, "us"},
 		{"another purpose is held to the next stricter", []string{"us:emergency"}, phone.Place{Country: "US", Regions: []string{"US-FL"}}, "us"},
-		{"a country that no pack knows", []string{"us", "fr"}, phone.Place{Country: "JP"}, "default"},
+		{"a country in no pack", []string{"us", "fr"}, phone.Place{Country: "JP"}, "default"},
 		{"only the packs of the country", []string{"us", "fr"}, phone.Place{Country: "FR"}, "fr"},
-		{"a pack that is gone", []string{"xx"}, phone.Place{Country: "FR"}, "xx default"},
+		{"a pack that this build does not have", []string{"xx"}, phone.Place{Country: "FR"}, "xx default"},
 		{"one of two provinces", []string{"ca"}, phone.Place{Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, "ca"},
 		{"the fallback by its name", []string{"default"}, phone.Place{Country: "JP"}, "default"},
 	} {
@@ -272,7 +272,7 @@ func TestRule_JSONRoundTrip(t *testing.T) {
 			t.Errorf("back.Source() = %v, want %v", got, r.Source())
 		}
 		if !reflect.DeepEqual(back.Caps, r.Caps) {
-			t.Errorf("%+v came back as %+v", r, back)
+			t.Errorf("rule = %+v, from JSON = %+v", r, back)
 		}
 		if back.Consent != r.Consent {
 			t.Errorf("back.Consent = %v, want %v", back.Consent, r.Consent)
@@ -284,10 +284,10 @@ func TestEnding_ReturnsPacksThatExpireBeforeADay(t *testing.T) {
 	t.Parallel()
 	l := embedded(t)
 	if got := l.Ending(window.Date{Year: 2028, Month: 12, Day: 31}); len(got) != 0 {
-		t.Errorf("on their last day: %d packs end", len(got))
+		t.Errorf("on covers_until: expired packs = %d, want 0", len(got))
 	}
 	if got := l.Ending(window.Date{Year: 2029, Month: 1, Day: 1}); len(got) != len(l.Names()) {
-		t.Errorf("a day later: %d packs end, want %d", len(got), len(l.Names()))
+		t.Errorf("a day later: expired packs = %d, want %d", len(got), len(l.Names()))
 	}
 }
 

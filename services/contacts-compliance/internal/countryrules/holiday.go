@@ -89,7 +89,7 @@ func (h Holiday) fault() error {
 	case h.Name == "":
 		return fmt.Errorf("has no name")
 	case kinds != 1:
-		return fmt.Errorf(`%q: say one of "month" with "day", "month" with "weekday" and "on_or_after", "easter", "dates"`, h.Name)
+		return fmt.Errorf(`%q: needs one of "month" with "day", "month" with "weekday" and "on_or_after", "easter", "dates"`, h.Name)
 	case (h.Weekday != "" || h.Day != 0) && (h.Month < 1 || h.Month > 12):
 		return fmt.Errorf("%q: month must be 1 to 12", h.Name)
 	case h.Day != 0 && (h.Day < 1 || h.Day > lastOf(h.Month)):
@@ -97,7 +97,7 @@ func (h Holiday) fault() error {
 	case h.Weekday != "" && (slices.Index(dayNames(), h.Weekday) < 0 || h.OnOrAfter < 1 || h.OnOrAfter > lastOf(h.Month)):
 		return fmt.Errorf("%q: weekday must be one of mon to sun and on_or_after a day of the month", h.Name)
 	case h.Weekday == "" && h.OnOrAfter != 0, (h.Easter != nil || len(h.Dates) > 0) && h.Month != 0:
-		return fmt.Errorf("%q: says two ways to find its day; leave one", h.Name)
+		return fmt.Errorf("%q: has two kinds of date; keep one", h.Name)
 	}
 	for day, by := range h.Observed {
 		if slices.Index(dayNames(), day) < 0 || by == 0 || by < -3 || by > 3 {

@@ -55,7 +55,7 @@ func Load(files fs.FS) (Library, error) {
 		l.packs[p.Name] = p
 	}
 	if _, ok := l.packs[Fallback]; !ok && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("there is no %s.json: every workspace with packs needs it for the countries that they do not know", Fallback))
+		faults = append(faults, fmt.Errorf("there is no %s.json: it applies to countries that are in none of a workspace's packs", Fallback))
 	}
 	if len(faults) > 0 {
 		return Library{}, fmt.Errorf("read policy packs: %w", errors.Join(faults...))
@@ -76,7 +76,7 @@ func read(files fs.FS, name string) (Pack, []error) {
 		return Pack{}, []error{fmt.Errorf("near line %d: %w", line, err)}
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Pack{}, []error{errors.New("something follows the pack's closing brace; one file holds one pack")}
+		return Pack{}, []error{errors.New("there is text after the pack's closing brace; a file contains one pack")}
 	}
 	return f.pack(strings.TrimSuffix(name, ".json"))
 }
@@ -89,26 +89,26 @@ var (
 // pack validates the file and converts it to a Pack.
 func (f file) pack(name string) (Pack, []error) {
 	var faults []error
-	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	switch {
 	case f.Pack != name:
-		say("pack: is %q; name it %q like its file", f.Pack, name)
+		addFault("pack: is %q; name it %q like its file", f.Pack, name)
 	case f.Version < 1:
-		say("version: must be 1 or more, and one more with every change")
+		addFault("version: must be 1 or more; increase it with every change")
 	case f.CoversUntil.IsZero():
-		say("covers_until: say the last day that was looked through, such as 2028-12-31; after it nothing is open")
+		addFault("covers_until: is required: the last day for which the law was reviewed, such as 2028-12-31; later days are closed")
 	case (len(f.Countries) == 0) != (name == Fallback):
-		say(`countries: list the pack's countries as ["US","PR"]; only %s has none`, Fallback)
+		addFault(`countries: list the pack's countries as ["US","PR"]; only %s has none`, Fallback)
 	}
 	for i, c := range f.Countries {
 		if !country.MatchString(c) {
-			say("countries[%d]: %q is no country code such as US", i, c)
+			addFault("countries[%d]: %q is no country code such as US", i, c)
 		}
 	}
 	for calendar, holidays := range f.Calendars {
 		for i, h := range holidays {
 			if err := h.fault(); err != nil {
-				say("calendars.%s[%d]: %w", calendar, i, err)
+				addFault("calendars.%s[%d]: %w", calendar, i, err)
 			}
 		}
 	}
@@ -116,18 +116,18 @@ func (f file) pack(name string) (Pack, []error) {
 	for i, r := range f.Rules {
 		rule, found := r.rule(f)
 		for _, fault := range found {
-			say("rules[%d].%w", i, fault)
+			addFault("rules[%d].%w", i, fault)
 		}
 		p.Rules = append(p.Rules, rule)
 	}
 	for _, must := range []Purpose{Marketing, Service} {
 		if !p.hasBase(must) {
-			say("rules: none without a region is for %s; write one, or nothing would hold in most places", must)
+			addFault("rules: there is none without a region for %s; add one, because it applies in all other regions", must)
 		}
 	}
 	for i, r := range p.Rules {
 		if r.Region == "" && (!r.From.IsZero() || !r.Until.IsZero()) && !p.alwaysInForce(r) {
-			say("rules[%d]: holds for a time and no rule without a region holds for the rest; add one, or leave from and until out", i)
+			addFault("rules[%d]: has a period, and no rule without a region covers the rest; add one, or leave out from and until", i)
 		}
 	}
 	return p, faults
@@ -160,45 +160,45 @@ func (p Pack) alwaysInForce(r Rule) bool {
 // rule validates the row and converts it to a Rule.
 func (r row) rule(f file) (Rule, []error) {
 	var faults []error
-	say := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	addFault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if r.Region != "" && (!region.MatchString(r.Region) || !slices.Contains(f.Countries, r.Region[:2])) {
-		say("region: %q is no region of the pack's countries, such as US-FL", r.Region)
+		addFault("region: %q is no region of the pack's countries, such as US-FL", r.Region)
 	}
 	if len(r.Purposes) == 0 {
-		say(`purposes: say what kind of call it is about, as ["marketing"]`)
+		addFault(`purposes: is required: the purposes of the calls, as ["marketing"]`)
 	}
 	for _, purpose := range r.Purposes {
 		if !slices.Contains(purposes(), purpose) {
-			say("purposes: %q is none of marketing, service, emergency", purpose)
+			addFault("purposes: %q is not marketing, service or emergency", purpose)
 		}
 	}
 	if !slices.Contains([]Consent{NoConsent, Express, Written}, r.Consent) {
-		say("consent: %q is none of none, express, written", r.Consent)
+		addFault("consent: %q is not none, express or written", r.Consent)
 	}
 	if strings.TrimSpace(r.Citation) == "" {
-		say("citation: say what the rule rests on, or that it is our choice")
+		addFault("citation: is required: the source of the rule, or that it is our choice")
 	}
 	if !r.Until.IsZero() && !r.From.Before(r.Until) {
-		say("until: must be after from; it is the first day on which the rule holds no more")
+		addFault("until: must be after from; it is the first day after the rule")
 	}
 	for i, c := range r.Caps {
 		if c.Calls < 1 || c.Hours < 1 || c.Hours > 24*366 {
-			say(`caps[%d]: must be calls and hours, both 1 or more, as {"calls":3,"hours":24}`, i)
+			addFault(`caps[%d]: must be calls and hours, both 1 or more, as {"calls":3,"hours":24}`, i)
 		}
 	}
 	holidays, ok := f.Calendars[r.Holidays]
 	if r.Holidays != "" && !ok {
-		say("holidays: there is no calendar %q in this file", r.Holidays)
+		addFault("holidays: there is no calendar %q in this file", r.Holidays)
 	}
 	if len(r.HolidayHours) > 0 && r.Holidays == "" {
-		say("holiday_hours: name the holidays, or leave it out")
+		addFault("holiday_hours: needs holidays; set holidays, or leave it out")
 	}
 	if err := ordered(r.HolidayHours); err != nil {
-		say("holiday_hours: %w", err)
+		addFault("holiday_hours: %w", err)
 	}
 	week, err := week(r.Hours)
 	if err != nil {
-		say("hours: %w", err)
+		addFault("hours: %w", err)
 	}
 	return Rule{
 		Pack: f.Pack, Version: f.Version, Region: r.Region, Week: week, Holidays: holidays, HolidayHours: r.HolidayHours, Caps: r.Caps,
@@ -209,7 +209,7 @@ func (r row) rule(f file) (Rule, []error) {
 // week parses hours by day or range of days ("mon-fri"). Each day must occur once.
 func week(hours map[string][]window.Range) (w Week, err error) {
 	monday := []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
-	said := [7]bool{}
+	listed := [7]bool{}
 	for name, ranges := range hours {
 		first, last, span := strings.Cut(name, "-")
 		if !span {
@@ -224,13 +224,13 @@ func week(hours map[string][]window.Range) (w Week, err error) {
 		}
 		for i := from; i <= to; i++ {
 			day := slices.Index(dayNames(), monday[i])
-			if said[day] {
-				return w, fmt.Errorf("%s is said twice", monday[i])
+			if listed[day] {
+				return w, fmt.Errorf("%s is listed twice", monday[i])
 			}
-			said[day], w[day] = true, ranges
+			listed[day], w[day] = true, ranges
 		}
 	}
-	for i, done := range said {
+	for i, done := range listed {
 		if !done {
 			return w, fmt.Errorf(`%s is missing; write "%s": [] for a day without calls`, dayNames()[i], dayNames()[i])
 		}

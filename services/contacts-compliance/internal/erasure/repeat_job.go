@@ -50,10 +50,10 @@ func (w *RepeatJob) Run(ctx context.Context) error {
 
 // RunOnce publishes the open erasures that were last published longer than after ago.
 func (w *RepeatJob) RunOnce(ctx context.Context, after time.Duration) error {
-	told, err := w.store.RepublishErasures(ctx, after)
-	w.republished.Add(float64(told))
-	if told > 0 {
-		slog.WarnContext(ctx, "open erasures republished", "erasures", told)
+	published, err := w.store.RepublishErasures(ctx, after)
+	w.republished.Add(float64(published))
+	if published > 0 {
+		slog.WarnContext(ctx, "open erasures republished", "erasures", published)
 		w.wake()
 	}
 	return err

@@ -20,7 +20,7 @@ func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 
 func BenchmarkEvaluate_WithPacks(b *testing.B) {
 	l := library(b)
-	base := held(b, "+13055551234", "us")
+	base := withPacks(b, "+13055551234", "us")
 	for b.Loop() {
 		number, f := phone.Number("+13055551234"), base
 		place := number.Place()

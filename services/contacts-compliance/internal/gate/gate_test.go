@@ -29,7 +29,7 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 }
 
 // allowed returns facts that every gate allows: noon in New York, with the default policy.
-func fine(t *testing.T) gate.Facts {
+func allowed(t *testing.T) gate.Facts {
 	return gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown, Consent: contacts.ConsentUnknown,
 		Policy: policy.Default(), NumberZones: zones(t, "America/New_York"),
@@ -52,41 +52,41 @@ func TestEvaluate(t *testing.T) {
 		rule   gate.Rule
 		at     time.Time // zero: the wanted time
 	}{
-		{"nothing on record may be called", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a removed opt-out may be called", func(f *gate.Facts) { f.DND = contacts.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"consent given may be called", func(f *gate.Facts) { f.Consent = contacts.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"unknown states are allowed", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"a removed opt-out is allowed", func(f *gate.Facts) { f.DND = contacts.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"a consented contact is allowed", func(f *gate.Facts) { f.Consent = contacts.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"opted out", func(f *gate.Facts) { f.DND = contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"a state from a newer build is refused", func(f *gate.Facts) { f.DND = "registry" }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"withdrawn", func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
 		{"an unknown consent state is refused", func(f *gate.Facts) { f.Consent = "" }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
-		{"an opt-out is told before a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out is told before the hours", func(f *gate.Facts) { f.DND, f.At = contacts.OptedOut, at(3, 0, 0) }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out is not waited for", func(f *gate.Facts) { f.DND, f.At, f.DeferIfClosed = contacts.OptedOut, at(3, 0, 0), true }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out takes precedence over a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out takes precedence over the hours", func(f *gate.Facts) { f.DND, f.At = contacts.OptedOut, at(3, 0, 0) }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out is never deferred", func(f *gate.Facts) { f.DND, f.At, f.DeferIfClosed = contacts.OptedOut, at(3, 0, 0), true }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"the window opens at nine", func(f *gate.Facts) { f.At = at(13, 0, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"a second before nine", func(f *gate.Facts) { f.At = at(12, 59, 59) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 		{"at eight in the evening it is closed", func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"who may wait gets the next opening", func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, gate.Deferred, "", gate.RuleWindow, at(13, 0, 0)},
+		{"a deferred call is placed at the next opening", func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, gate.Deferred, "", gate.RuleWindow, at(13, 0, 0)},
 		{"the last second is enough at POST", func(f *gate.Facts) { f.At = at(23, 59, 59) }, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"at dial time the next minute must be open", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 59, 30) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 		{"about to close, the next opening is tomorrow's", func(f *gate.Facts) { f.Stage, f.At, f.DeferIfClosed = gate.Dial, at(23, 59, 30), true }, gate.Deferred, "", gate.RuleWindow, tomorrow},
-		{"two minutes before the end may be dialled", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"two minutes before the end a dial is allowed", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"no zone known", func(f *gate.Facts) { f.NumberZones = nil }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
-		{"no zone known is nothing to wait for", func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
-		{"the contact's zone stands alone", func(f *gate.Facts) { f.NumberZones, f.ContactZone = nil, &zones(t, "Europe/Berlin")[0] }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"the contact's zone is united with the number's", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Denied, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
+		{"an unknown zone is never deferred", func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
+		{"the contact's zone is enough", func(f *gate.Facts) { f.NumberZones, f.ContactZone = nil, &zones(t, "Europe/Berlin")[0] }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"both the contact's zone and the number's zone must be open", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Denied, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
 		{"all zones must be open", func(f *gate.Facts) {
 			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
 		}, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 		{"around the clock needs no zone", func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil }, gate.Open, "", gate.RuleNone, time.Time{}},
 		{"around the clock still honours an opt-out", func(f *gate.Facts) { f.Policy, f.DND = allDay, contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
 		{"a policy's own zone needs no other", func(f *gate.Facts) { f.Policy.Timezone, f.NumberZones = "Europe/Berlin", nil }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a policy's own zone counts alone", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"a weekday that is not called", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"the policy's zone replaces the recipient's zones", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"a closed weekday", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := fine(t)
+			f := allowed(t)
 			tt.facts(&f)
 			want := tt.at
 			if want.IsZero() && tt.result == gate.Open {
@@ -94,19 +94,19 @@ func TestEvaluate(t *testing.T) {
 			}
 			v := gate.Evaluate(f)
 			if v.Result != tt.result {
-				t.Errorf("Judge: v.Result = %v, want %v", v.Result, tt.result)
+				t.Errorf("Evaluate: v.Result = %v, want %v", v.Result, tt.result)
 			}
 			if v.Code != tt.code {
-				t.Errorf("Judge: v.Code = %v, want %v", v.Code, tt.code)
+				t.Errorf("Evaluate: v.Code = %v, want %v", v.Code, tt.code)
 			}
 			if v.Rule != tt.rule {
-				t.Errorf("Judge: v.Rule = %v, want %v", v.Rule, tt.rule)
+				t.Errorf("Evaluate: v.Rule = %v, want %v", v.Rule, tt.rule)
 			}
 			if !v.At.Equal(want) {
-				t.Errorf("Judge: v.At.Equal(want) = false, want true")
+				t.Errorf("Evaluate: v.At = %v, want %v", v.At, want)
 			}
 			if (v.Message == "") != (tt.result != gate.Denied) {
-				t.Errorf("message = %q", v.Message)
+				t.Errorf("message = %q, want one only if the call is denied", v.Message)
 			}
 		})
 	}
@@ -114,10 +114,10 @@ func TestEvaluate(t *testing.T) {
 
 func TestEvaluate_UnknownZoneMessageNamesTheMetadataField(t *testing.T) {
 	t.Parallel()
-	f := fine(t)
+	f := allowed(t)
 	f.NumberZones = nil
 	if v := gate.Evaluate(f); !strings.Contains(v.Message, "metadata.time_zone") {
-		t.Errorf("message %q does not name the remedy", v.Message)
+		t.Errorf("message = %q, want it to contain metadata.time_zone", v.Message)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			NumberZones:   zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
 			DeferIfClosed: rapid.Bool().Draw(t, "waits"),
 		}
-		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234", "+18005551234"}).Draw(t, "held to packs as")); number != "" {
+		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234", "+18005551234"}).Draw(t, "number")); number != "" {
 			place := number.Place()
 			f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
 			f.Rules = library(t).For(f.Policy.Choices(), place)
@@ -165,7 +165,7 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 			t.Fatalf("%s: %v", stored, err)
 		}
 		if first, again := gate.Evaluate(f), gate.Evaluate(back); !reflect.DeepEqual(first, again) {
-			t.Fatalf("judged %+v, from the record %+v", first, again)
+			t.Fatalf("Evaluate = %+v, from stored facts = %+v", first, again)
 		}
 	})
 }

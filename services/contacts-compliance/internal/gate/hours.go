@@ -48,31 +48,31 @@ func (f Facts) hours() Outcome {
 			"The time zone of this number is not known (rule: time zone). Set metadata.time_zone of its contact to an IANA name such as America/Denver.")
 	}
 	at := f.At
-	why, shut := f.refusal(clocks, at)
-	if !shut && f.Stage == Dial {
+	reason, closed := f.refusal(clocks, at)
+	if !closed && f.Stage == Dial {
 		at = f.At.Add(dialMargin) // the hours close within dialMargin; next must return the opening after this one
-		why, shut = f.closedHours(clocks, at)
+		reason, closed = f.closedHours(clocks, at)
 	}
-	if !shut {
+	if !closed {
 		return Outcome{Result: Open, At: f.At}
 	}
 	next, ok := f.next(clocks, at)
 	switch {
 	case !ok:
-		return Outcome{Result: Denied, Rule: f.noOpeningRule(why.rule), Code: CodeOutsideHours, Source: why.source, Message: why.text +
+		return Outcome{Result: Denied, Rule: f.noOpeningRule(reason.rule), Code: CodeOutsideHours, Source: reason.source, Message: reason.text +
 			" It does not open within 30 days in every time zone this number may be in (" + zoneList(f.recipientZones()) + ")."}
 	case f.DeferIfClosed:
-		return Outcome{Result: Deferred, Rule: why.rule, Source: why.source, At: next}
+		return Outcome{Result: Deferred, Rule: reason.rule, Source: reason.source, At: next}
 	default:
-		return Outcome{Result: Denied, Rule: why.rule, Code: CodeOutsideHours, Source: why.source, Message: fmt.Sprintf(
-			"%s It next opens at %s; schedule_if_outside_hours true queues for it.", why.text, next.UTC().Format(time.RFC3339))}
+		return Outcome{Result: Denied, Rule: reason.rule, Code: CodeOutsideHours, Source: reason.source, Message: fmt.Sprintf(
+			"%s It next opens at %s; schedule_if_outside_hours true queues for it.", reason.text, next.UTC().Format(time.RFC3339))}
 	}
 }
 
 // noOpeningRule returns the rule of a call that has no next opening.
-func (f Facts) noOpeningRule(why Rule) Rule {
-	if why == RuleExpired {
-		return why
+func (f Facts) noOpeningRule(reason Rule) Rule {
+	if reason == RuleExpired {
+		return reason
 	}
 	return RuleNoOpening
 }
@@ -84,8 +84,8 @@ type refusal struct {
 }
 
 func (f Facts) refusal(clocks []clock, at time.Time) (refusal, bool) {
-	if why, shut := f.closedHours(clocks, at); shut {
-		return why, true
+	if reason, closed := f.closedHours(clocks, at); closed {
+		return reason, true
 	}
 	for _, r := range f.Rules {
 		for _, c := range r.Caps {
@@ -101,8 +101,8 @@ func (f Facts) refusal(clocks []clock, at time.Time) (refusal, bool) {
 
 func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 	for _, c := range clocks {
-		zone, shut := c.ClosedIn(at)
-		if !shut {
+		zone, closed := c.ClosedIn(at)
+		if !closed {
 			continue
 		}
 		if c.rule == nil {
@@ -116,19 +116,19 @@ func (f Facts) closedHours(clocks []clock, at time.Time) (refusal, bool) {
 
 // explain describes why a pack's rule is closed on a local day in a zone.
 func (c clock) explain(zone window.Zone, day window.Date) refusal {
-	why := refusal{rule: RulePack, source: c.rule.Source()}
+	reason := refusal{rule: RulePack, source: c.rule.Source()}
 	switch holiday := c.rule.Holiday(day); {
 	case c.rule.Expired(day):
-		why.rule = RuleExpired
-		why.text = fmt.Sprintf("The rules of pack %s are known up to %s (rule: pack expired). Ask the operator to bring the packs up to date.",
+		reason.rule = RuleExpired
+		reason.text = fmt.Sprintf("The rules of pack %s are known up to %s (rule: pack expired). Ask the operator to bring the packs up to date.",
 			c.rule.Pack, c.rule.CoversUntil)
 	case holiday != "":
-		why.rule = RuleHoliday
-		why.text = fmt.Sprintf("%s is a holiday in %s, %s: %s there (rule: holiday, %s).", day, c.rule.Where(), holiday, c.rule.Describe(day), why.source)
+		reason.rule = RuleHoliday
+		reason.text = fmt.Sprintf("%s is a holiday in %s, %s: %s there (rule: holiday, %s).", day, c.rule.Where(), holiday, c.rule.Describe(day), reason.source)
 	default:
-		why.text = fmt.Sprintf("Outside the calling hours of %s (%s) in %s (rule: calling hours, %s).", c.rule.Where(), c.rule.Describe(day), zone, why.source)
+		reason.text = fmt.Sprintf("Outside the calling hours of %s (%s) in %s (rule: calling hours, %s).", c.rule.Where(), c.rule.Describe(day), zone, reason.source)
 	}
-	return why
+	return reason
 }
 
 // next returns the earliest time from `from` on, within 30 days, at which all hours are open and no
@@ -147,7 +147,7 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 		if at = f.afterCaps(opens); !at.Equal(opens) {
 			continue
 		}
-		if _, shut := f.closedHours(clocks, at.Add(dialMargin)); !shut {
+		if _, closed := f.closedHours(clocks, at.Add(dialMargin)); !closed {
 			return at.UTC(), true
 		}
 		at = at.Add(dialMargin)
@@ -160,8 +160,8 @@ func (f Facts) afterCaps(at time.Time) time.Time {
 		moved = false
 		for _, r := range f.Rules {
 			for _, c := range r.Caps {
-				if later := c.FreeAt(f.Dials, at); mayBeInForce(r, at) && later.After(at) {
-					at, moved = later, true
+				if free := c.FreeAt(f.Dials, at); mayBeInForce(r, at) && free.After(at) {
+					at, moved = free, true
 				}
 			}
 		}

@@ -27,9 +27,9 @@ func percent() int {
 	return 1
 }
 
-// walks returns facts for every pack, every region with rules, and zones with unusual clock
+// walkCases returns facts for every pack, every region with rules, and zones with unusual clock
 // changes.
-func walks(t testing.TB) map[string]gate.Facts {
+func walkCases(t testing.TB) map[string]gate.Facts {
 	cases := map[string]gate.Facts{}
 	add := func(name string, f gate.Facts, change func(*gate.Facts)) {
 		change(&f)
@@ -43,7 +43,7 @@ func walks(t testing.TB) map[string]gate.Facts {
 		"NV": "+17755551234", "OK": "+14055551234", "PA": "+12155551234", "RI": "+14015551234", "SD": "+16055551234", "TX": "+19155551234", "UT": "+18015551234",
 		"WA": "+12065551234", "WY": "+13075551234", "Navajo": "+19285551234", "Alaska": "+19075551234", "Hawaii": "+18085551234", "Puerto Rico": "+17875551234",
 	} {
-		add("us "+state, held(t, number, "us"), same)
+		add("us "+state, withPacks(t, number, "us"), same)
 	}
 	for name, number := range map[string]phone.Number{
 		"ca Newfoundland": "+17095551234", "ca British Columbia": "+12505551234", "ca Yukon to Nunavut": "+18675551234", "gb London": "+442079460000", "fr Paris": "+33123456789",
@@ -51,25 +51,25 @@ func walks(t testing.TB) map[string]gate.Facts {
 		"default Casablanca": "+212522123456", "default Chatham": "+6433012345", "default Spanish mobile": "+34612345678", "default Santiago": "+56221234567", "default Tehran": "+982112345678",
 	} {
 		choice, _, _ := strings.Cut(name, " ")
-		add(name, held(t, number, choice), same)
+		add(name, withPacks(t, number, choice), same)
 	}
-	add("toll-free in New York, held to every state", held(t, "+18005551234", "us"), func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
-	add("two packs and a contact elsewhere", held(t, "+33123456789", "fr", "de"), func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
-	add("Lord Howe changes by half an hour", held(t, "+33123456789", "default"), func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
-	add("its own window too", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+	add("toll-free in New York, held to every state", withPacks(t, "+18005551234", "us"), func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
+	add("two packs and a contact elsewhere", withPacks(t, "+33123456789", "fr", "de"), func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
+	add("Lord Howe changes by half an hour", withPacks(t, "+33123456789", "default"), func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
+	add("its own window too", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End = 13*60, 20*60+30
 		f.Policy.Window.Days, _ = window.ParseDays([]string{"mon", "sat", "sun"})
 	})
-	add("its own window by another clock", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+	add("a window in another time zone", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Timezone = 16*60, 23*60, "Europe/Berlin"
 	})
-	add("a window at night, overriding", held(t, "+12125551234", "us"), func(f *gate.Facts) {
+	add("a window at night with an override", withPacks(t, "+12125551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Override = 60, 150, &policy.Override{Reason: "x"}
 	})
 	for _, name := range []string{"Antarctica/Troll", "Antarctica/Casey", "Europe/Dublin", "Asia/Gaza", "Pacific/Easter", "America/Nuuk", "Pacific/Kiritimati"} {
-		add("default at "+name, held(t, "+20221234567", "default"), func(f *gate.Facts) { f.NumberZones = zones(t, name) })
+		add("default at "+name, withPacks(t, "+20221234567", "default"), func(f *gate.Facts) { f.NumberZones = zones(t, name) })
 	}
-	add("a law that ends on a night of two clocks, and the one after it", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+	add("a rule that ends on a night with a clock change, and its successor", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		f.NumberZones = zones(t, "America/New_York", "Pacific/Honolulu")
 		old, law := f.Rules[0], f.Rules[0]
 		old.Until = window.Date{Year: 2027, Month: 3, Day: 14}
@@ -79,7 +79,7 @@ func walks(t testing.TB) map[string]gate.Facts {
 		}
 		f.Rules = []countryrules.Rule{old, law}
 	})
-	add("all hours until nobody looked any further", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+	add("always open until covers_until", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		always := f.Rules[0]
 		for weekday := range always.Week {
 			always.Week[weekday] = []window.Range{{Start: 0, End: window.Midnight}}
@@ -87,15 +87,15 @@ func walks(t testing.TB) map[string]gate.Facts {
 		always.CoversUntil = window.Date{Year: 2027, Month: 12, Day: 31}
 		f.Rules = []countryrules.Rule{always}
 	})
-	add("open for a minute", held(t, "+12145551234"), func(f *gate.Facts) {
+	add("open for a minute", withPacks(t, "+12145551234"), func(f *gate.Facts) {
 		f.Rules, f.Policy.Window = nil, window.Window{Start: 9 * 60, End: 9*60 + 1, Days: window.EveryDay}
 	})
-	add("awake together for a minute, in summer for an hour more", held(t, "+12145551234"), func(f *gate.Facts) {
+	add("zones with one common open minute, in summer one more hour", withPacks(t, "+12145551234"), func(f *gate.Facts) {
 		f.Rules, f.Policy.Window, f.NumberZones = nil, window.Window{Start: 9*60 + 59, End: 17 * 60, Days: window.EveryDay}, zones(t, "Asia/Kolkata", "America/New_York", "Europe/Berlin")
 		f.Policy.Window.End = 20*60 + 30
 	})
-	add("no packs", held(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
-	for name, f := range map[string]gate.Facts{"caps in Florida": held(t, "+13055551234", "us"), "caps in France": held(t, "+33123456789", "fr"), "caps in Maine": held(t, "+12075551234", "us")} {
+	add("no packs", withPacks(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
+	for name, f := range map[string]gate.Facts{"caps in Florida": withPacks(t, "+13055551234", "us"), "caps in France": withPacks(t, "+33123456789", "fr"), "caps in Maine": withPacks(t, "+12075551234", "us")} {
 		add(name, f, func(f *gate.Facts) {
 			for i := range 4 {
 				f.Dials = append(f.Dials, firstMinute.Add(time.Duration(100+i*i*50)*time.Minute))
@@ -115,38 +115,38 @@ func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 		seed = set
 	}
 	var judged, searched atomic.Int64
-	places, clocks := walks(t), &almanac{clocks: map[string]*wallClock{}}
+	places, clocks := walkCases(t), &almanac{clocks: map[string]*wallClock{}}
 	t.Run("walk", func(t *testing.T) {
 		for name, f := range places {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := walker{
-					t: t, seed: seed, f: f, truth: newOracle(t, clocks, f),
+					t: t, seed: seed, f: f, oracle: newOracle(t, clocks, f),
 					random: rand.New(rand.NewPCG(seed, uint64(len(name)))), //nolint:gosec // a test's
 				}
 				w.walk()
-				judged.Add(w.judged)
+				judged.Add(w.evaluated)
 				searched.Add(w.searched)
 			})
 		}
 	})
-	t.Logf("%d minutes judged, %d openings searched in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
+	t.Logf("evaluated %d minutes and %d openings in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
 }
 
 // walker walks through the two years of one place.
 type walker struct {
-	t                *testing.T
-	seed             uint64
-	f                gate.Facts
-	truth            *oracle
-	random           *rand.Rand
-	judged, searched int64
+	t                   *testing.T
+	seed                uint64
+	f                   gate.Facts
+	oracle              *oracle
+	random              *rand.Rand
+	evaluated, searched int64
 }
 
 func (w *walker) walk() {
 	for start := 0; start < int(lastMinute.Sub(firstMinute)/time.Minute); start += minutesOfDay {
 		step := 1
-		if !clocksChange(w.truth.clocks, start) {
+		if !clocksChange(w.oracle.clocks, start) {
 			if w.random.IntN(100) >= percent() {
 				continue
 			}
@@ -154,17 +154,17 @@ func (w *walker) walk() {
 				step = 5
 			}
 		}
-		before := w.truth.open(start)
+		before := w.oracle.open(start)
 		for minute := start; minute < start+minutesOfDay; minute += step {
-			open := w.truth.open(minute)
+			open := w.oracle.open(minute)
 			edge := open != before
 			before = open
 			if percent() < 100 && !edge && w.random.IntN(4) > 0 {
 				continue
 			}
-			w.judge(gate.PreCheck, minute)
+			w.evaluate(gate.PreCheck, minute)
 			if edge || w.random.IntN(16) == 0 { // at dial time the next minute must be open too
-				w.judge(gate.Dial, minute-w.random.IntN(2))
+				w.evaluate(gate.Dial, minute-w.random.IntN(2))
 			}
 			if w.t.Failed() {
 				return
@@ -174,17 +174,17 @@ func (w *walker) walk() {
 }
 
 // evaluate compares the outcome for a random second of a minute with the oracle.
-func (w *walker) judge(stage gate.Stage, minute int) {
+func (w *walker) evaluate(stage gate.Stage, minute int) {
 	minute = max(0, minute)
 	w.f.Stage, w.f.DeferIfClosed = stage, true
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
-	w.judged++
-	v, open, from := gate.Evaluate(w.f), w.truth.open(minute), w.f.At
-	if open && stage == gate.Dial && !w.truth.open(minute+1) { // the hours close too soon, so the opening after this one is expected
+	w.evaluated++
+	v, open, from := gate.Evaluate(w.f), w.oracle.open(minute), w.f.At
+	if open && stage == gate.Dial && !w.oracle.open(minute+1) { // the hours close too soon, so the opening after this one is expected
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}
 	if (v.Result == gate.Open) != open {
-		w.t.Errorf("RINGFENCE_SEED=%d: %s at %v: the walk says open=%v, Judge %+v", w.seed, stage, w.f.At, open, v)
+		w.t.Errorf("RINGFENCE_SEED=%d: %s at %v: oracle: open = %v, Evaluate = %+v", w.seed, stage, w.f.At, open, v)
 		return
 	}
 	if open {
@@ -192,16 +192,16 @@ func (w *walker) judge(stage gate.Stage, minute int) {
 	}
 	w.searched++
 	limit := from.Add(window.Horizon)
-	opens := w.truth.next(minute)
-	for opens < len(w.truth.seen)*minutesOfDay-2*minutesOfDay && !w.truth.open(opens+1) { // an opening of one minute is too short for a dial
-		opens = w.truth.next(opens + 1)
+	opens := w.oracle.next(minute)
+	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) { // an opening of one minute is too short for a dial
+		opens = w.oracle.next(opens + 1)
 	}
 	next := firstMinute.Add(time.Duration(opens) * time.Minute)
 	switch {
 	case !next.After(limit) && (v.Result != gate.Deferred || !v.At.Equal(next)):
-		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the first open minute is %v, Judge %+v", w.seed, stage, w.f.At, next, v)
+		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the oracle's next opening = %v, Evaluate = %+v", w.seed, stage, w.f.At, next, v)
 	case next.After(limit) && (v.Result != gate.Denied || v.Rule != gate.RuleNoOpening && v.Rule != gate.RuleExpired):
-		w.t.Errorf("RINGFENCE_SEED=%d: %s: no minute is open within 30 days of %v, Judge %+v", w.seed, stage, w.f.At, v)
+		w.t.Errorf("RINGFENCE_SEED=%d: %s: oracle: no opening within 30 days of %v, Evaluate = %+v", w.seed, stage, w.f.At, v)
 	}
 }
 

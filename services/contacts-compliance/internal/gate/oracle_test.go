@@ -67,8 +67,8 @@ func (a *almanac) clock(t testing.TB, name string) *wallClock {
 	return a.clocks[name]
 }
 
-// of returns the n-th UTC day after firstMinute.
-func (c *wallClock) of(n int) []stretch {
+// day returns the n-th UTC day after firstMinute.
+func (c *wallClock) day(n int) []stretch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if read, ok := c.days[n]; ok {
@@ -133,7 +133,7 @@ func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 		days := map[day]bool{}
 		for _, h := range r.Holidays {
 			for year := 2025; year <= 2029; year++ {
-				writeOut(days, h, year)
+				addHoliday(days, h, year)
 			}
 		}
 		o.holidays = append(o.holidays, days)
@@ -152,7 +152,7 @@ var easters = map[int]time.Time{
 	2028: time.Date(2028, 4, 16, 0, 0, 0, 0, time.UTC), 2029: time.Date(2029, 4, 1, 0, 0, 0, 0, time.UTC),
 }
 
-func writeOut(days map[day]bool, h countryrules.Holiday, year int) {
+func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 	var at time.Time
 	switch {
 	case h.Easter != nil:
@@ -177,7 +177,7 @@ func writeOut(days map[day]bool, h countryrules.Holiday, year int) {
 func (o *oracle) open(minute int) bool {
 	if n := minute / minutesOfDay; !o.seen[n] {
 		o.seen[n] = true
-		o.look(n)
+		o.computeDay(n)
 	}
 	return o.shut[minute/64]&(1<<(minute%64)) == 0
 }
@@ -201,11 +201,11 @@ func (o *oracle) next(minute int) int {
 
 func (o *oracle) close(minute int) { o.shut[minute/64] |= 1 << (minute % 64) }
 
-// look computes every minute of the n-th day.
-func (o *oracle) look(n int) {
+// computeDay computes every minute of the n-th day.
+func (o *oracle) computeDay(n int) {
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: minutesOfDay, Days: window.EveryDay}) {
 		for _, c := range o.own {
-			for _, s := range c.of(n) {
+			for _, s := range c.day(n) {
 				o.closeOutside(n, s, func(shows int) bool { return w.Days.Has(s.weekday) && shows >= int(w.Start) && shows < int(w.End) })
 			}
 		}
@@ -216,7 +216,7 @@ func (o *oracle) look(n int) {
 			continue
 		}
 		for _, c := range o.clocks {
-			for _, s := range c.of(n) {
+			for _, s := range c.day(n) {
 				all, ranges := within(r, o.dates[i], o.holidays[i], s)
 				o.closeOutside(n, s, func(shows int) bool {
 					for _, open := range ranges {

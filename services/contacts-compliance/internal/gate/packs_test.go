@@ -23,7 +23,7 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 
 // withPacks returns facts of a number under policy packs, with consent on record, on a Monday at
 // noon in New York.
-func held(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
+func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
 		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean, Consent: contacts.Consented,
 		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient, Packs: packs},
@@ -57,20 +57,20 @@ func TestEvaluate_Packs(t *testing.T) {
 		rule   gate.Rule
 		next   string // the deferred time, or the time in the message; "" if there is none
 	}{
-		{"at the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
+		{"within the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
 		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
-		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
-		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Open, "", ""},
+		{"express consent is required and not recorded", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
+		{"a pack that requires no consent", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Open, "", ""},
 		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Denied, gate.RulePack, "2026-11-23 13:00"},
-		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, gate.Deferred, gate.RulePack, "2026-11-24 13:00"},
-		{"New York goes on to nine", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
-		{"for service Florida adds nothing", miami, []string{"us:service"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
+		{"Florida closes at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, gate.Deferred, gate.RulePack, "2026-11-24 13:00"},
+		{"New York closes at nine", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
+		{"Florida has no rule for service calls", miami, []string{"us:service"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
 		{"Sunday noon in Texas", dallas, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-22 17:59"), true }, gate.Deferred, gate.RulePack, "2026-11-22 18:00"},
 		{"the panhandle is in two zones", pensacola, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 13:30"), true }, gate.Deferred, gate.RulePack, "2026-11-23 14:00"},
-		{"the workspace's own window is tighter", newYork, []string{"us"}, func(f *gate.Facts) {
+		{"the workspace's window is narrower", newYork, []string{"us"}, func(f *gate.Facts) {
 			f.Policy.Window, f.DeferIfClosed = window.Window{Start: 18 * 60, End: 19 * 60, Days: window.EveryDay}, true
 		}, gate.Deferred, gate.RuleWindow, "2026-11-23 23:00"},
-		{"an override calls at its own hours", newYork, []string{"us"}, func(f *gate.Facts) {
+		{"an override replaces the hours of the pack", newYork, []string{"us"}, func(f *gate.Facts) {
 			f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"}, window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
 		}, gate.Open, "", ""},
 		{"an override still needs consent", newYork, []string{"us"}, func(f *gate.Facts) {
@@ -78,31 +78,31 @@ func TestEvaluate_Packs(t *testing.T) {
 		}, gate.Denied, gate.RuleConsentNeeded, ""},
 		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, gate.Deferred, gate.RulePack, "2026-11-23 13:00"},
 		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-12-25 10:00"), true }, gate.Deferred, gate.RuleHoliday, "2026-12-28 09:00"},
-		{"a country that the pack does not know", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Denied, gate.RulePack, "2026-11-24 08:00"},
+		{"a country that is not in the pack", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Denied, gate.RulePack, "2026-11-24 08:00"},
 		{"toll-free has no zone", tollFree, []string{"us"}, func(*gate.Facts) {}, gate.Denied, gate.RuleZone, ""},
-		{"toll-free with a zone is held to the strictest state", tollFree, []string{"us"}, func(f *gate.Facts) {
+		{"a toll-free number with a zone needs the hours of every state", tollFree, []string{"us"}, func(f *gate.Facts) {
 			f.ContactZone, f.DeferIfClosed = &zones(t, "America/New_York")[0], true
 			f.At = utc("2026-11-22 18:00")
 		}, gate.Deferred, gate.RulePack, "2026-11-23 15:00"},
 		{"after the pack's last day", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, gate.Denied, gate.RuleExpired, ""},
 		{"two of three calls in Florida", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2) }, gate.Open, "", ""},
 		{"three of three", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 20); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-23 21:00"},
-		{"three of three, and when they count no more it is night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-24 13:00"},
+		{"three of three, and the cap ends at night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-24 13:00"},
 		{"one in eight hours in Maine", mobile, []string{"us"}, func(f *gate.Facts) { ago(f, 3) }, gate.Denied, gate.RuleFrequency, "2026-11-24 14:00"},
-		{"New York counts none", newYork, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, gate.Open, "", ""},
-		{"an opt-out comes first", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.ConsentUnknown }, gate.Denied, gate.RuleDND, ""},
+		{"New York has no cap", newYork, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, gate.Open, "", ""},
+		{"an opt-out takes precedence over a pack", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.ConsentUnknown }, gate.Denied, gate.RuleDND, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := held(t, tt.number, tt.packs...)
+			f := withPacks(t, tt.number, tt.packs...)
 			tt.change(&f)
 			v := gate.Evaluate(f)
 			if v.Result != tt.result {
-				t.Fatalf("Judge: v.Result = %v, want %v", v.Result, tt.result)
+				t.Fatalf("Evaluate: v.Result = %v, want %v", v.Result, tt.result)
 			}
 			if v.Rule != tt.rule {
-				t.Fatalf("Judge: v.Rule = %v, want %v", v.Rule, tt.rule)
+				t.Fatalf("Evaluate: v.Rule = %v, want %v", v.Rule, tt.rule)
 			}
 			if tt.next == "" {
 				return
@@ -130,7 +130,7 @@ func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 		{"2026-11-24T06:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, true}, // still the 23rd in Honolulu
 		{"2026-11-25T13:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, false},
 	} {
-		f := held(t, "+12125552671", "us")
+		f := withPacks(t, "+12125552671", "us")
 		at, err := time.Parse(time.RFC3339, row.at)
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 func TestEvaluate_SearchesThirtyDaysAhead(t *testing.T) {
 	t.Parallel()
 	for days, want := range map[int]gate.Result{29: gate.Deferred, 30: gate.Deferred, 31: gate.Denied} {
-		f := held(t, "+12125552671", "us")
+		f := withPacks(t, "+12125552671", "us")
 		f.At, f.DeferIfClosed, f.NumberZones = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), true, zones(t, "UTC")
 		shut := f.Rules[0] // closed all day until the rule ends
 		shut.Week, shut.Until = countryrules.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
@@ -157,10 +157,10 @@ func TestEvaluate_SearchesThirtyDaysAhead(t *testing.T) {
 			t.Errorf("an opening %d days ahead: v.Result = %v, want %v", days, v.Result, want)
 		}
 		if want == gate.Deferred && !v.At.Equal(f.At.AddDate(0, 0, days)) {
-			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
+			t.Errorf("an opening %d days ahead: Evaluate = %+v, want %s", days, v, want)
 		}
 		if want == gate.Denied && v.Rule != gate.RuleNoOpening {
-			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
+			t.Errorf("an opening %d days ahead: Evaluate = %+v, want %s", days, v, want)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func evidence(raw json.RawMessage) (json.RawMessage, error) {
 
 // listRecords handles GET /admin/v1/workspaces/{id}/consent-records?phone=.
 func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatorPage(r)
+	caller, req, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -143,11 +143,11 @@ func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	records, err := a.store.Records(r.Context(), caller.WorkspaceID, number, asked)
+	records, err := a.store.Records(r.Context(), caller.WorkspaceID, number, req)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, records, viewRecord))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, records, viewRecord))
 }
 
 // readRecord handles GET /admin/v1/workspaces/{id}/consent-records/{record}.

@@ -16,7 +16,7 @@ import (
 func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	status := func(got answer, dnd, consent string) {
+	status := func(got response, dnd, consent string) {
 		t.Helper()
 		want := map[string]any{"phone_e164": "+15005550001", "dnd_status": dnd, "consent_status": consent}
 		if got.status != http.StatusOK {
@@ -110,7 +110,7 @@ func TestOptOuts_Refusals(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r.want(t, r.customer(t, tt.method, tt.path, tt.body), tt.status, tt.code)
+			r.checkResponse(t, r.customer(t, tt.method, tt.path, tt.body), tt.status, tt.code)
 		})
 	}
 }
@@ -125,15 +125,15 @@ func TestConsent_Refusals(t *testing.T) {
 		`{"status":"consented","source":"x","evidence":7}`: "evidence", `{"status":"consented","source":"x","evidence":{"a":[[[[[1]]]]]}}`: "evidence",
 	} {
 		got := r.operator(t, http.MethodPut, path, body)
-		r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+		r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 		if !strings.HasPrefix(got.message(), field) {
 			t.Errorf("%s: message %q does not name %s", body, got.message(), field)
 		}
 	}
-	r.want(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
-	r.want(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
 	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
-	r.want(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
 	var rows int
 	if err := r.pool.QueryRow(t.Context(),
 		"SELECT (SELECT count(*) FROM contacts) + (SELECT count(*) FROM consent_records)").Scan(&rows); err != nil {
@@ -147,6 +147,6 @@ func TestRoutes_Respond503WithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()
-	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), http.StatusServiceUnavailable, "unavailable")
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusServiceUnavailable, "unavailable")
+	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), http.StatusServiceUnavailable, "unavailable")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusServiceUnavailable, "unavailable")
 }

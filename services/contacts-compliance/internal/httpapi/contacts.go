@@ -28,7 +28,7 @@ func viewContact(c contacts.Contact) openapi.Contact {
 // listContacts handles GET /v1/contacts.
 func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	asked, err := page.Parse(query)
+	req, err := page.Parse(query)
 	if err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	filter.DND, filter.Consent = contacts.DND(dnd), contacts.Consent(consent)
-	rows, err := a.store.List(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, filter, asked)
+	rows, err := a.store.List(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID, filter, req)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewContact))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, rows, viewContact))
 }
 
 // queryNumber parses the optional parameter phone. An unescaped plus arrives as a space.
@@ -79,13 +79,13 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := body.createContact()
+	req, err := body.createContact()
 	if err != nil {
 		return err
 	}
-	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(asked.PhoneE164), Name: asked.Name}
-	if asked.Metadata != nil {
-		c.Metadata = contacts.Document(*asked.Metadata)
+	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(req.PhoneE164), Name: req.Name}
+	if req.Metadata != nil {
+		c.Metadata = contacts.Document(*req.Metadata)
 	}
 	if c.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("make contact id: %w", err)
@@ -130,16 +130,16 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := body.updateContact()
+	req, err := body.updateContact()
 	if err != nil {
 		return err
 	}
 	c, err := a.store.Update(r.Context(), workspaceID, id, func(c *contacts.Contact) (err error) {
-		if !asked.Name.IsZero() {
-			c.Name = asked.Name.Pointer()
+		if !req.Name.IsZero() {
+			c.Name = req.Name.Pointer()
 		}
-		if asked.Metadata != nil {
-			c.Metadata, err = c.Metadata.Merge("metadata", *asked.Metadata)
+		if req.Metadata != nil {
+			c.Metadata, err = c.Metadata.Merge("metadata", *req.Metadata)
 		}
 		return err
 	})
@@ -168,17 +168,17 @@ func (f fields) metadata() (*openapi.Document, error) {
 }
 
 // createContact parses the body of a POST. The error names every invalid field.
-func (f fields) createContact() (asked openapi.CreateContact, err error) {
+func (f fields) createContact() (req openapi.CreateContact, err error) {
 	var number, name, metadata error
-	asked.PhoneE164, number = f.required("phone_e164", maxText)
-	if _, ok := phone.Parse(asked.PhoneE164); number == nil && !ok {
+	req.PhoneE164, number = f.required("phone_e164", maxText)
+	if _, ok := phone.Parse(req.PhoneE164); number == nil && !ok {
 		number = apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
 	}
-	asked.Name, name = f.text("name", contacts.MaxName)
+	req.Name, name = f.text("name", contacts.MaxName)
 	if f.has("metadata") {
-		asked.Metadata, metadata = f.newMetadata()
+		req.Metadata, metadata = f.newMetadata()
 	}
-	return asked, apierr.Join(number, name, metadata)
+	return req, apierr.Join(number, name, metadata)
 }
 
 // newMetadata parses the metadata of a new contact. It leaves out members that are null.
@@ -193,14 +193,14 @@ func (f fields) newMetadata() (*openapi.Document, error) {
 }
 
 // updateContact parses the body of a PATCH. The error names every invalid field.
-func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
+func (f fields) updateContact() (req openapi.UpdateContact, err error) {
 	name, nameFault := f.text("name", contacts.MaxName)
 	if name != nil {
-		asked.Name = openapi.Value(*name)
+		req.Name = openapi.Value(*name)
 	} else if _, given := f["name"]; given {
-		asked.Name = openapi.Null[string]()
+		req.Name = openapi.Null[string]()
 	}
 	metadata, metadataFault := f.metadata()
-	asked.Metadata = metadata
-	return asked, apierr.Join(nameFault, metadataFault)
+	req.Metadata = metadata
+	return req, apierr.Join(nameFault, metadataFault)
 }

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-func (r *rig) create(t testing.TB, body string) string {
+func (r *fixture) create(t testing.TB, body string) string {
 	t.Helper()
 	got := r.customer(t, http.MethodPost, "/v1/contacts", body)
 	if got.status != http.StatusCreated {
@@ -27,7 +27,7 @@ func TestContacts_HaveExactlyTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann <&> Bob","metadata":{"k":1,"gone":null},"color":"ignored"}`)
-	r.want(t, got, http.StatusCreated, "")
+	r.checkResponse(t, got, http.StatusCreated, "")
 	want := map[string]bool{}
 	for _, name := range strings.Fields("id phone_e164 name email external_id variables metadata consent_status dnd_status created_at updated_at") {
 		want[name] = true
@@ -62,7 +62,7 @@ func TestContacts_DuplicateNumberReturnsTheExistingID(t *testing.T) {
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
 	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"other"}`)
-	r.want(t, got, http.StatusConflict, "contact_exists")
+	r.checkResponse(t, got, http.StatusConflict, "contact_exists")
 	inner, _ := got.body["error"].(map[string]any)
 	if got.body["existing_id"] != id {
 		t.Errorf(`existing_id: got.body["existing_id"] = %v, want %v; got.raw = %s`, got.body["existing_id"], id, got.raw)
@@ -95,14 +95,14 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 		{"a wrong status in the query", "GET", "/v1/contacts?dnd_status=maybe", ``, "dnd_status"},
 		{"a wrong consent in the query", "GET", "/v1/contacts?consent_status=dnd", ``, "consent_status"},
 		{"a malformed number in the query", "GET", "/v1/contacts?phone=15005550001", ``, "phone"},
-		{"a cursor of nobody", "GET", "/v1/contacts?starting_after=" + uuid.NewString(), ``, "starting_after"},
+		{"an unknown cursor", "GET", "/v1/contacts?starting_after=" + uuid.NewString(), ``, "starting_after"},
 		{"NUL in the query", "GET", "/v1/contacts?q=%00", ``, "q"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := r.customer(t, tt.method, tt.path, tt.body)
-			r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+			r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 			if !strings.HasPrefix(got.message(), tt.field) {
 				t.Errorf("message %q does not name %s", got.message(), tt.field)
 			}
@@ -133,8 +133,8 @@ func TestContacts_PatchMergesAndClears(t *testing.T) {
 			t.Errorf("after %s: metadata = %v, want %v", step.body, got, step.metadata)
 		}
 	}
-	r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), `{}`), http.StatusNotFound, "not_found")
-	r.want(t, r.customer(t, http.MethodGet, "/v1/contacts/seven", ``), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), `{}`), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/contacts/seven", ``), http.StatusNotFound, "not_found")
 }
 
 func TestContacts_ListFiltersAndPages(t *testing.T) {
@@ -145,7 +145,7 @@ func TestContacts_ListFiltersAndPages(t *testing.T) {
 	for i, name := range names {
 		ids[i] = r.create(t, fmt.Sprintf(`{"phone_e164":"+1500555000%d","name":%q}`, i, name))
 	}
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550002"}`), http.StatusOK, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550002"}`), http.StatusOK, "")
 	listed := func(query string) string {
 		t.Helper()
 		got := r.customer(t, http.MethodGet, "/v1/contacts"+query, "")
@@ -194,13 +194,13 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
 	stranger := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}
 	for _, path := range []string{"/v1/contacts/" + id, "/v1/opt-outs/+15005550001"} {
-		r.want(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
 	}
-	r.want(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound, "not_found")
-	r.want(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound, "not_found")
-	r.want(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""), http.StatusUnprocessableEntity, "validation_error")
 	if got := r.send(t, stranger, http.MethodGet, "/v1/contacts", ""); len(got.body["data"].([]any)) != 0 {
-		t.Errorf("a stranger lists %s", got.raw)
+		t.Errorf("list of another workspace = %s, want none", got.raw)
 	}
 	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
 		t.Errorf("the same number in another workspace: %d %s", got.status, got.raw)

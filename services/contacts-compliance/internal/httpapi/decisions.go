@@ -79,7 +79,7 @@ func orNil(text string) *string {
 
 // listDecisions handles GET /admin/v1/workspaces/{id}/decisions?call_request_id=&phone=.
 func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatorPage(r)
+	caller, req, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,11 @@ func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	if request == nil {
 		request = &uuid.Nil
 	}
-	decisions, err := a.store.Decisions(r.Context(), caller.WorkspaceID, *request, number, asked)
+	decisions, err := a.store.Decisions(r.Context(), caller.WorkspaceID, *request, number, req)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, decisions, viewDecision))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, decisions, viewDecision))
 }
 
 // readDecision handles GET /admin/v1/workspaces/{id}/decisions/{decision}.

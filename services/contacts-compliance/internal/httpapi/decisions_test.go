@@ -17,7 +17,7 @@ import (
 func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	first, second := uuid.Must(uuid.NewV7()).String(), uuid.Must(uuid.NewV7()).String()
 	place := func(request, number string) {
 		t.Helper()
@@ -28,7 +28,7 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	}
 	place(first, "+15005550001")
 	r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`)
-	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
+	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
 		t.Fatal(err)
 	}
 	place(second, "+15005550002")
@@ -88,11 +88,11 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 		t.Errorf("one decision: id = %v, want %v", member.body["id"], newest["id"])
 	}
 	for _, id := range []string{"x", uuid.NewString()} {
-		r.want(t, r.operator(t, http.MethodGet, path+"/"+id, ""), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.operator(t, http.MethodGet, path+"/"+id, ""), http.StatusNotFound, "not_found")
 	}
 	for _, query := range []string{"?call_request_id=x", "?phone=1", "?limit=0", "?starting_after=" + uuid.NewString()} {
-		r.want(t, r.operator(t, http.MethodGet, path+query, ""), http.StatusUnprocessableEntity, "validation_error")
+		r.checkResponse(t, r.operator(t, http.MethodGet, path+query, ""), http.StatusUnprocessableEntity, "validation_error")
 	}
 	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
-	r.want(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]), ""), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]), ""), http.StatusNotFound, "not_found")
 }

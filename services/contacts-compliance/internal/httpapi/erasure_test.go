@@ -30,9 +30,9 @@ import (
 func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
-	r.want(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
 	request := uuid.Must(uuid.NewV7()).String()
 	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
@@ -57,16 +57,16 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	} else if left != 0 {
 		t.Errorf("left = %v, want 0", left)
 	}
-	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
+	answer, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
 	if err != nil {
-		t.Errorf("the gate of what was queued: Check: %v", err)
+		t.Errorf("check of the queued request: Check: %v", err)
 	} else if answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
 		t.Errorf(`the gate of what was queued: answer.Msg.GetClosed().GetCode() = %q, want "consent_withdrawn"`,
 			answer.Msg.GetClosed().GetCode())
 	}
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
 	if got := r.operator(t, http.MethodDelete, path, ""); got.body["dnd_status"] != "dnd" {
-		t.Errorf("erased after an opt-out: %s, want the opt-out to stay", got.raw)
+		t.Errorf("erasure after an opt-out = %s, want dnd", got.raw)
 	}
 	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
 	if data, _ := records.body["data"].([]any); len(data) != 4 {
@@ -75,13 +75,13 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		t.Errorf("records: records.raw = %q, want it to contain %q",
 			records.raw, `"source":"erasure","actor":"operator:ann"`)
 	}
-	r.want(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
+	r.checkResponse(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
 }
 
 const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
 
 // publishedErasures returns the erasures on contacts.v1.
-func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
+func (r *fixture) publishedErasures(t *testing.T) (orders []*eventv1.Erased) {
 	t.Helper()
 	rows, err := r.pool.Query(t.Context(), "SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
 }
 
 // report passes a step to its handler without the inbox. Each element of next is "service ref".
-func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
+func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
 	t.Helper()
 	step := &eventv1.StepDone{Ref: ref, More: more}
 	for _, n := range next {
@@ -135,7 +135,7 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 
 // progress returns the state of the newest erasure: "done" or "open", and the number of steps and
 // open steps of each service.
-func (r *rig) progress(t *testing.T) string {
+func (r *fixture) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
 	data, _ := got.body["data"].([]any)
@@ -155,7 +155,7 @@ func (r *rig) progress(t *testing.T) string {
 		part, _ := one.(map[string]any)
 		said += fmt.Sprintf("; %v %v-%v", part["service"], part["steps"], part["open"])
 		if open := part["open"] != 0.0; open == (part["done_at"] != nil) {
-			t.Errorf("%v has open steps and is done, or neither: %s", part["service"], got.raw)
+			t.Errorf("service %v: done_at does not match its open steps: %s", part["service"], got.raw)
 		}
 	}
 	return said
@@ -166,13 +166,13 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got := r.operator(t, http.MethodDelete, erasedPath, "") // an inbound caller need not be a contact
-	r.want(t, got, http.StatusOK, "")
+	r.checkResponse(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)
 	listed, _ := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures", "").body["data"].([]any)
 	if want := []any{entry}; !reflect.DeepEqual(listed, want) {
-		t.Errorf("the register has %v, the answer was %v", listed, want)
+		t.Errorf("listed erasures = %v, want %v", listed, want)
 	}
-	orders := r.orders(t)
+	orders := r.publishedErasures(t)
 	if got := len(orders); got != 1 {
 		t.Fatalf("length of orders = %v, want 1", got)
 	}
@@ -208,7 +208,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 				r.report(t, id, step.service, step.ref, step.more, step.next...)
 			}
 			if got := r.progress(t); got != step.want {
-				t.Errorf("after %s %s: %s, want %s", step.service, step.ref, got, step.want)
+				t.Errorf("after the report of %s %s: progress = %s, want %s", step.service, step.ref, got, step.want)
 			}
 		}
 	}
@@ -235,9 +235,9 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	if member.body["actor"] != "operator:ann" {
 		t.Errorf("the entry: actor = %v, want operator:ann", member.body["actor"])
 	}
-	r.want(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""), http.StatusNotFound, "not_found")
 	if none := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550002", ""); !strings.Contains(none.raw, `"data":[]`) {
-		t.Errorf("of another number: %s", none.raw)
+		t.Errorf("erasures of another number = %s, want none", none.raw)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for range 2 {
-		r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
+		r.checkResponse(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	}
 	woken := 0
 	worker := erasure.NewRepeatJob(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
@@ -255,7 +255,7 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := r.orders(t)
+	first := r.publishedErasures(t)
 	if got := len(first); got != 2 {
 		t.Fatalf("length of first = %v, want 2", got)
 	}
@@ -273,12 +273,12 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	if err := worker.RunOnce(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	again := r.orders(t)
+	again := r.publishedErasures(t)
 	if got := len(again); got != 3 {
 		t.Fatalf("length of again = %v, want 3", got)
 	}
 	if !proto.Equal(again[1], again[2]) {
-		t.Errorf("told %v, want the open one again, as it was", again)
+		t.Errorf("published erasures = %v, want the open one twice", again)
 	}
 	if woken != 1 {
 		t.Errorf("woken = %v, want 1", woken)
@@ -290,7 +290,7 @@ func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	ask := func(request string) *compliancev1.Allowed {
 		t.Helper()
 		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
@@ -304,21 +304,21 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	if got := ask(before); got.GetErasures() != 0 {
 		t.Errorf("before: %v", got)
 	}
-	r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
+	r.checkResponse(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	got := ask(before)
 	if got == nil {
-		t.Fatalf("asked again: %v, want the count of then and no variables", got)
+		t.Fatalf("repeated: %v, want the count of then and no variables", got)
 	}
 	if got := got.GetErasures(); got != 0 {
-		t.Errorf("asked again: got.GetErasures() = %v, want 0", got)
+		t.Errorf("repeated: got.GetErasures() = %v, want 0", got)
 	}
 	if strings.Contains(string(got.GetVariablesJson()), "Secret") {
-		t.Errorf("asked again: %s contains %q", string(got.GetVariablesJson()), "Secret")
+		t.Errorf("repeated: %s contains %q", string(got.GetVariablesJson()), "Secret")
 	}
 	if got := ask(since); got != nil {
-		t.Errorf("allowed without consent: %v", got)
+		t.Errorf("pre-check without consent = %v, want a refusal", got)
 	}
-	r.want(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`), http.StatusOK, "")
+	r.checkResponse(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`), http.StatusOK, "")
 	if got := ask(since); got.GetErasures() != 1 {
 		t.Errorf("since: got.GetErasures() = %v, want 1", got.GetErasures())
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {

@@ -79,7 +79,7 @@ func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 
 // listErasures handles GET /admin/v1/workspaces/{id}/erasures?phone=.
 func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatorPage(r)
+	caller, req, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
@@ -87,11 +87,11 @@ func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entries, err := a.store.Erasures(r.Context(), caller.WorkspaceID, number, asked)
+	entries, err := a.store.Erasures(r.Context(), caller.WorkspaceID, number, req)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, entries, viewErasure))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, entries, viewErasure))
 }
 
 // readErasure handles GET /admin/v1/workspaces/{id}/erasures/{erasure}.

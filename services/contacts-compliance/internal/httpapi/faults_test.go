@@ -50,7 +50,7 @@ func TestRoutes_ErrorNamesEveryInvalidField(t *testing.T) {
 				ask = r.operator
 			}
 			got := ask(t, tt.method, tt.path, tt.body)
-			r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+			r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 			if got.message() != tt.want {
 				t.Errorf("message = %q, want %q", got.message(), tt.want)
 			}

@@ -123,12 +123,12 @@ func operatorNumber(r *http.Request) (caller serviceauth.Caller, number phone.Nu
 }
 
 // operatorPage returns the caller and the requested page.
-func operatorPage(r *http.Request) (caller serviceauth.Caller, asked page.Request, err error) {
+func operatorPage(r *http.Request) (caller serviceauth.Caller, request page.Request, err error) {
 	if caller, err = operatorCaller(r); err != nil {
-		return caller, asked, err
+		return caller, request, err
 	}
-	asked, err = page.Parse(r.URL.Query())
-	return caller, asked, err
+	request, err = page.Parse(r.URL.Query())
+	return caller, request, err
 }
 
 // pathNumber parses the number in the path. Its plus may be escaped as %2B.
@@ -173,9 +173,9 @@ func (f fields) has(name string) bool {
 
 func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
 
-// text returns an optional string of at most most characters. It is nil if the field is absent or
+// text returns an optional string of at most limit characters. It is nil if the field is absent or
 // null.
-func (f fields) text(name string, most int) (*string, error) {
+func (f fields) text(name string, limit int) (*string, error) {
 	if !f.has(name) {
 		return nil, nil //nolint:nilnil // absent
 	}
@@ -183,15 +183,15 @@ func (f fields) text(name string, most int) (*string, error) {
 	if err := json.Unmarshal(f[name], &text); err != nil {
 		return nil, apierr.Validation(name, "must be a string.")
 	}
-	if utf8.RuneCountInString(text) > most {
-		return nil, apierr.Validation(name, "may be at most %d characters long.", most)
+	if utf8.RuneCountInString(text) > limit {
+		return nil, apierr.Validation(name, "may be at most %d characters long.", limit)
 	}
 	return &text, nil
 }
 
 // required returns a string, or an error if the field is absent or null.
-func (f fields) required(name string, most int) (string, error) {
-	text, err := f.text(name, most)
+func (f fields) required(name string, limit int) (string, error) {
+	text, err := f.text(name, limit)
 	if err != nil {
 		return "", err
 	}

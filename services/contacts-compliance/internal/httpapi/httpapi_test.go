@@ -42,12 +42,12 @@ func chains(t testing.TB) *consentchain.Keys {
 const service = "contacts-compliance"
 
 // fixture is the service with a database and keys for its callers.
-type rig struct {
-	url       string
-	handler   http.Handler
-	pool      *pgxpool.Pool
-	importing *imports.Importer
-	packs     countryrules.Library
+type fixture struct {
+	url      string
+	handler  http.Handler
+	pool     *pgxpool.Pool
+	importer *imports.Importer
+	packs    countryrules.Library
 	// version is the version of the workspace that set the newest policy.
 	version   int64
 	peers     map[string]*serviceauth.Keys
@@ -65,23 +65,23 @@ func peer(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 	return keys
 }
 
-func start(t testing.TB) *rig {
+func start(t testing.TB) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
-	r := &rig{pool: pool, peers: map[string]*serviceauth.Keys{}, workspace: uuid.Must(uuid.NewV7())}
+	r := &fixture{pool: pool, peers: map[string]*serviceauth.Keys{}, workspace: uuid.Must(uuid.NewV7())}
 	trusted := []string{}
 	for _, name := range []string{"gateway", "calls", "dialer"} {
 		r.peers[name] = peer(t, name)
 		trusted = append(trusted, name+"="+r.peers[name].Public())
 	}
 	st := store.New(pool, chains(t))
-	r.importing = imports.New(st)
+	r.importer = imports.New(st)
 	packs, err := countryrules.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.packs = packs
-	handler, err := httpapi.New(st, checks.New(st, packs, prometheus.NewRegistry()), r.importing, func() {}, peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, checks.New(st, packs, prometheus.NewRegistry()), r.importer, func() {}, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,25 +91,25 @@ func start(t testing.TB) *rig {
 	return r
 }
 
-type answer struct {
+type response struct {
 	status int
 	raw    string
 	body   map[string]any
 }
 
-func (a answer) code() string {
+func (a response) code() string {
 	inner, _ := a.body["error"].(map[string]any)
 	code, _ := inner["code"].(string)
 	return code
 }
 
-func (a answer) message() string {
+func (a response) message() string {
 	inner, _ := a.body["error"].(map[string]any)
 	message, _ := inner["message"].(string)
 	return message
 }
 
-func (r *rig) send(t testing.TB, c serviceauth.Caller, method, path, body string) answer {
+func (r *fixture) send(t testing.TB, c serviceauth.Caller, method, path, body string) response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
 	if err != nil {
@@ -120,37 +120,37 @@ func (r *rig) send(t testing.TB, c serviceauth.Caller, method, path, body string
 		t.Fatal(err)
 	}
 	request.Header.Set(serviceauth.CallerHeader, token)
-	response, err := http.DefaultClient.Do(request)
+	res, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	raw, err := io.ReadAll(response.Body)
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.CheckTimestamps(t, raw, "variables", "metadata", "local_time")
-	got := answer{status: response.StatusCode, raw: string(raw)}
+	got := response{status: res.StatusCode, raw: string(raw)}
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&got.body); err != nil {
-		t.Fatalf("%s %s answered %d %q, which is no JSON", method, path, got.status, raw)
+		t.Fatalf("%s %s = %d %q, want JSON", method, path, got.status, raw)
 	}
 	return got
 }
 
 // customer sends a request as the workspace.
-func (r *rig) customer(t testing.TB, method, path, body string) answer {
+func (r *fixture) customer(t testing.TB, method, path, body string) response {
 	t.Helper()
 	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}, method, path, body)
 }
 
 // operator sends a request as operator ann. A %s in the path is replaced by the workspace.
-func (r *rig) operator(t testing.TB, method, path, body string) answer {
+func (r *fixture) operator(t testing.TB, method, path, body string) response {
 	t.Helper()
 	caller := serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	return r.send(t, caller, method, fmt.Sprintf(path, r.workspace), body)
 }
 
-func (r *rig) want(t testing.TB, got answer, status int, code string) {
+func (r *fixture) checkResponse(t testing.TB, got response, status int, code string) {
 	t.Helper()
 	if got.status != status {
 		t.Errorf("got.status = %v, want %v; got.raw = %s", got.status, status, got.raw)

@@ -36,11 +36,11 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreC
 		}
 		q.NamedContact = contactID
 	}
-	ask := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(), DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
+	req := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(), DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
-		ask.At = r.Msg.GetScheduledFor().AsTime()
+		req.At = r.Msg.GetScheduledFor().AsTime()
 	}
-	allowed, err := a.checks.PreCheck(ctx, ask)
+	allowed, err := a.checks.PreCheck(ctx, req)
 	var refusal *apierr.Error
 	if errors.As(err, &refusal) {
 		return refused(refusal.Code, refusal.Message), nil
@@ -70,16 +70,16 @@ func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRe
 	if err != nil {
 		return nil, rpcError(ctx, err)
 	}
-	answer := &compliancev1.CheckResponse{}
+	response := &compliancev1.CheckResponse{}
 	switch checked.Result {
 	case gate.Open:
-		answer.Result = &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: checked.TimeZone}}
+		response.Result = &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: checked.TimeZone}}
 	case gate.Deferred:
-		answer.Result = &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(checked.At)}}
+		response.Result = &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(checked.At)}}
 	case gate.Denied:
-		answer.Result = &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: checked.Code, Message: checked.Message}}
+		response.Result = &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: checked.Code, Message: checked.Message}}
 	}
-	return connect.NewResponse(answer), nil
+	return connect.NewResponse(response), nil
 }
 
 // RecordOptOut stores an opt-out that a person asked for in a call.

@@ -12,15 +12,15 @@ import (
 	"ringfence.dev/proto/compliancev1"
 )
 
-func (r *rig) preCheck(as string) compliancev1.PreCheckServiceClient {
+func (r *fixture) preCheck(as string) compliancev1.PreCheckServiceClient {
 	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
-func (r *rig) gate(as string) compliancev1.DialCheckServiceClient {
+func (r *fixture) dialCheck(as string) compliancev1.DialCheckServiceClient {
 	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
-func (r *rig) aroundTheClock(t *testing.T) {
+func (r *fixture) allowAllHours(t *testing.T) {
 	t.Helper()
 	r.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 }
@@ -28,7 +28,7 @@ func (r *rig) aroundTheClock(t *testing.T) {
 func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	ctx, workspace, number := t.Context(), r.workspace.String(), "+15005550096"
 	ask := &compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number,
@@ -45,11 +45,11 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	if string(allowed.GetVariablesJson()) != `{"plan":"gold"}` {
 		t.Errorf("allowed: allowed.GetVariablesJson() = %q, want %q", string(allowed.GetVariablesJson()), `{"plan":"gold"}`)
 	} else if !allowed.GetScheduledFor().AsTime().Equal(ask.GetScheduledFor().AsTime()) {
-		t.Error("allowed: allowed.GetScheduledFor().AsTime().Equal = false, want true")
+		t.Error("allowed: scheduled_for differs from the requested time")
 	}
 	check := func(code string) {
 		t.Helper()
-		got, err := r.gate("dialer").Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
+		got, err := r.dialCheck("dialer").Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
 			CallRequestId: ask.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
 		}))
 		if err != nil {
@@ -63,17 +63,17 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 		}
 	}
 	check("")
-	who, err := r.gate("dialer").LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: workspace, PhoneE164: number}))
+	who, err := r.dialCheck("dialer").LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: workspace, PhoneE164: number}))
 	if err != nil {
-		t.Errorf("Recognise: %v", err)
+		t.Errorf("LookupCaller: %v", err)
 	} else if who.Msg.GetContactId() != allowed.GetContactId() {
-		t.Errorf("Recognise: who.Msg.GetContactId() = %v, want %v", who.Msg.GetContactId(), allowed.GetContactId())
+		t.Errorf("LookupCaller: who.Msg.GetContactId() = %v, want %v", who.Msg.GetContactId(), allowed.GetContactId())
 	}
 	heard := &compliancev1.RecordOptOutRequest{
 		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(), Evidence: "never call me again",
 	}
 	for range 2 {
-		if _, err := r.gate("dialer").RecordOptOut(ctx, connect.NewRequest(heard)); err != nil {
+		if _, err := r.dialCheck("dialer").RecordOptOut(ctx, connect.NewRequest(heard)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,27 +110,27 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got, err := r.gate("dialer").LookupCaller(t.Context(), connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
+	got, err := r.dialCheck("dialer").LookupCaller(t.Context(), connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
 	if err != nil {
-		t.Fatalf("Recognise: error = %v", err)
+		t.Fatalf("LookupCaller: error = %v", err)
 	}
 	if got := got.Msg.GetContactId(); got != "" {
-		t.Errorf("Recognise: got.Msg.GetContactId() = %v, want \"\"", got)
+		t.Errorf("LookupCaller: got.Msg.GetContactId() = %v, want \"\"", got)
 	}
 	if got := got.Msg.GetTimeZone(); got != "America/Los_Angeles" {
-		t.Errorf("Recognise: got.Msg.GetTimeZone() = %v, want America/Los_Angeles", got)
+		t.Errorf("LookupCaller: got.Msg.GetTimeZone() = %v, want America/Los_Angeles", got)
 	}
-	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
 // A number without a known zone has the zone of its contact.
 func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
 	for number, want := range map[string]string{"+18005551234": "Asia/Tokyo", "+18005551235": "", "+14155552671": "America/Los_Angeles"} {
-		got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{
+		got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
 		}))
 		if err != nil {
@@ -153,13 +153,13 @@ func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
-	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
+	if got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
 		t.Errorf("Check: %v", err)
 	} else if got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
 		t.Errorf(`Check: got.Msg.GetClosed().GetCode() = %q, want "outside_calling_hours"`, got.Msg.GetClosed().GetCode())
 	}
 	ask.ScheduleIfOutsideHours = true
-	got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask))
+	got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask))
 	if err != nil {
 		t.Fatalf("Check: %v", err)
 	}
@@ -209,15 +209,15 @@ func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 		return connect.NewRequest(&compliancev1.CheckRequest{})
 	}
 	_, byDialer := r.preCheck("dialer").PreCheck(t.Context(), pre)
-	_, byCalls := r.gate("calls").Check(t.Context(), check())
+	_, byCalls := r.dialCheck("calls").Check(t.Context(), check())
 	_, byNobody := compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
-	_, malformed := r.gate("dialer").Check(t.Context(), check())
+	_, malformed := r.dialCheck("dialer").Check(t.Context(), check())
 	for name, got := range map[string]struct {
 		err  error
 		want connect.Code
 	}{
 		"the dialer's pre-check": {byDialer, connect.CodePermissionDenied}, "calls at the gate": {byCalls, connect.CodePermissionDenied},
-		"nobody at the gate": {byNobody, connect.CodeUnauthenticated}, "an empty question": {malformed, connect.CodeInvalidArgument},
+		"dial check without a caller": {byNobody, connect.CodeUnauthenticated}, "an empty request": {malformed, connect.CodeInvalidArgument},
 	} {
 		if connect.CodeOf(got.err) != got.want {
 			t.Errorf("%s: %v, want %v", name, got.err, got.want)
@@ -230,11 +230,11 @@ func TestInternalAPI_IsUnavailableWithoutTheDatabase(t *testing.T) {
 	r := start(t)
 	r.pool.Close()
 	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
-	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(err) != connect.CodeUnavailable {
+	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("Check = %v, want unavailable", err)
 	}
 	optOut := &compliancev1.RecordOptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001", CallId: uuid.NewString()}
-	if _, err := r.gate("dialer").RecordOptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
+	if _, err := r.dialCheck("dialer").RecordOptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("OptOut = %v, want unavailable", err)
 	}
 }

@@ -38,21 +38,21 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 	r := start(t)
 	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)
 	next := 1
-	post := func(members string) answer {
+	post := func(members string) response {
 		next++
 		return r.customer(t, http.MethodPost, "/v1/contacts", fmt.Sprintf(`{"phone_e164":"+1500555%04d",%s}`, next, members))
 	}
-	patch := func(members string) answer { return r.customer(t, http.MethodPatch, path, "{"+members+"}") }
-	optOut := func(members string) answer {
+	patch := func(members string) response { return r.customer(t, http.MethodPatch, path, "{"+members+"}") }
+	optOut := func(members string) response {
 		return r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005559999",`+members+"}")
 	}
-	consent := func(members string) answer {
+	consent := func(members string) response {
 		return r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005559999/consent", `{"status":"consented",`+members+"}")
 	}
 	quoted := func(text string) string { return `"` + text + `"` }
 	for _, row := range []struct {
 		name           string
-		send           func(string) answer
+		send           func(string) response
 		field, at, one string
 	}{
 		{"the name of a new contact", post, "name", quoted(letters(200)), quoted(letters(201))},
@@ -71,7 +71,7 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.raw)
 		}
 		got := row.send(`"` + row.field + `":` + row.one)
-		r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+		r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
 		if !strings.HasPrefix(got.message(), row.field+" ") {
 			t.Errorf("%s: message %q does not name %s", row.name, got.message(), row.field)
 		}
@@ -87,11 +87,11 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 		{"bytes", `{"a":"` + strings.Repeat("x", 40<<10) + `"}`, `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
 	} {
 		path := "/v1/contacts/" + r.create(t, `{"phone_e164":"`+fresh()+`","metadata":`+row.first+`}`)
-		r.want(t, r.customer(t, http.MethodPatch, path, `{"metadata":`+row.fits+`}`), http.StatusOK, "")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, path, `{"metadata":`+row.fits+`}`), http.StatusOK, "")
 		before := r.customer(t, http.MethodGet, path, "")
-		r.want(t, r.customer(t, http.MethodPatch, path, `{"name":"not kept","metadata":`+row.refused+`}`), http.StatusUnprocessableEntity, "validation_error")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, path, `{"name":"not kept","metadata":`+row.refused+`}`), http.StatusUnprocessableEntity, "validation_error")
 		if after := r.customer(t, http.MethodGet, path, ""); after.raw != before.raw {
-			t.Errorf("%s: the refusal changed the contact", row.name)
+			t.Errorf("%s: the refused request changed the contact", row.name)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func fresh() string {
 func TestLimits_OfVariables(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	ask := func(number, variables string) *compliancev1.PreCheckResponse {
 		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number, VariablesJson: []byte(variables)}))
@@ -128,7 +128,7 @@ func TestLimits_OfVariables(t *testing.T) {
 			t.Errorf(`%s: refused.GetMessage() = %q, want it to begin with "variables "`, name, refused.GetMessage())
 		}
 		if ask(number, row.at).GetAllowed() == nil {
-			t.Errorf("%s: the limit itself was refused", name)
+			t.Errorf("%s: the largest allowed value was refused", name)
 		}
 	}
 }
@@ -138,8 +138,8 @@ func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, body := range []string{"", "{", "[]", `{"name":7}`, `{"metadata":null}`, "{}"} {
-		r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), body), http.StatusNotFound, "not_found")
-		r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/seven", body), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), body), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/seven", body), http.StatusNotFound, "not_found")
 	}
 }
 
@@ -147,7 +147,7 @@ func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 func TestOptOuts_NumbersInAPath(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+14155550123"}`), http.StatusOK, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+14155550123"}`), http.StatusOK, "")
 	for _, row := range []struct {
 		name, path string
 		status     int

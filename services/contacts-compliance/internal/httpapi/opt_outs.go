@@ -32,12 +32,12 @@ func (a *API) optOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := body.createOptOut()
+	req, err := body.createOptOut()
 	if err != nil {
 		return err
 	}
-	change := byCustomer(r, phone.Number(asked.PhoneE164), contacts.OptOut)
-	change.Reason = asked.Reason
+	change := byCustomer(r, phone.Number(req.PhoneE164), contacts.OptOut)
+	change.Reason = req.Reason
 	c, err := a.store.Record(r.Context(), change, store.CreateUnknown)
 	if err != nil {
 		return err
@@ -82,17 +82,17 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 
 // createOptOut parses the body of a POST. Errors with the code validation_error are reported
 // together and take precedence over invalid_phone.
-func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
+func (f fields) createOptOut() (req openapi.CreateOptOut, err error) {
 	var number, reason error
-	asked.PhoneE164, number = f.required("phone_e164", maxText)
-	asked.Reason, reason = f.text("reason", maxReason)
+	req.PhoneE164, number = f.required("phone_e164", maxText)
+	req.Reason, reason = f.text("reason", maxReason)
 	if err := apierr.Join(number, reason); err != nil {
-		return asked, err
+		return req, err
 	}
-	if _, ok := phone.Parse(asked.PhoneE164); !ok {
-		return asked, invalidPhone("phone_e164")
+	if _, ok := phone.Parse(req.PhoneE164); !ok {
+		return req, invalidPhone("phone_e164")
 	}
-	return asked, nil
+	return req, nil
 }
 
 // importView is an import of opt-outs, its progress and the first bad rows.
@@ -216,13 +216,13 @@ func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
 
 // listImports handles GET …/opt-out-imports.
 func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
-	caller, asked, err := operatorPage(r)
+	caller, req, err := operatorPage(r)
 	if err != nil {
 		return err
 	}
-	known, err := a.store.Imports(r.Context(), caller.WorkspaceID, asked)
+	known, err := a.store.Imports(r.Context(), caller.WorkspaceID, req)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, known, listed))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(req, known, listed))
 }

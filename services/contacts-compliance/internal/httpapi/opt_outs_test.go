@@ -26,16 +26,16 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 		"status": "receiving", "reason": "bought with the shop", "actor": "operator:ann",
 	})
 	member := path + "/" + id
-	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
+	r.checkResponse(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
 	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 {
-		t.Errorf("start with a gap: got.status = %v, want 422; got.raw = %s", got.status, got.raw)
+		t.Errorf("start with a missing part: got.status = %v, want 422; got.raw = %s", got.status, got.raw)
 	} else if !strings.Contains(got.message(), "part 1 is missing") {
 		t.Errorf(`start with a gap: got.message() = %q, want it to contain "part 1 is missing"; got.raw = %s`,
 			got.message(), got.raw)
 	}
 	for range 2 {
-		r.want(t, r.operator(t, http.MethodPut, member+"/parts/1", "phone\n+150055"), http.StatusOK, "")
+		r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/1", "phone\n+150055"), http.StatusOK, "")
 	}
 	for range 2 {
 		got := r.operator(t, http.MethodPost, member+"/start", "")
@@ -49,11 +49,11 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 			t.Errorf("start: bytes = %v, want 39", got)
 		}
 	}
-	r.want(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
-	if more, err := r.importing.RunNext(t.Context()); err != nil {
-		t.Fatalf("Next: %v", err)
+	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
+	if more, err := r.importer.RunNext(t.Context()); err != nil {
+		t.Fatalf("RunNext: %v", err)
 	} else if !more {
-		t.Fatal("Next: more = false, want true")
+		t.Fatal("RunNext: more = false, want true")
 	}
 	done := r.operator(t, http.MethodGet, member, "")
 	fields := map[string]bool{}
@@ -118,11 +118,11 @@ func TestImports_Refusals(t *testing.T) {
 		{"GET", path + "?starting_after=" + uuid.NewString(), "", 422, "validation_error"},
 		{"POST", path, `{"reason":7}`, 422, "validation_error"},
 	} {
-		r.want(t, r.operator(t, row.method, row.path, row.body), row.status, row.code)
+		r.checkResponse(t, r.operator(t, row.method, row.path, row.body), row.status, row.code)
 	}
 	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
 	for method, rest := range map[string]string{"GET": "", "PUT": "/parts/1", "POST": "/start"} {
-		r.want(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"), http.StatusNotFound, "not_found")
 	}
-	r.want(t, r.customer(t, http.MethodGet, fmt.Sprintf(path, r.workspace), ""), http.StatusUnauthorized, "invalid_api_key")
+	r.checkResponse(t, r.customer(t, http.MethodGet, fmt.Sprintf(path, r.workspace), ""), http.StatusUnauthorized, "invalid_api_key")
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // fetch returns a function that reads one page of contacts as a workspace.
-func (r *rig) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) testkit.Page {
+func (r *fixture) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) testkit.Page {
 	caller := serviceauth.Caller{WorkspaceID: workspace, RequestID: workspace, Access: serviceauth.Read}
 	return func(limit int, after uuid.UUID) (page testkit.Page) {
 		t.Helper()

@@ -59,13 +59,13 @@ func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := httpserver.QueryTime(r.URL.Query(), "at")
+	req, err := httpserver.QueryTime(r.URL.Query(), "at")
 	if err != nil {
 		return err
 	}
 	var at time.Time
-	if asked != nil {
-		at = *asked
+	if req != nil {
+		at = *req
 	}
 	if time.Until(at) > maxAhead {
 		return apierr.Validation("at", "may be at most 366 days ahead.")

@@ -14,7 +14,7 @@ import (
 func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	ask := func(number, at string) answer {
+	ask := func(number, at string) response {
 		t.Helper()
 		return r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/contacts/"+url.PathEscape(number)+"/preview"+at, "")
 	}
@@ -24,7 +24,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	}
 	consent := func(number string) {
 		t.Helper()
-		r.want(t, r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/"+number+"/consent", `{"status":"consented","source":"form"}`), http.StatusOK, "")
+		r.checkResponse(t, r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/"+number+"/consent", `{"status":"consented","source":"form"}`), http.StatusOK, "")
 	}
 	sunday := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 60)
 	for sunday.Weekday() != time.Sunday {
@@ -32,7 +32,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	}
 	evening := func(hour int) string { return "?at=" + sunday.Add(time.Duration(hour)*time.Hour).Format(time.RFC3339) }
 
-	r.aroundTheClock(t)
+	r.allowAllHours(t)
 	got := ask("+15005550001", "")
 	if got.status != http.StatusOK {
 		t.Errorf("around the clock: status = %v, want %v", got.status, http.StatusOK)
@@ -65,7 +65,7 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	source, _ := got.body["source"].(string)
 	rule := got.body["rule"]
 	if rule != "pack_hours" && rule != "holiday" {
-		t.Errorf("by rule %v, %q; want Louisiana's", got.body["rule"], source)
+		t.Errorf("rule = %v, source = %q, want the rule of Louisiana", got.body["rule"], source)
 	}
 	if !strings.Contains(source, "US-LA") {
 		t.Errorf("%s does not contain %q", source, "US-LA")
@@ -77,13 +77,13 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 		t.Errorf(`at its own next_at %s: got.body["may_be_called"] = %v, want true; got.raw = %s`,
 			next, got.body["may_be_called"], got.raw)
 	} else if !opens.After(sunday.Add(18 * time.Hour)) {
-		t.Errorf("at its own next_at %s: opens.After(sunday.Add(18*time.Hour)) = false, want true; got.raw = %s",
+		t.Errorf("next_at = %s, want after Sunday 18:00; got.raw = %s",
 			next, got.raw)
 	}
 	if zones, _ := got.body["time_zones"].([]any); len(zones) != 1 {
 		t.Errorf("zones = %s", got.raw)
 	}
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
 	got = ask("+15045551234", "")
 	testkit.Members(t, "opted out", got.body, map[string]any{
 		"rule": "dnd", "dnd_status": "dnd", "consent_status": "consented", "next_at": nil,
@@ -108,12 +108,12 @@ func TestPreview_Refusals(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/contacts/"
-	r.want(t, r.operator(t, http.MethodGet, path+"911/preview", ""), http.StatusUnprocessableEntity, "invalid_phone")
-	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at=soon", ""), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at="+time.Now().AddDate(2, 0, 0).UTC().Format(time.RFC3339), ""), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"911/preview", ""), http.StatusUnprocessableEntity, "invalid_phone")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at=soon", ""), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at="+time.Now().AddDate(2, 0, 0).UTC().Format(time.RFC3339), ""), http.StatusUnprocessableEntity, "validation_error")
 	if got := r.operator(t, http.MethodGet, path+"+14155552671/preview?at=2001-01-01T00:00:00Z", ""); got.status != http.StatusOK {
-		t.Errorf("in the past: %d %s, want as of now", got.status, got.raw)
+		t.Errorf("a past time: %d %s, want the current time", got.status, got.raw)
 	}
 	r.pool.Close()
-	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview", ""), http.StatusServiceUnavailable, "unavailable")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview", ""), http.StatusServiceUnavailable, "unavailable")
 }

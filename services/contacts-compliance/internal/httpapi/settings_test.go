@@ -24,7 +24,7 @@ import (
 
 // workspaceEvent returns an event with a version of the test's workspace. policy is the calling
 // policy that set_in_version set; nil leaves it out.
-func (r *rig) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
+func (r *fixture) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *eventv1.WorkspaceEvent {
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Name: "Acme", CallingPolicy: policy}},
@@ -32,7 +32,7 @@ func (r *rig) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *even
 }
 
 // apply calls ApplySetting as the service.
-func (r *rig) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
+func (r *fixture) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
 	client := settingsv1.NewSettingServiceClient(http.DefaultClient, r.url,
 		connect.WithInterceptors(r.peers[as].Ask(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
@@ -42,7 +42,7 @@ func (r *rig) apply(ctx context.Context, as string, event *eventv1.WorkspaceEven
 }
 
 // consume applies a record of workspaces.v1.
-func (r *rig) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
+func (r *fixture) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 	t.Helper()
 	value, err := proto.Marshal(event)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *rig) consume(t *testing.T, event *eventv1.WorkspaceEvent) error {
 }
 
 // policy sets a calling policy as operator ann.
-func (r *rig) policy(t *testing.T, text string) {
+func (r *fixture) policy(t *testing.T, text string) {
 	t.Helper()
 	r.version++
 	set := &eventv1.CallingPolicy{PolicyJson: []byte(text), Operator: "ann", SetInVersion: r.version}
@@ -74,7 +74,7 @@ type policyRow struct {
 	Override string // the operator that is recorded for the override
 }
 
-func (r *rig) policies(t *testing.T) []policyRow {
+func (r *fixture) policies(t *testing.T) []policyRow {
 	t.Helper()
 	rows, err := pg.Many[policyRow](t.Context(), r.pool, `SELECT version, operator, policy->'window'->>'start' AS start,
 		coalesce(policy->'override'->>'operator', '') AS override FROM policies ORDER BY version`, nil)
@@ -233,7 +233,7 @@ func TestCheckPolicy(t *testing.T) {
 			}
 			got := checked.Msg.GetFault()
 			if !strings.HasPrefix(got, tt.fault) {
-				t.Errorf("fault = %q, want %q at its beginning", got, tt.fault)
+				t.Errorf("fault = %q, want it to begin with %q", got, tt.fault)
 			}
 			if (got == "") != (tt.fault == "") {
 				t.Errorf("fault = %q, want it empty: %v", got, tt.fault == "")

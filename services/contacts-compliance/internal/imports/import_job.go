@@ -1,7 +1,6 @@
 // Package imports opts out all numbers of a CSV list that an operator uploaded. It reads the parts
 // as one file, stores each number once, opts the numbers out in batches, and writes one consent
 // record for all of them. It keeps one part and one batch in memory.
-
 package imports
 
 import (
@@ -77,7 +76,7 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	began := time.Now()
+	started := time.Now()
 	if job.Status == store.Reading {
 		if err := im.read(ctx, &job); err != nil {
 			return false, fmt.Errorf("read import %s: %w", job.ID, err)
@@ -89,7 +88,7 @@ func (im *Importer) RunNext(ctx context.Context) (more bool, err error) {
 		}
 	}
 	slog.InfoContext(ctx, "import finished", "workspace_id", job.WorkspaceID, "import_id", job.ID, "lines", job.Lines, "numbers", job.Numbers, "bad", job.Bad,
-		"unchanged", job.SameAs != nil, "took", time.Since(began).Round(time.Millisecond).String())
+		"unchanged", job.SameAs != nil, "took", time.Since(started).Round(time.Millisecond).String())
 	return true, nil
 }
 
@@ -110,7 +109,7 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 		return err
 	}
 	for {
-		number, wrong, err := list.Next()
+		number, badLine, err := list.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			if err := flush(); err != nil {
@@ -119,14 +118,14 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 			return im.hashList(ctx, job, file.sum)
 		case err != nil:
 			return err
-		case wrong != nil:
+		case badLine != nil:
 			if job.Bad++; len(bad) < maxBadRows {
-				bad = append(bad, *wrong)
+				bad = append(bad, *badLine)
 			}
 		default:
 			numbers = append(numbers, string(number))
 		}
-		if len(numbers) == readBatch || (wrong != nil && job.Bad%readBatch == 0) {
+		if len(numbers) == readBatch || (badLine != nil && job.Bad%readBatch == 0) {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -138,12 +137,12 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.Hash) error {
 	list, last := consentchain.NewListHash(), ""
 	job.Numbers = 0
-	for tended := time.Now(); ; {
-		if time.Since(tended) > renewInterval {
+	for renewed := time.Now(); ; {
+		if time.Since(renewed) > renewInterval {
 			if err := im.store.RenewClaim(ctx, job); err != nil {
 				return err
 			}
-			tended = time.Now()
+			renewed = time.Now()
 		}
 		numbers, err := im.store.NumbersAfter(ctx, job.ID, last, readBatch)
 		if err != nil {
@@ -158,8 +157,8 @@ func (im *Importer) hashList(ctx context.Context, job *store.Import, file hash.H
 			break
 		}
 	}
-	of, in := hex.EncodeToString(file.Sum(nil)), list.Hex()
-	job.FileSHA256, job.ListSHA256 = &of, &in
+	fileDigest, listDigest := hex.EncodeToString(file.Sum(nil)), list.Hex()
+	job.FileSHA256, job.ListSHA256 = &fileDigest, &listDigest
 	return im.store.FinishReading(ctx, job)
 }
 

@@ -31,16 +31,16 @@ import (
 
 const schema = "contacts_compliance"
 
-type rig struct {
+type fixture struct {
 	*testing.T
 	pool      *pgxpool.Pool
 	keys      *consentchain.Keys
 	store     *store.Store
-	importing *imports.Importer
+	importer  *imports.Importer
 	workspace uuid.UUID
 }
 
-func newRig(t *testing.T) *rig {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	keys, err := consentchain.NewKeys(nil, "test")
 	if err != nil {
@@ -48,11 +48,11 @@ func newRig(t *testing.T) *rig {
 	}
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
 	st := store.New(pool, keys)
-	return &rig{T: t, pool: pool, keys: keys, store: st, importing: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
+	return &fixture{T: t, pool: pool, keys: keys, store: st, importer: imports.New(st), workspace: uuid.Must(uuid.NewV7())}
 }
 
 // start uploads the file in pieces of any length and starts the import.
-func (r *rig) start(file string, pieces int) uuid.UUID {
+func (r *fixture) start(file string, pieces int) uuid.UUID {
 	r.Helper()
 	opened, err := r.store.OpenImport(r.Context(), r.workspace, "operator:ann", nil)
 	if err != nil {
@@ -73,16 +73,16 @@ func (r *rig) start(file string, pieces int) uuid.UUID {
 	return opened.ID
 }
 
-func (r *rig) next() {
+func (r *fixture) runNext() {
 	r.Helper()
-	if more, err := r.importing.RunNext(r.Context()); err != nil {
-		r.Fatalf("Next: %v", err)
+	if more, err := r.importer.RunNext(r.Context()); err != nil {
+		r.Fatalf("RunNext: %v", err)
 	} else if !more {
-		r.Fatal("Next: more = false, want true")
+		r.Fatal("RunNext: more = false, want true")
 	}
 }
 
-func (r *rig) read(id uuid.UUID) store.Import {
+func (r *fixture) importByID(id uuid.UUID) store.Import {
 	r.Helper()
 	known, err := r.store.Import(r.Context(), r.workspace, id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *rig) read(id uuid.UUID) store.Import {
 	return known
 }
 
-func (r *rig) count(sql string, args ...any) (n int) {
+func (r *fixture) count(sql string, args ...any) (n int) {
 	r.Helper()
 	if err := r.pool.QueryRow(r.Context(), sql, args...).Scan(&n); err != nil {
 		r.Fatal(err)
@@ -99,14 +99,14 @@ func (r *rig) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (r *rig) change(number phone.Number, kind contacts.Kind) {
+func (r *fixture) recordChange(number phone.Number, kind contacts.Kind) {
 	r.Helper()
 	if _, err := r.store.Record(r.Context(), contacts.Change{WorkspaceID: r.workspace, Number: number, Kind: kind, Source: "api", Actor: "a"}, store.CreateUnknown); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) whole() {
+func (r *fixture) requireIntact() {
 	r.Helper()
 	var out bytes.Buffer
 	if err := consentlog.Verify(r.Context(), store.NewArchive(r.pool, r.keys), r.keys, "", &out); err != nil {
@@ -114,7 +114,7 @@ func (r *rig) whole() {
 	}
 }
 
-func aList(numbers int) string {
+func listFile(numbers int) string {
 	var file strings.Builder
 	file.WriteString("name,phone_e164\n")
 	for n := range numbers {
@@ -126,16 +126,16 @@ func aList(numbers int) string {
 	return file.String()
 }
 
-const opted = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
+const countOptedOut = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
 
 func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.change("+14150000007", contacts.OptOutRemoved) // opted out and removed before
-	file := aList(12_345)
+	r := newFixture(t)
+	r.recordChange("+14150000007", contacts.OptOutRemoved) // opted out and removed before
+	file := listFile(12_345)
 	id := r.start(file, 7)
-	r.next()
-	done := r.read(id)
+	r.runNext()
+	done := r.importByID(id)
 	sum := sha256.Sum256([]byte(file))
 	if done.Status != store.Done {
 		t.Errorf("import: done.Status = %v, want %v", done.Status, store.Done)
@@ -156,7 +156,7 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 		t.Errorf("import: *done.FileSHA256 = %v, want %v", got, hex.EncodeToString(sum[:]))
 	}
 	if done.DoneAt == nil {
-		t.Fatalf("import = %+v", done)
+		t.Fatalf("import = %+v, want done_at", done)
 	}
 	var bad []imports.BadLine
 	err := json.Unmarshal(done.BadRows, &bad)
@@ -173,10 +173,10 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 		t.Errorf("bad rows: bad[1].Value = %v, want 4155", bad[1].Value)
 	}
 	if bad[1].Reason == "" {
-		t.Errorf("bad rows = %s, %v", done.BadRows, err)
+		t.Errorf("reason of bad rows %s is empty: %v", done.BadRows, err)
 	}
-	if n := r.count(opted, r.workspace); n != 12_345 {
-		t.Errorf("%d opted out", n)
+	if n := r.count(countOptedOut, r.workspace); n != 12_345 {
+		t.Errorf("opted-out contacts = %d, want 12345", n)
 	}
 	for _, number := range []phone.Number{"+14150000007", "+14150012344"} {
 		records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
@@ -184,7 +184,7 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 			t.Fatalf("error = %v", err)
 		}
 		if len(records) == 0 {
-			t.Fatalf("records of %s = %+v, %v, want the import's first", number, records, err)
+			t.Fatalf("records of %s = %+v, %v, want the record of the import", number, records, err)
 		}
 		if records[0].ID != *done.RecordID {
 			t.Errorf("records[0].ID = %v, want %v", records[0].ID, *done.RecordID)
@@ -208,13 +208,13 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 		t.Errorf("records of a number on no list: records = %v, want none", records)
 	}
 	if n := r.count(`SELECT count(*) FROM consent_records`) + r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
-		t.Errorf("%d records and parts, want the removal before and the import's", n)
+		t.Errorf("records and parts = %d, want 2: the removal and the import", n)
 	}
-	r.whole()
+	r.requireIntact()
 
 	same := r.start(file, 3)
-	r.next()
-	again := r.read(same)
+	r.runNext()
+	again := r.importByID(same)
 	if again.Status != store.Done {
 		t.Errorf("the same file again: again.Status = %v, want %v", again.Status, store.Done)
 	}
@@ -227,22 +227,22 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	if again.RecordID != nil {
 		t.Errorf("the same file again: again.RecordID = %v, want nil", again.RecordID)
 	}
-	r.change("+14150000007", contacts.OptOutRemoved)
+	r.recordChange("+14150000007", contacts.OptOutRemoved)
 	once := r.start(file, 3)
-	r.next()
-	if again := r.read(once); again.RecordID == nil {
+	r.runNext()
+	if again := r.importByID(once); again.RecordID == nil {
 		t.Error("the same file after a removal: again.RecordID = nil, want a value")
-	} else if got := r.count(opted, r.workspace); got != 12_345 {
+	} else if got := r.count(countOptedOut, r.workspace); got != 12_345 {
 		t.Errorf("the same file after a removal: r.count(opted, r.workspace) = %v, want 12_345", got)
 	}
 	if n := r.count(`SELECT count(*) FROM consent_records`); n != 4 {
-		t.Errorf("%d records, want two removals and two imports", n)
+		t.Errorf("records = %d, want 4: two removals and two imports", n)
 	}
-	r.whole()
-	if more, err := r.importing.RunNext(t.Context()); err != nil {
-		t.Errorf("Next without work: %v", err)
+	r.requireIntact()
+	if more, err := r.importer.RunNext(t.Context()); err != nil {
+		t.Errorf("RunNext without work: %v", err)
 	} else if more {
-		t.Error("Next without work: more = true, want false")
+		t.Error("RunNext without work: more = true, want false")
 	}
 }
 
@@ -250,12 +250,12 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 // uninterrupted one.
 func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	id := r.start(aList(25_000), 5)
+	r := newFixture(t)
+	id := r.start(listFile(25_000), 5)
 	broken := 0
-	for pause := time.Millisecond; r.read(id).Status != store.Done; pause *= 2 { // each process runs twice as long as the one before
+	for pause := time.Millisecond; r.importByID(id).Status != store.Done; pause *= 2 { // each process runs twice as long as the one before
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
-		if _, err := r.importing.RunNext(ctx); err != nil {
+		if _, err := r.importer.RunNext(ctx); err != nil {
 			broken++
 		}
 		cancel()
@@ -263,25 +263,25 @@ func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done := r.read(id)
-	n := r.count(opted, r.workspace)
+	done := r.importByID(id)
+	n := r.count(countOptedOut, r.workspace)
 	if n != 25_000 {
-		t.Errorf("%d opted out after %d breaks: n = %v, want 25_000", n, broken, n)
+		t.Errorf("%d opted out after %d interruptions: n = %v, want 25_000", n, broken, n)
 	}
 	if done.Numbers != 25_000 {
-		t.Errorf("%d opted out after %d breaks: done.Numbers = %v, want 25_000", n, broken, done.Numbers)
+		t.Errorf("%d opted out after %d interruptions: done.Numbers = %v, want 25_000", n, broken, done.Numbers)
 	}
 	if done.Applied != 25_000 {
-		t.Errorf("%d opted out after %d breaks: done.Applied = %v, want 25_000", n, broken, done.Applied)
+		t.Errorf("%d opted out after %d interruptions: done.Applied = %v, want 25_000", n, broken, done.Applied)
 	}
 	if done.Bad != 25 {
-		t.Errorf("%d opted out after %d breaks: done.Bad = %v, want 25", n, broken, done.Bad)
+		t.Errorf("%d opted out after %d interruptions: done.Bad = %v, want 25", n, broken, done.Bad)
 	}
 	if broken < 3 {
-		t.Errorf("%d opted out after %d breaks: %+v", n, broken, done)
+		t.Errorf("%d opted out after %d interruptions, want at least 3 interruptions: %+v", n, broken, done)
 	}
 	if n := r.count(`SELECT count(*) FROM consent_records`); n != 1 {
-		t.Errorf("%d records, want one", n)
+		t.Errorf("records = %d, want 1", n)
 	}
 	list := sha256.New()
 	numbers, err := r.store.NumbersAfter(t.Context(), id, "", 30_000)
@@ -298,18 +298,18 @@ func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 		list.Write([]byte(number + "\n"))
 	}
 	if *done.ListSHA256 != hex.EncodeToString(list.Sum(nil)) {
-		t.Error("the digest is not that of the list")
+		t.Error("ListSHA256 differs from the digest of the numbers")
 	}
-	r.whole()
+	r.requireIntact()
 }
 
 // The consent record covers the list: an added or removed number is detected.
 func TestVerify_FindsAChangedImportList(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	id := r.start(aList(10), 1)
-	r.next()
-	r.whole()
+	r := newFixture(t)
+	id := r.start(listFile(10), 1)
+	r.runNext()
+	r.requireIntact()
 	super := pgtest.Super(t, r.pool, schema)
 	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // a superuser disables the triggers that protect the rows
 		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
@@ -341,13 +341,13 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 			do(harm[1])
 		}
 	}
-	r.whole()
+	r.requireIntact()
 }
 
 func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.start(aList(10), 1)
+	r := newFixture(t)
+	r.start(listFile(10), 1)
 	mine, ok, err := r.store.ClaimImport(t.Context())
 	if err != nil {
 		t.Fatalf("ClaimImport: %v", err)
@@ -356,23 +356,23 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 		t.Fatal("ok = false, want true")
 	}
 	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
-		t.Fatalf("claimed twice: ClaimImport: %v", err)
+		t.Fatalf("second claim: ClaimImport: %v", err)
 	} else if ok {
-		t.Fatal("claimed twice: ok = true, want false")
+		t.Fatal("second claim: ok = true, want false")
 	}
 	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL`); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
-		t.Fatalf("not claimed when its time was up: ClaimImport: %v", err)
+		t.Fatalf("expired claim: ClaimImport: %v", err)
 	} else if !ok {
-		t.Fatal("not claimed when its time was up: ok = false, want true")
+		t.Fatal("expired claim: ok = false, want true")
 	}
 	err = r.store.ApplyNumbers(t.Context(), &mine, []string{"+14150000001"})
 	if err == nil {
-		t.Fatalf("ApplyNumbers = %v, %d opted out", err, r.count(opted, r.workspace))
+		t.Fatalf("ApplyNumbers = %v, want an error; %d opted out", err, r.count(countOptedOut, r.workspace))
 	}
-	if got := r.count(opted, r.workspace); got != 0 {
+	if got := r.count(countOptedOut, r.workspace); got != 0 {
 		t.Errorf("ApplyNumbers: r.count(opted, r.workspace) = %v, want 0", got)
 	}
 	if mine.Applied != 0 {
@@ -380,18 +380,18 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	}
 	sum := "x"
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
-	for deed, do := range map[string]func(context.Context, *store.Import) error{"Tend": r.store.RenewClaim, "SettleList": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
+	for deed, do := range map[string]func(context.Context, *store.Import) error{"RenewClaim": r.store.RenewClaim, "FinishReading": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
 		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrClaimLost) {
-			t.Errorf("%s = %v, want that the import is another's", deed, err)
+			t.Errorf("%s = %v, want ErrClaimLost", deed, err)
 		}
 	}
 	if got := r.count(`SELECT count(*) FROM consent_records`); got != 0 {
-		t.Errorf("who lost the import wrote: r.count(`SELECT count(*) FROM consent_records`) = %v, want 0", got)
-	} else if got := r.read(mine.ID).Status; got != store.Reading {
-		t.Errorf("who lost the import wrote: r.read(mine.ID).Status = %v, want %v", got, store.Reading)
+		t.Errorf("after the claim was lost: consent records = %v, want 0", got)
+	} else if got := r.importByID(mine.ID).Status; got != store.Reading {
+		t.Errorf("after the claim was lost: status = %v, want %v", got, store.Reading)
 	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the very one
-		t.Errorf("a part after the start: %v", err)
+		t.Errorf("PutPart after the start = %v, want ErrImportStarted", err)
 	}
 }
 
@@ -399,8 +399,8 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 // import: its worker renews the claim, and the last steps lock the row.
 func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.start(aList(10), 1)
+	r := newFixture(t)
+	r.start(listFile(10), 1)
 	mine, _, err := r.store.ClaimImport(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -432,7 +432,7 @@ func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 	go func() { done <- r.store.FinishImport(t.Context(), &mine) }()
 	for r.count(`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'consent_heads'::regclass`) == 0 {
 		if t.Context().Err() != nil {
-			t.Fatal("nobody waits for the head")
+			t.Fatal("FinishImport does not wait for the head")
 		}
 	}
 	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
@@ -450,8 +450,8 @@ func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 
 func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	started := r.start(aList(1), 1)
+	r := newFixture(t)
+	started := r.start(listFile(1), 1)
 	opened, err := r.store.OpenImport(t.Context(), r.workspace, "operator:ann", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -460,9 +460,9 @@ func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gone, err := r.store.DeleteIdleImports(t.Context(), time.Hour); err != nil {
-		t.Errorf("PruneImports: %v", err)
+		t.Errorf("DeleteIdleImports: %v", err)
 	} else if gone != 0 {
-		t.Errorf("PruneImports: gone = %v, want 0", gone)
+		t.Errorf("DeleteIdleImports = %v, want 0", gone)
 	}
 	gone, err := r.store.DeleteIdleImports(t.Context(), 0)
 	if err != nil {
@@ -472,16 +472,16 @@ func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 		t.Errorf("gone = %v, want 1", gone)
 	}
 	if got := r.count(`SELECT count(*) FROM opt_out_import_parts`); got != 1 {
-		t.Errorf("r.count(`SELECT count(*) FROM opt_out_import_parts`) = %v, want 1", got)
+		t.Errorf("parts = %v, want 1", got)
 	}
-	r.read(started)
+	r.importByID(started)
 }
 
 // A number whose opt-out was removed while the import runs is opted out when the import finishes.
 func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	id := r.start(aList(10), 1)
+	r := newFixture(t)
+	id := r.start(listFile(10), 1)
 	mine, _, err := r.store.ClaimImport(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -502,15 +502,15 @@ func TestFinishImport_OptsOutNumbersWhoseOptOutWasRemovedMeanwhile(t *testing.T)
 	if err := r.store.ApplyNumbers(t.Context(), &mine, numbers); err != nil {
 		t.Fatal(err)
 	}
-	r.change("+14150000002", contacts.OptOutRemoved)
-	r.change("+14150000003", contacts.OptOutRemoved) // not in the list
+	r.recordChange("+14150000002", contacts.OptOutRemoved)
+	r.recordChange("+14150000003", contacts.OptOutRemoved) // not in the list
 	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(opted, r.workspace); n != 2 {
+	if n := r.count(countOptedOut, r.workspace); n != 2 {
 		t.Errorf("count: n = %v, want 2", n)
-	} else if got := r.read(id).Status; got != store.Done {
+	} else if got := r.importByID(id).Status; got != store.Done {
 		t.Errorf("count: r.read(id).Status = %v, want %v", got, store.Done)
 	}
-	r.whole()
+	r.requireIntact()
 }

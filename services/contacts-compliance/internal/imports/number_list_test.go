@@ -97,12 +97,12 @@ func TestNext_MemoryDoesNotGrowWithTheList(t *testing.T) {
 			if count++; count%100_000 == 0 {
 				runtime.GC()
 				if runtime.ReadMemStats(&after); after.HeapAlloc > before.HeapAlloc+4<<20 {
-					t.Fatalf("%s: %d bytes after %d lines", name, after.HeapAlloc-before.HeapAlloc, count)
+					t.Fatalf("%s: memory grew by %d bytes after %d lines", name, after.HeapAlloc-before.HeapAlloc, count)
 				}
 			}
 		}
 		if count == 0 {
-			t.Errorf("%s: nothing was read", name)
+			t.Errorf("%s: no line was read", name)
 		}
 	}
 }

@@ -38,19 +38,19 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if p.Window.Start < 0 {
-			t.Errorf("%q is the window %+v", raw, p.Window)
+			t.Errorf("window of %q = %+v, want an open time", raw, p.Window)
 		}
 		if p.Window.Start >= p.Window.End {
-			t.Errorf("%q is the window %+v", raw, p.Window)
+			t.Errorf("window of %q = %+v, want an open time", raw, p.Window)
 		}
 		if p.Window.End > window.Midnight {
-			t.Errorf("%q is the window %+v", raw, p.Window)
+			t.Errorf("window of %q = %+v, want an open time", raw, p.Window)
 		}
 		if p.Window.Days == 0 {
-			t.Errorf("%q is the window %+v", raw, p.Window)
+			t.Errorf("window of %q = %+v, want an open time", raw, p.Window)
 		}
 		if _, err := window.LoadZone(p.Timezone); err != nil && p.Timezone != policy.Recipient {
-			t.Errorf("%q is read by the clock of %q", raw, p.Timezone)
+			t.Errorf("timezone of %q = %q, want recipient or an IANA name", raw, p.Timezone)
 		}
 		encoded, err := json.Marshal(p)
 		if err != nil {

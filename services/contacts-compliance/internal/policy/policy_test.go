@@ -77,7 +77,7 @@ func TestParse_Packs(t *testing.T) {
 			t.Fatalf("%s: %+v %v", tt.name, p, err)
 		}
 		if by := p.WithOperator("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
-			t.Errorf("%s: overridden by %+v, before %+v", tt.name, by.Override, p.Override)
+			t.Errorf("%s: override = %+v, original = %+v", tt.name, by.Override, p.Override)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 			t.Errorf("Parse(%s): message = %s, want it to begin with %s", given, refusal.Message, field)
 		}
 		if len(refusal.Message) > 300 {
-			t.Errorf("Parse(%.40s): the message is %d bytes long", given, len(refusal.Message))
+			t.Errorf("Parse(%.40s): length of the message = %d bytes, want less", given, len(refusal.Message))
 		}
 	}
 	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`), packs(t)); err != nil {

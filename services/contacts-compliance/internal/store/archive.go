@@ -72,14 +72,11 @@ func (p signedLinkRow) link() *consentchain.SignedLink {
 	return &consentchain.SignedLink{Link: consentchain.Link{Seq: p.Seq, MAC: p.MAC}, KeyID: p.KeyID, Sum: p.Sum}
 }
 
-const archiveColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
-       before, after, occurred_at, key_id, mac`
-
 const (
 	allHeads   = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_heads`
 	allStarts  = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_starts`
 	allRecords = `
-SELECT ` + archiveColumns + `
+SELECT ` + rowColumns + `
 FROM consent_records
 ORDER BY workspace_id, seq`
 )
@@ -100,13 +97,13 @@ const maxBreaks = 1000
 // logged is the last row of each chain in the head log. Every row that was written before
 // loggedBefore must be in the log; a zero time means that there is no head log. The memory holds
 // one head per workspace and the record of each import.
-func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]consentchain.Link, told time.Time) (found VerifyResult, err error) {
-	still := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, a.pool, still, func(tx pgx.Tx) error {
+func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link, loggedBefore time.Time) (result VerifyResult, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, a.pool, snapshot, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return fmt.Errorf("set transaction options: %w", err)
 		}
-		w := verifier{keys: a.keys, logged: known, loggedBefore: told, result: &found}
+		w := verifier{keys: a.keys, logged: logged, loggedBefore: loggedBefore, result: &result}
 		if w.heads, err = readSignedLinks(ctx, tx, allHeads); err != nil {
 			return err
 		}
@@ -122,16 +119,16 @@ func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]consentchain.L
 		}
 		return w.states(ctx, tx)
 	})
-	return found, err
+	return result, err
 }
 
 func readSignedLinks(ctx context.Context, tx pgx.Tx, sql string) (map[uuid.UUID]*consentchain.SignedLink, error) {
-	places, err := pg.Many[signedLinkRow](ctx, tx, sql, nil)
+	rows, err := pg.Many[signedLinkRow](ctx, tx, sql, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read heads and starts: %w", err)
 	}
-	of := make(map[uuid.UUID]*consentchain.SignedLink, len(places))
-	for _, p := range places {
+	of := make(map[uuid.UUID]*consentchain.SignedLink, len(rows))
+	for _, p := range rows {
 		of[p.WorkspaceID] = p.link()
 	}
 	return of, nil
@@ -231,20 +228,20 @@ SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id ORDER BY pho
 // importLists compares the digest of the list of each import with its record.
 func (w *verifier) importLists(ctx context.Context, tx pgx.Tx) error {
 	for _, row := range w.imports {
-		var said consentchain.ImportEvidence
-		if err := json.Unmarshal(row.Evidence, &said); err != nil {
+		var evidence consentchain.ImportEvidence
+		if err := json.Unmarshal(row.Evidence, &evidence); err != nil {
 			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "its evidence is not that of an import"})
 			continue
 		}
-		rows, err := tx.Query(ctx, importNumbers, pgx.NamedArgs{"id": said.ImportID})
+		rows, err := tx.Query(ctx, importNumbers, pgx.NamedArgs{"id": evidence.ImportID})
 		if err != nil {
-			return fmt.Errorf("read list of import %s: %w", said.ImportID, err)
+			return fmt.Errorf("read list of import %s: %w", evidence.ImportID, err)
 		}
 		list, number := consentchain.NewListHash(), ""
 		if _, err := pgx.ForEachRow(rows, []any{&number}, func() error { list.Add(number); return nil }); err != nil {
-			return fmt.Errorf("read list of import %s: %w", said.ImportID, err)
+			return fmt.Errorf("read list of import %s: %w", evidence.ImportID, err)
 		}
-		if list.Hex() != said.ListSHA256 {
+		if list.Hex() != evidence.ListSHA256 {
 			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "the numbers of its list were changed"})
 		}
 	}

@@ -34,6 +34,7 @@ UPDATE consent_heads
 SET seq = @seq, mac = @mac, moved_at = @moved_at, key_id = @key_id, sum = @sum
 WHERE workspace_id = @workspace_id`
 
+// rowColumns are the columns of consentchain.Row.
 const rowColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
     before, after, occurred_at, key_id, mac`
 
@@ -99,9 +100,9 @@ func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 
 // updateHead adds the UPDATE of the head to the batch.
 func (c *chain) updateHead(batch *pgx.Batch) {
-	mark := c.keys.SignHead(c.workspace, c.last)
+	head := c.keys.SignHead(c.workspace, c.last)
 	batch.Queue(setHead, pg.Args{
-		"workspace_id": c.workspace, "seq": mark.Seq, "mac": mark.MAC, "moved_at": c.now, "key_id": mark.KeyID, "sum": mark.Sum,
+		"workspace_id": c.workspace, "seq": head.Seq, "mac": head.MAC, "moved_at": c.now, "key_id": head.KeyID, "sum": head.Sum,
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-// UnknownNumber is what to do with a number that has no contact in the workspace.
+// UnknownNumber determines what Record does if the workspace has no contact with the number.
 type UnknownNumber int
 
 // An opt-out creates the contact, so that it applies to a later call. The removal of an opt-out
@@ -48,14 +48,14 @@ func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownN
 // record is Record. also adds statements to the same transaction; it receives the changed contact.
 func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber, also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		asked, err := lockNumber(ctx, tx, ch, unknown)
+		locked, err := lockNumber(ctx, tx, ch, unknown)
 		if err != nil {
 			return err
 		}
-		if changed = asked.contact; asked.recorded {
+		if changed = locked.contact; locked.recorded {
 			return nil
 		}
-		c := s.chainAt(ch.WorkspaceID, asked.head)
+		c := s.chainAt(ch.WorkspaceID, locked.head)
 		var before, after string
 		changed, before, after = changed.Apply(ch.Kind)
 		changed.UpdatedAt = c.now

@@ -279,11 +279,11 @@ const (
 func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
 	found []contacts.Contact, err error,
 ) {
-	done, err := s.searches.lock(ctx, workspace)
+	unlock, err := s.searches.lock(ctx, workspace)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer unlock()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		if _, err = tx.Exec(ctx, searchTimeout); err != nil {
 			return fmt.Errorf("set search timeout: %w", err)

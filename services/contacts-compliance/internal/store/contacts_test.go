@@ -48,7 +48,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	}{
 		{"nothing", store.Filter{}, 26, 150},
 		{"a rare state", store.Filter{DND: contacts.OptedOut}, 3, 150},
-		{"a state of nobody", store.Filter{Consent: contacts.Withdrawn}, 0, 150},
+		{"a state that no contact has", store.Filter{Consent: contacts.Withdrawn}, 0, 150},
 		{"two states", store.Filter{DND: contacts.OptedOut, Consent: contacts.Consented}, 1, 150},
 		{"a number", store.Filter{Number: "+141555500002"}, 1, 50},
 		{"a number in the wrong state", store.Filter{Number: "+141555500002", DND: contacts.Clean}, 0, 50},
@@ -57,8 +57,8 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		{"a rare name", store.Filter{Name: "oë 1"}, 1, 800},
 		{"a rare letter", store.Filter{Name: "Ë"}, 1, 800},
 		{"a rare sign", store.Filter{Name: "0%"}, 1, 800},
-		{"a name of nobody", store.Filter{Name: "_nn"}, 0, 800},
-		{"a name as long as they come", store.Filter{Name: strings.Repeat("ann ", 50)}, 0, 800},
+		{"a name that no contact has", store.Filter{Name: "_nn"}, 0, 800},
+		{"the longest possible name", store.Filter{Name: strings.Repeat("ann ", 50)}, 0, 800},
 		{"a common name in a rare state", store.Filter{Name: "o", DND: contacts.OptedOut}, 2, 800},
 	}
 	for _, tt := range tests {
@@ -119,7 +119,7 @@ func TestList_SearchTreatsPatternCharactersAsText(t *testing.T) {
 		}
 		for id, name := range names {
 			if want := strings.Contains(contacts.Fold(name), contacts.Fold(asked)); got[id] != want {
-				rt.Errorf("%q in %q: found %v, want %v", asked, name, got[id], want)
+				rt.Errorf("search for %q: name %q found = %v, want %v", asked, name, got[id], want)
 			}
 		}
 	})

@@ -178,7 +178,7 @@ RETURNING contact_id`
 // merges the variables, and stores the result and the decision. It returns ErrInputsChanged, and
 // stores nothing, if the inputs have changed since they were read. The caller must then read the
 // inputs again.
-func (s *Store) SavePreCheck(ctx context.Context, d Decision, known Inputs, merged contacts.Document, merge Merge) (uuid.UUID, error) {
+func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, merged contacts.Document, merge Merge) (uuid.UUID, error) {
 	args, err := d.args()
 	if err != nil {
 		return uuid.Nil, err
@@ -187,7 +187,7 @@ func (s *Store) SavePreCheck(ctx context.Context, d Decision, known Inputs, merg
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("make contact id: %w", err)
 	}
-	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), known.Revision, known.Erasures
+	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), inputs.Revision, inputs.Erasures
 	sql := findContact + insertPreCheck
 	if merge == MergeVariables || d.ContactID == nil {
 		sql = upsertContact + insertPreCheck

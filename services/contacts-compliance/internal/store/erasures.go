@@ -182,20 +182,20 @@ func (s *Store) ApplyStep(ctx context.Context, tx pgx.Tx, step Step) (finished b
 	if done {
 		return false, ErrErasureDone
 	}
-	deeds := []string{openSteps}
+	statements := []string{openSteps}
 	if step.Done {
-		deeds = append(deeds, closeStep)
+		statements = append(statements, closeStep)
 	}
-	for _, deed := range deeds {
-		if _, err := tx.Exec(ctx, deed, args); err != nil {
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement, args); err != nil {
 			return false, fmt.Errorf("store step of erasure %s: %w", step.ErasureID, err)
 		}
 	}
 	if left, err := pg.Value[bool](ctx, tx, stepsLeft, args); err != nil || left {
 		return false, err
 	}
-	for _, deed := range []string{insertServices, deleteSteps, clearLatePreChecks, finishErasure} {
-		if _, err := tx.Exec(ctx, deed, args); err != nil {
+	for _, statement := range []string{insertServices, deleteSteps, clearLatePreChecks, finishErasure} {
+		if _, err := tx.Exec(ctx, statement, args); err != nil {
 			return false, fmt.Errorf("finish erasure %s: %w", step.ErasureID, err)
 		}
 	}
@@ -213,23 +213,23 @@ RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subjec
 
 // RepublishErasures publishes the open erasures that were last published longer than after ago, and
 // returns their number.
-func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (told int, err error) {
+func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (published int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		open, err := pg.Many[openErasure](ctx, tx, claimOverdue, pgx.NamedArgs{"seconds": after.Seconds()})
 		if err != nil {
 			return err
 		}
-		facts := make([]outbox.Event, len(open))
+		events := make([]outbox.Event, len(open))
 		for i, e := range open {
-			facts[i] = erasedEvent(e, time.Now())
+			events[i] = erasedEvent(e, time.Now())
 		}
-		told = len(open)
-		return outbox.Put(ctx, tx, facts...)
+		published = len(open)
+		return outbox.Put(ctx, tx, events...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("republish erasures: %w", err)
 	}
-	return told, nil
+	return published, nil
 }
 
 const clearErasedPreChecks = erasePreChecks + ` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`

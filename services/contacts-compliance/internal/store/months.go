@@ -77,26 +77,26 @@ func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time
 		if end := month.AddDate(0, 1, 0); end.After(before) {
 			return dropped, fmt.Errorf("drop month %s of %s: %w: it ends after %s", month.Format("2006-01"), table, ErrMonthKept, before.Format(time.DateOnly))
 		}
-		var gone bool
+		var existed bool
 		err := pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
 			if table == RecordsTable {
 				if err := a.advanceStarts(ctx, tx, month.AddDate(0, 1, 0)); err != nil {
 					return err
 				}
 			}
-			return tx.QueryRow(ctx, dropMonth, pgx.NamedArgs{"table": table, "month": *month}).Scan(&gone)
+			return tx.QueryRow(ctx, dropMonth, pgx.NamedArgs{"table": table, "month": *month}).Scan(&existed)
 		})
 		if err != nil {
 			return dropped, fmt.Errorf("drop month %s of %s: %w", month.Format("2006-01"), table, err)
 		}
-		if gone {
+		if existed {
 			dropped++
 		}
 	}
 }
 
 const rowsBefore = `
-SELECT ` + archiveColumns + `
+SELECT ` + rowColumns + `
 FROM consent_records
 WHERE recorded_at < @until
 ORDER BY workspace_id, seq`
@@ -127,7 +127,7 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 	batch := &pgx.Batch{}
 	var workspace uuid.UUID
 	var chain *consentchain.Verifier
-	move := func() error {
+	signStart := func() error {
 		if chain == nil {
 			return nil
 		}
@@ -135,8 +135,8 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 		if broken != nil {
 			return fmt.Errorf("%w: %s", ErrMonthKept, broken)
 		}
-		mark := a.keys.SignStart(workspace, end)
-		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": mark.Seq, "mac": mark.MAC, "key_id": mark.KeyID, "sum": mark.Sum})
+		link := a.keys.SignStart(workspace, end)
+		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": link.Seq, "mac": link.MAC, "key_id": link.KeyID, "sum": link.Sum})
 		return nil
 	}
 	for rows.Next() {
@@ -145,7 +145,7 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 			return fmt.Errorf("read row of a month: %w", err)
 		}
 		if chain == nil || row.WorkspaceID != workspace {
-			if err := move(); err != nil {
+			if err := signStart(); err != nil {
 				return err
 			}
 			workspace, chain = row.WorkspaceID, consentchain.NewVerifier(row.WorkspaceID, a.keys, starts[row.WorkspaceID], consentchain.Link{})
@@ -155,7 +155,7 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 		}
 		chain.Add(row)
 	}
-	if err := errors.Join(rows.Err(), move()); err != nil {
+	if err := errors.Join(rows.Err(), signStart()); err != nil {
 		return err
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {

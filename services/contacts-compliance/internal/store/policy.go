@@ -158,15 +158,14 @@ GROUP BY call_request_id
 ORDER BY dialed_at DESC
 LIMIT @calls`
 
-// Dials returns the newest dials of other requests to the number after since, at most calls of
-// them.
-func (s *Store) Dials(ctx context.Context, q Target, since time.Time, calls int) ([]time.Time, error) {
-	return readDials(ctx, s.pool, q, since, calls)
+// Dials returns at most limit dials of other requests to the number after since, newest first.
+func (s *Store) Dials(ctx context.Context, q Target, since time.Time, limit int) ([]time.Time, error) {
+	return readDials(ctx, s.pool, q, since, limit)
 }
 
-func readDials(ctx context.Context, from querier, q Target, since time.Time, calls int) ([]time.Time, error) {
+func readDials(ctx context.Context, from querier, q Target, since time.Time, limit int) ([]time.Time, error) {
 	args := q.args()
-	args["since"], args["calls"] = since, calls
+	args["since"], args["calls"] = since, limit
 	found, err := pg.Values[time.Time](ctx, from, recentDials, args)
 	if err != nil {
 		return nil, fmt.Errorf("read dials of request %s: %w", q.CallRequestID, err)
@@ -180,12 +179,12 @@ func readDials(ctx context.Context, from querier, q Target, since time.Time, cal
 const lockNumberGate = `
 SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
 
-// RecentDials returns the newest dials after since, at most calls of them.
-type RecentDials func(since time.Time, calls int) ([]time.Time, error)
+// RecentDials returns at most limit dials after since, newest first.
+type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
-// DecideInOrder calls judge and stores its decision while it holds a lock on the number. Each call
+// DecideInOrder calls decide and stores its decision while it holds a lock on the number. Each call
 // therefore sees the dials that earlier calls allowed, on every replica.
-func (s *Store) DecideInOrder(ctx context.Context, q Target, judge func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
+func (s *Store) DecideInOrder(ctx context.Context, q Target, decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID, "phone_e164": q.Number})); err != nil {
 			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
@@ -199,7 +198,7 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target, judge func(Inputs, 
 		if k.Policy, err = decodePolicy(k.RawPolicy); err != nil {
 			return err
 		}
-		decided, err = judge(k, func(since time.Time, calls int) ([]time.Time, error) { return readDials(ctx, tx, q, since, calls) })
+		decided, err = decide(k, func(since time.Time, limit int) ([]time.Time, error) { return readDials(ctx, tx, q, since, limit) })
 		if err != nil {
 			return err
 		}

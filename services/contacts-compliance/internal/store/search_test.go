@@ -58,7 +58,7 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	}
 	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 		if _, plans := seen.Pages(t, mode); tempBlocks.MatchString(plans) {
-			t.Errorf("%s: the search uses temporary files:\n%s", mode, plans)
+			t.Errorf("%s: the search writes temporary files:\n%s", mode, plans)
 		}
 	}
 }

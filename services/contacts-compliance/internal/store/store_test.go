@@ -124,11 +124,11 @@ func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	}
 	for _, table := range []string{"consent_records", "decisions"} { // the function refuses to drop a month of this year
 		if _, err := pool.Exec(t.Context(), "SELECT drop_month('"+table+"', date_trunc('month', now())::date)"); err == nil {
-			t.Errorf("the service dropped this month of %s", table)
+			t.Errorf("drop_month of this month of %s = nil, want an error", table)
 		}
 	}
 	if _, err := pool.Exec(t.Context(), "SELECT drop_month('policies', '2001-01-01')"); err == nil {
-		t.Error("the service dropped a table that lies in no months")
+		t.Error("drop_month of policies = nil, want an error")
 	}
 }
 
@@ -155,9 +155,9 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
-		t.Errorf("the same call again: Record: %v", err)
+		t.Errorf("repeated opt-out of the call:  Record: %v", err)
 	} else if c.DND != contacts.Clean {
-		t.Errorf("the same call again: c.DND = %v, want %v", c.DND, contacts.Clean)
+		t.Errorf("repeated opt-out of the call:  c.DND = %v, want %v", c.DND, contacts.Clean)
 	}
 	records, err := st.Records(t.Context(), change.WorkspaceID, number, page.Request{Limit: 100})
 	if err != nil {
@@ -167,7 +167,7 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 		t.Fatalf("records: length of records = %v, want 2", got)
 	}
 	if !records[1].OccurredAt.Equal(change.OccurredAt) {
-		t.Errorf("records: records[1].OccurredAt.Equal(change.OccurredAt) = false, want true")
+		t.Errorf("records: records[1].OccurredAt = %v, want %v", records[1].OccurredAt, change.OccurredAt)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 				before = "unknown"
 			}
 			if records[i].Before != before {
-				rt.Fatalf("record %d begins at %s, want %s", i, records[i].Before, before)
+				rt.Fatalf("before of record %d = %s, want %s", i, records[i].Before, before)
 			}
 			last[onDND] = records[i].After
 		}
@@ -296,8 +296,8 @@ func TestDeletePreChecks_KeepsRecentRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gone, err := st.DeletePreChecks(t.Context(), 30*24*time.Hour); err != nil {
-		t.Errorf("PrunePreChecks: %v", err)
+		t.Errorf("DeletePreChecks: %v", err)
 	} else if gone != 2 {
-		t.Errorf("PrunePreChecks: gone = %v, want 2", gone)
+		t.Errorf("DeletePreChecks: gone = %v, want 2", gone)
 	}
 }

@@ -20,7 +20,7 @@ type workspaceLock struct {
 }
 
 // lock waits for the lock of a workspace. The caller must call unlock.
-func (t *workspaceLocks) lock(ctx context.Context, workspace uuid.UUID) (done func(), err error) {
+func (t *workspaceLocks) lock(ctx context.Context, workspace uuid.UUID) (unlock func(), err error) {
 	q := t.join(workspace)
 	select {
 	case q.held <- struct{}{}:

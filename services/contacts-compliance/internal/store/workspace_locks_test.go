@@ -22,7 +22,7 @@ func TestWorkspaceLocks_OneCallerForEachWorkspace(t *testing.T) {
 				all.Go(func() {
 					done, err := searches.lock(t.Context(), workspace)
 					if err != nil {
-						t.Errorf("take = %v", err)
+						t.Errorf("lock = %v", err)
 						return
 					}
 					defer done()
@@ -32,10 +32,10 @@ func TestWorkspaceLocks_OneCallerForEachWorkspace(t *testing.T) {
 		}
 		all.Wait()
 		if got, want := time.Since(started), 3*time.Second; got != want {
-			t.Errorf("three searches of a second in each of two workspaces took %v, want %v", got, want)
+			t.Errorf("three locks of a second in each of two workspaces took %v, want %v", got, want)
 		}
 		if got := len(searches.locks); got != 0 {
-			t.Errorf("queues = %d, want 0", got)
+			t.Errorf("locks = %d, want 0", got)
 		}
 	})
 }
@@ -51,10 +51,10 @@ func TestWorkspaceLocks_CanceledCallerStopsWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := searches.lock(ctx, workspace); !errors.Is(err, context.Canceled) {
-		t.Errorf("take by a caller that left = %v, want %v", err, context.Canceled)
+		t.Errorf("lock with a canceled context = %v, want %v", err, context.Canceled)
 	}
 	done()
 	if got := len(searches.locks); got != 0 {
-		t.Errorf("queues = %d, want 0", got)
+		t.Errorf("locks = %d, want 0", got)
 	}
 }

@@ -54,7 +54,7 @@ func someZones() []string {
 
 func drawWindow(t *rapid.T) window.Window {
 	days, start := rapid.IntRange(1, int(window.EveryDay)).Draw(t, "days"), rapid.IntRange(0, 1439).Draw(t, "start")
-	if rapid.Bool().Draw(t, "small hours") { // the hours in which clocks change
+	if rapid.Bool().Draw(t, "night") { // the hours in which clocks change
 		start = rapid.IntRange(0, 240).Draw(t, "start at night")
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
@@ -79,7 +79,7 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 
 		next, ok := w.Next(zones, from)
 		if got, want := w.Open(zones, from), openByTheClock(w, locs, from); got != want {
-			t.Fatalf("Open(%v) = %v, the clock says %v", from, got, want)
+			t.Fatalf("Open(%v) = %v, want %v", from, got, want)
 		}
 		// search three days: first to the next full minute, then minute by minute
 		for at := from; at.Before(from.Add(72 * time.Hour)); at = at.Truncate(time.Minute).Add(time.Minute) {
@@ -118,11 +118,11 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 		start, end window.Minute
 		from, want string
 	}{
-		{"spring forward: 09:00 comes an hour sooner", []string{"America/New_York"}, 540, 1200, "2026-03-08T02:00:00Z", "2026-03-08T13:00:00Z"},
-		{"fall back: 09:00 comes an hour later", []string{"America/New_York"}, 540, 1200, "2026-11-01T01:30:00Z", "2026-11-01T14:00:00Z"},
-		{"a window that lies in the gap waits for the next day", []string{"America/New_York"}, 120, 180, "2026-03-08T06:00:00Z", "2026-03-09T06:00:00Z"},
-		{"a window that begins in the gap opens when it ends", []string{"America/New_York"}, 150, 240, "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z"},
-		{"the hour that comes twice opens the window twice", []string{"America/New_York"}, 90, 110, "2026-11-01T05:55:00Z", "2026-11-01T06:30:00Z"},
+		{"clocks go forward: 09:00 is an hour earlier in UTC", []string{"America/New_York"}, 540, 1200, "2026-03-08T02:00:00Z", "2026-03-08T13:00:00Z"},
+		{"clocks go back: 09:00 is an hour later in UTC", []string{"America/New_York"}, 540, 1200, "2026-11-01T01:30:00Z", "2026-11-01T14:00:00Z"},
+		{"a window inside the skipped hour opens on the next day", []string{"America/New_York"}, 120, 180, "2026-03-08T06:00:00Z", "2026-03-09T06:00:00Z"},
+		{"a window that begins in the skipped hour opens after it", []string{"America/New_York"}, 150, 240, "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z"},
+		{"a window in the repeated hour opens twice", []string{"America/New_York"}, 90, 110, "2026-11-01T05:55:00Z", "2026-11-01T06:30:00Z"},
 		{"every zone must be open", []string{"America/New_York", "America/Los_Angeles"}, 540, 1200, "2026-06-15T10:00:00Z", "2026-06-15T16:00:00Z"},
 		{"at the end it is closed", []string{"UTC"}, 540, 1200, "2026-06-15T20:00:00Z", "2026-06-16T09:00:00Z"},
 		{"at the start it is open", []string{"UTC"}, 540, 1200, "2026-06-15T09:00:00Z", "2026-06-15T09:00:00Z"},
@@ -139,7 +139,7 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 			if !ok {
 				t.Error("ok = false, want true")
 			} else if !got.Equal(at(tt.want)) {
-				t.Error("got.Equal(at(tt.want)) = false, want true")
+				t.Error("Next = " + got.String() + ", want " + tt.want)
 			}
 		})
 	}
@@ -150,14 +150,14 @@ func TestNext_NoOpeningWithin30Days(t *testing.T) {
 	from := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
 	w := window.Default()
 	for name, zones := range map[string][]window.Zone{
-		"no zone":                    nil,
-		"zones that never share day": {zone(t, "Pacific/Honolulu"), zone(t, "Asia/Kolkata"), zone(t, "Europe/London")},
+		"no zone":                          nil,
+		"zones without a common open hour": {zone(t, "Pacific/Honolulu"), zone(t, "Asia/Kolkata"), zone(t, "Europe/London")},
 	} {
 		if at, ok := w.Next(zones, from); ok {
 			t.Errorf("%s: Next = %v, want none", name, at)
 		}
 		if w.Open(zones, from) {
-			t.Errorf("%s: Open, want closed", name)
+			t.Errorf("%s: Open = true, want false", name)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestMinute_ParsesOnlyTimesOfADay(t *testing.T) {
 	for _, text := range []string{"", "9:00", "24:01", "25:00", "12:60", "ab:cd", "-1:00", "12:00:00", "12.00", "１2:0"} {
 		var m window.Minute
 		if err := m.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q was read as %s", text, m)
+			t.Errorf("UnmarshalText(%q) = %s, want an error", text, m)
 		}
 	}
 }
