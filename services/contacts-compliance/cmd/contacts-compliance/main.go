@@ -56,7 +56,8 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 		return nil, err
 	}
 	for _, p := range packs.Ending(window.DateOf(time.Now().AddDate(0, 0, 180))) {
-		slog.WarnContext(ctx, "policy pack expires soon and then refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
+		slog.WarnContext(ctx, "policy pack expires soon and then refuses every call", "pack", p.Name, "covers_until",
+			p.CoversUntil.String())
 	}
 	chains, err := cfg.consentKeys()
 	if err != nil {

@@ -27,7 +27,8 @@ type Checks struct {
 func New(st *store.Store, packs countryrules.Library, metrics prometheus.Registerer) *Checks {
 	g := &Checks{store: st, packs: packs, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ringfence_contacts_decisions_total",
-		Help: "Stored decisions by stage (precheck, dial), result (open, later, closed) and the rule that decided (none: every gate allowed the call).",
+		Help: "Stored decisions by stage (precheck, dial), result (open, later, closed) and the rule that decided " +
+			"(none: every gate allowed the call).",
 	}, []string{"stage", "result", "rule"})}
 	metrics.MustRegister(g.decisions)
 	for _, stage := range []gate.Stage{gate.PreCheck, gate.Dial} {
@@ -69,7 +70,8 @@ func (g *Checks) Check(ctx context.Context, q store.Target, deferIfClosed bool) 
 		return Checked{d.Outcome, zone}, g.countStored(d, g.store.SaveDecision(ctx, d))
 	}
 	d, err := g.store.DecideInOrder(ctx, q, func(inputs store.Inputs, count store.RecentDials) (store.Decision, error) {
-		f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: inputs.Now, DeferIfClosed: deferIfClosed}), count)
+		f, err := addDials(g.facts(q, inputs, gate.Facts{Stage: gate.Dial, At: inputs.Now, DeferIfClosed: deferIfClosed}),
+			count)
 		return decide(q, inputs, f), err
 	})
 	return Checked{d.Outcome, zone}, g.countStored(d, err)
@@ -96,7 +98,8 @@ func addDials(f gate.Facts, count store.RecentDials) (gate.Facts, error) {
 
 // facts adds the inputs and the rules for the number to f.
 func (g *Checks) facts(q store.Target, inputs store.Inputs, f gate.Facts) gate.Facts {
-	f.At = f.At.UTC().Truncate(time.Microsecond) // the precision of the database; a replay from the stored inputs gives the same result
+	// the precision of the database; a replay from the stored inputs gives the same result
+	f.At = f.At.UTC().Truncate(time.Microsecond)
 	f.DND, f.Consent, f.Policy = inputs.DND, inputs.Consent, inputs.Policy
 	if len(inputs.Policy.Packs) > 0 {
 		place := q.Number.Place()

@@ -47,13 +47,15 @@ type fixture struct {
 // open creates a workspace whose calling window is always open.
 func open(t *testing.T) fixture {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
+		pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	st := store.New(pool, chains(t))
 	packs, err := countryrules.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := fixture{pool: pool, store: st, checks: checks.New(st, packs, prometheus.NewRegistry()), workspace: uuid.Must(uuid.NewV7())}
+	h := fixture{pool: pool, store: st, checks: checks.New(st, packs, prometheus.NewRegistry()),
+		workspace: uuid.Must(uuid.NewV7())}
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	return h
 }
@@ -89,7 +91,8 @@ func (h fixture) count(t *testing.T, sql string, args ...any) int {
 
 func (h fixture) change(t *testing.T, number phone.Number, kind contacts.Kind) contacts.Contact {
 	t.Helper()
-	c, err := h.store.Record(t.Context(), contacts.Change{WorkspaceID: h.workspace, Number: number, Kind: kind, Source: "test", Actor: "test"}, store.CreateUnknown)
+	c, err := h.store.Record(t.Context(), contacts.Change{WorkspaceID: h.workspace, Number: number, Kind: kind,
+		Source: "test", Actor: "test"}, store.CreateUnknown)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +231,8 @@ func TestPreCheck_RefusalStoresOnlyTheDecision(t *testing.T) {
 	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 0 {
 		t.Errorf("contacts = %d, want none", n)
 	}
-	if n := h.count(t, "SELECT count(*) FROM decisions WHERE result = 'closed' AND rule = 'zone_unknown' AND policy_version = 2"); n != 1 {
+	if n := h.count(t,
+		"SELECT count(*) FROM decisions WHERE result = 'closed' AND rule = 'zone_unknown' AND policy_version = 2"); n != 1 {
 		t.Errorf("stored refusals with rule and policy = %d, want 1", n)
 	}
 	known := h.change(t, "+15005550002", contacts.OptOut)
@@ -365,7 +369,8 @@ func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 	h.change(t, number, contacts.ConsentGranted)
 	h.policy(t, `null`)
 	expect(gate.Denied, "outside_calling_hours")
-	if n := h.count(t, "SELECT count(*) FROM decisions WHERE kind = 'dial' AND call_request_id = $1", ask.CallRequestID); n != 4 {
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE kind = 'dial' AND call_request_id = $1",
+		ask.CallRequestID); n != 4 {
 		t.Errorf("decisions at dial time = %d, want 4", n)
 	}
 }
@@ -421,7 +426,8 @@ func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	}
 	// A request that was allowed can be checked again: its own decision does not count.
 	for _, q := range asks {
-		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'", q.CallRequestID); n > 0 {
+		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'",
+			q.CallRequestID); n > 0 {
 			if v, err := h.checks.Check(t.Context(), q, false); err != nil {
 				t.Errorf("repeated: Check: %v", err)
 			} else if v.Result != gate.Open {
@@ -432,7 +438,8 @@ func TestCheck_ConcurrentChecksDoNotExceedTheFrequencyCap(t *testing.T) {
 	other := h
 	other.workspace = uuid.Must(uuid.NewV7())
 	other.change(t, florida, contacts.ConsentGranted)
-	other.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
+	other.policy(t,
+		`{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
 	if v, err := other.checks.Check(t.Context(), other.request(florida, "").Target, false); err != nil {
 		t.Errorf("another workspace: Check: %v", err)
 	} else if v.Result != gate.Open {

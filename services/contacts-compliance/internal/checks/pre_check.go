@@ -53,7 +53,8 @@ func (g *Checks) PreCheck(ctx context.Context, req PreCheckRequest) (Allowed, er
 		}
 		if inputs.AllowedContact != nil {
 			return Allowed{
-				ContactID: *inputs.AllowedContact, Variables: inputs.AllowedVariables, ScheduledFor: *inputs.AllowedFor, Erasures: inputs.AllowedErasures,
+				ContactID: *inputs.AllowedContact, Variables: inputs.AllowedVariables, ScheduledFor: *inputs.AllowedFor,
+				Erasures: inputs.AllowedErasures,
 			}, nil
 		}
 		allowed, err := g.tryPreCheck(ctx, req, patch, inputs)
@@ -75,13 +76,15 @@ func variables(raw json.RawMessage) (contacts.Document, error) {
 	return contacts.ParseDocument("variables", raw)
 }
 
-func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch contacts.Document, inputs store.Inputs) (Allowed, error) {
+func (g *Checks) tryPreCheck(ctx context.Context, req PreCheckRequest, patch contacts.Document,
+	inputs store.Inputs) (Allowed, error) {
 	merged, err := inputs.Variables.Merge("variables", patch)
 	if err != nil {
 		return Allowed{}, err
 	}
 	f, err := addDials(g.facts(req.Target, inputs, gate.Facts{
-		Stage: gate.PreCheck, At: later(req.At, inputs.Now), DeferIfClosed: req.DeferIfClosed, Named: named(req.Target, inputs),
+		Stage: gate.PreCheck, At: later(req.At, inputs.Now), DeferIfClosed: req.DeferIfClosed,
+		Named: named(req.Target, inputs),
 	}),
 		func(since time.Time, calls int) ([]time.Time, error) {
 			return g.store.Dials(ctx, req.Target, since, calls)

@@ -35,7 +35,8 @@ func (g *Checks) Preview(ctx context.Context, q store.Target, at time.Time) (Pre
 	if err != nil {
 		return Preview{}, err
 	}
-	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())), PolicyVersion: inputs.PolicyVersion}
+	p := Preview{At: f.At, Facts: f, Zones: gate.RecipientZones(f, window.Zones(q.Number.Zones())),
+		PolicyVersion: inputs.PolicyVersion}
 	if kind := q.Number.Forbidden(); kind != "" {
 		p.Outcome = gate.Forbidden(kind)
 		return p, nil

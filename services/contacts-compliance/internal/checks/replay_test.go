@@ -68,9 +68,11 @@ func everyRule(t *testing.T, h fixture) {
 	ask("+14155550199", time.Time{}, nil)
 	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
 	ask("+14155550198", time.Time{}, nil)
-	ask("+14155550197", time.Time{}, nil)                                                           // a pack requires consent
-	ask(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil)                                 // a holiday
-	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)                                  // after the pack's covers_until
+	// a pack requires consent
+	ask("+14155550197", time.Time{}, nil)
+	ask(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // a holiday
+	// after the pack's covers_until
+	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)
 	ask(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
 	h.change(t, tollFree, contacts.ConsentGranted)
 	ask(tollFree, time.Time{}, nil)
@@ -80,7 +82,8 @@ func everyRule(t *testing.T, h fixture) {
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
 	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // a zone that is open while California is closed
-		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196", Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
+		ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: "+14155550196",
+		Metadata: contacts.Document{"time_zone": json.RawMessage(`"Asia/Kolkata"`)},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +129,8 @@ func replay(t *testing.T, h fixture) {
 		rules[v.Rule]++
 	}
 	for _, rule := range []gate.Rule{
-		gate.RuleNone, gate.RuleReference, gate.RuleDND, gate.RuleConsent, gate.RuleConsentNeeded, gate.RuleZone, gate.RuleWindow, gate.RulePack, gate.RuleHoliday,
+		gate.RuleNone, gate.RuleReference, gate.RuleDND, gate.RuleConsent, gate.RuleConsentNeeded, gate.RuleZone,
+		gate.RuleWindow, gate.RulePack, gate.RuleHoliday,
 		gate.RuleExpired, gate.RuleFrequency, gate.RuleNoOpening,
 	} {
 		if rules[rule] == 0 {
@@ -147,10 +151,13 @@ func replay(t *testing.T, h fixture) {
 func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	numbers := []phone.Number{california, florida, paris, tollFree, "+12075551234", "+18505551234", "+447911123456", "+61412345678", "+34612345678"}
+	numbers := []phone.Number{california, florida, paris, tollFree, "+12075551234", "+18505551234", "+447911123456",
+		"+61412345678", "+34612345678"}
 	policies := []string{
-		`null`, `{"window":{"start":"00:00","end":"24:00"}}`, `{"window":{"start":"22:30","end":"24:00","days":["sat","sun"]},"timezone":"Pacific/Chatham"}`,
-		`{"packs":["us","fr","gb"]}`, `{"packs":["us:service","au"]}`, `{"packs":["us:service"],"window":{"start":"11:00","end":"13:00"}}`,
+		`null`, `{"window":{"start":"00:00","end":"24:00"}}`,
+		`{"window":{"start":"22:30","end":"24:00","days":["sat","sun"]},"timezone":"Pacific/Chatham"}`,
+		`{"packs":["us","fr","gb"]}`, `{"packs":["us:service","au"]}`,
+		`{"packs":["us:service"],"window":{"start":"11:00","end":"13:00"}}`,
 		`{"packs":["us"],"window":{"start":"05:00","end":"23:00"},"override":{"reason":"staff"}}`,
 	}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -159,15 +166,18 @@ func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 		h.policy(t, rapid.SampledFrom(policies).Draw(rt, "policy"))
 		number := rapid.SampledFrom(numbers).Draw(rt, "number")
 		if zone := rapid.SampledFrom([]string{"", "America/Denver", "Asia/Tokyo"}).Draw(rt, "zone"); zone != "" {
-			if _, _, err := h.store.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace, Number: number,
+			if _, _, err := h.store.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: h.workspace,
+				Number:   number,
 				Metadata: contacts.Document{"time_zone": json.RawMessage(`"` + zone + `"`)}}); err != nil {
 				rt.Fatal(err)
 			}
 		}
-		for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted, contacts.ConsentWithdrawn}), 0, 3).Draw(rt, "history") {
+		for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved,
+			contacts.ConsentGranted, contacts.ConsentWithdrawn}), 0, 3).Draw(rt, "history") {
 			h.change(t, number, kind)
 		}
-		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour + time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
+		at := time.Now().UTC().Truncate(time.Minute).Add(time.Hour +
+			time.Duration(rapid.IntRange(0, 300*24*60).Draw(rt, "minutes ahead"))*time.Minute)
 		p, err := h.checks.Preview(t.Context(), store.Target{WorkspaceID: h.workspace, Number: number}, at)
 		if err != nil {
 			rt.Fatal(err)
@@ -217,7 +227,8 @@ func lastMinute(p checks.Preview) bool {
 func TestCheck_RefusesAZoneThatThisBuildDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`) // a window with a closed day, so that the zones matter
+	// a window with a closed day, so that the zones matter
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`)
 	h.change(t, california, contacts.ConsentGranted)
 	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {
 		t.Fatal(err)

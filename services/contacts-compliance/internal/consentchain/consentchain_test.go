@@ -31,8 +31,10 @@ func entry(id string, fill byte) string {
 func exampleRow() consentchain.Row {
 	number, contact, call, before, after, reason := "+15005550001", uuid.UUID{1}, uuid.UUID{2}, "unknown", "dnd", "asked"
 	at := time.Date(2026, 6, 15, 12, 0, 0, 123456000, time.UTC)
-	return consentchain.Row{WorkspaceID: uuid.UUID{3}, RecordedAt: at, ID: uuid.UUID{4}, Number: &number, ContactID: &contact, Kind: "opt_out", Source: "call", Actor: "call:x",
-		Reason: &reason, Evidence: json.RawMessage(`{"said": "no"}`), CallID: &call, Before: &before, After: &after, OccurredAt: at.Add(-time.Second)}
+	return consentchain.Row{WorkspaceID: uuid.UUID{3}, RecordedAt: at, ID: uuid.UUID{4}, Number: &number,
+		ContactID: &contact, Kind: "opt_out", Source: "call", Actor: "call:x",
+		Reason: &reason, Evidence: json.RawMessage(`{"said": "no"}`), CallID: &call, Before: &before, After: &after,
+		OccurredAt: at.Add(-time.Second)}
 }
 
 // Stored signatures are verified for years, so the signed bytes must never change.
@@ -43,11 +45,14 @@ func TestSign_SignedBytesDoNotChange(t *testing.T) {
 	second := bare.Sign(k, row.Sign(k, consentchain.Link{}))
 	head := k.SignHead(row.WorkspaceID, second)
 	for what, pair := range map[string][2]string{
-		"a row":           {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
-		"the next row":    {hex.EncodeToString(second.MAC), "c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
-		"the head":        {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
-		"a start":         {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum), "7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
-		"the derived key": {signedBy(keys(t, "stand")), "signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
+		"a row": {hex.EncodeToString(row.MAC), "056fb0ec0f535474080fc7a4235ccf0ecd4606c0b506d743c6509bfc6f2f2b8e"},
+		"the next row": {hex.EncodeToString(second.MAC),
+			"c20353a5494c61fae01ff6c436d390822e9faa23b6774c6873054cec6b25e982"},
+		"the head": {hex.EncodeToString(head.Sum), "51057d6660472bfea886674d428487b0d67c898addc4e49f3ec34f6782d8f9ee"},
+		"a start": {hex.EncodeToString(k.SignStart(row.WorkspaceID, second).Sum),
+			"7c3a030a697384c656138568d0662ab23e8fcab4624d0a8f3f6642a37e6ef07c"},
+		"the derived key": {signedBy(keys(t, "stand")),
+			"signing-388d2978 275ae45a1a5342290094e865236f6370063026bf75304c5ff0ecb241628284e9"},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("signature of %s = %s, want %s", what, pair[0], pair[1])
@@ -81,7 +86,8 @@ func walk(k *consentchain.Keys, head consentchain.SignedLink, rows ...consentcha
 
 func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	t.Parallel()
-	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')), keys(t, "", entry("new", 'b'))
+	old, both, fresh := keys(t, "", entry("old", 'a')), keys(t, "", entry("new", 'b'), entry("old", 'a')),
+		keys(t, "", entry("new", 'b'))
 	first, second := exampleRow(), exampleRow()
 	at := second.Sign(both, first.Sign(old, consentchain.Link{}))
 	head := both.SignHead(uuid.UUID{3}, at)
@@ -108,10 +114,12 @@ func TestKeys_RotationWithTwoKeys(t *testing.T) {
 	}
 	stood := keys(t, "stand")
 	first.Sign(stood, consentchain.Link{})
-	if broken := walk(keys(t, "stand", entry("new", 'b')), keys(t, "stand").SignHead(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
+	if broken := walk(keys(t, "stand", entry("new", 'b')),
+		keys(t, "stand").SignHead(uuid.UUID{3}, consentchain.Link{Seq: 1, MAC: first.MAC}), first); broken != nil {
 		t.Errorf("a row signed with the derived key, after a key was configured: %v", broken)
 	}
-	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="}, {entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
+	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="},
+		{entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
 		if _, err := consentchain.NewKeys(wrong, ""); err == nil {
 			t.Errorf("%q: NewKeys = nil, want an error", wrong)
 		} else if strings.Contains(err.Error(), "YWFh") {
@@ -139,8 +147,10 @@ func TestSign_DifferentRowsHaveDifferentSignatures(t *testing.T) {
 		return &value
 	}
 	draw := func(rt *rapid.T, name string) consentchain.Row {
-		return consentchain.Row{Kind: text.Draw(rt, name+" kind"), Source: text.Draw(rt, name+" source"), Actor: text.Draw(rt, name+" actor"),
-			Number: optional(rt, name+" number"), Reason: optional(rt, name+" reason"), Before: optional(rt, name+" before"), After: optional(rt, name+" after")}
+		return consentchain.Row{Kind: text.Draw(rt, name+" kind"), Source: text.Draw(rt, name+" source"),
+			Actor:  text.Draw(rt, name+" actor"),
+			Number: optional(rt, name+" number"), Reason: optional(rt, name+" reason"), Before: optional(rt, name+" before"),
+			After: optional(rt, name+" after")}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		one, other := draw(rt, "one"), draw(rt, "other")

@@ -53,11 +53,13 @@ type HeadLog struct {
 }
 
 // NewHeadLog creates a head log and registers its metrics.
-func NewHeadLog(archive *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig, metrics prometheus.Registerer) *HeadLog {
+func NewHeadLog(archive *store.Archive, keys *consentchain.Keys, cfg HeadLogConfig,
+	metrics prometheus.Registerer) *HeadLog {
 	w := &HeadLog{
 		archive: archive, keys: keys, path: cfg.Path, writer: uuid.NewString(), written: map[uuid.UUID]int64{},
 		rollbacks: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_contacts_consent_chain_rollbacks_total", Help: "Times that a chain of consent records was shorter than before, so rows were removed in the database.",
+			Name: "ringfence_contacts_consent_chain_rollbacks_total",
+			Help: "Times that a chain of consent records was shorter than before, so rows were removed in the database.",
 		}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_contacts_consent_head_log_errors_total", Help: "Failed writes of the consent head log.",
@@ -118,11 +120,13 @@ func (w *HeadLog) Write(ctx context.Context) error {
 		}
 		if head.Seq < before {
 			w.rollbacks.Inc()
-			slog.ErrorContext(ctx, "consent chain is shorter than before: run verify", "workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
+			slog.ErrorContext(ctx, "consent chain is shorter than before: run verify", "workspace_id", head.WorkspaceID, "rows",
+				head.Seq, "before", before)
 		}
 		w.written[head.WorkspaceID] = head.Seq
 		w.line++
-		line := consentchain.HeadLogLine{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID, Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
+		line := consentchain.HeadLogLine{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID,
+			Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
 		line.Sign(w.keys)
 		text, err := json.Marshal(line)
 		lines = append(append(lines, text...), '\n')

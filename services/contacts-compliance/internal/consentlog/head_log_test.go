@@ -43,21 +43,30 @@ func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	hidden, at := uuid.Must(uuid.NewV7()), consentchain.Link{}
 	for n := range 2 {
 		number, id, before, after := "+15005550001", uuid.Must(uuid.NewV7()), "unknown", "dnd"
-		row := consentchain.Row{WorkspaceID: hidden, RecordedAt: time.Now().Add(-time.Duration(20-19*n) * time.Minute).Truncate(time.Microsecond), ID: uuid.Must(uuid.NewV7()), Number: &number, ContactID: &id,
-			Kind: "opt_out", Source: "api", Actor: "a", Before: &before, After: &after, OccurredAt: time.Now().Truncate(time.Microsecond)}
+		row := consentchain.Row{WorkspaceID: hidden, RecordedAt: time.Now().Add(
+			-time.Duration(20-19*n) * time.Minute).Truncate(time.Microsecond), ID: uuid.Must(
+			uuid.NewV7()), Number: &number, ContactID: &id,
+			Kind: "opt_out", Source: "api", Actor: "a", Before: &before, After: &after,
+			OccurredAt: time.Now().Truncate(time.Microsecond)}
 		at = row.Sign(r.keys, at)
-		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at, key_id, mac)
-			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key, @mac)`, pg.Args{"ws": hidden, "seq": row.Seq, "recorded": row.RecordedAt,
-			"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID, "mac": row.MAC}); err != nil {
+		if _, err := r.super.Exec(t.Context(),
+			`INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor,
+				before, after, occurred_at, key_id, mac)
+			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key,
+				@mac)`, pg.Args{"ws": hidden, "seq": row.Seq, "recorded": row.RecordedAt,
+				"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID,
+				"mac": row.MAC}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.addContact(hidden, "+15005550001", "dnd")
 	head := r.keys.SignHead(hidden, at)
-	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
+	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden,
+		head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN NEW.moved_at := '2001-01-01'; RETURN NEW; END $f$`,
+	r.exec(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN NEW.moved_at := '2001-01-01';
+		RETURN NEW; END $f$`,
 		`CREATE TRIGGER hide BEFORE INSERT OR UPDATE ON consent_heads FOR EACH ROW EXECUTE FUNCTION hide()`)
 	r.writeHeadLog()
 	r.requireBreak("row 1 (")
@@ -67,11 +76,14 @@ func TestVerify_FindsOldRowsThatAreNotInTheHeadLog(t *testing.T) {
 	}
 	r.requireIntact()
 	for n := range 2 {
-		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api",
+			Actor: fmt.Sprint(n)})
 	}
 	for range 30 {
 		r.writeHeadLog()
 	}
-	r.exec(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`, `UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 5`)
+	r.exec(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`,
+		`UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1
+			AND r.workspace_id = $1 AND r.seq = 5`)
 	r.requireBreak("row 6: is missing; the head log has 7 rows")
 }

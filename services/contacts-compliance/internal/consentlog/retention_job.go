@@ -89,7 +89,8 @@ func (p *RetentionJob) RotateMonths(ctx context.Context, now time.Time) error {
 		until = local // if the database's clock is ahead, recent months are kept
 	}
 	records, errRecords := p.archive.DropMonths(ctx, store.RecordsTable, until.Add(-max(p.cfg.Records, minRetention)))
-	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable, until.Add(-max(p.cfg.Decisions, minRetention)))
+	decisions, errDecisions := p.archive.DropMonths(ctx, store.DecisionsTable,
+		until.Add(-max(p.cfg.Decisions, minRetention)))
 	if added+records+decisions > 0 {
 		slog.InfoContext(ctx, "rotated monthly partitions", "added", added,
 			"records_dropped", records, "decisions_dropped", decisions)

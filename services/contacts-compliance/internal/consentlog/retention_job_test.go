@@ -32,23 +32,31 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		number, id, before, after := "+15005550001", uuid.Must(uuid.NewV7()), "unknown", "dnd"
-		row := consentchain.Row{WorkspaceID: long, RecordedAt: month.Add(time.Hour), ID: uuid.Must(uuid.NewV7()), Number: &number, ContactID: &id, Kind: "opt_out", Source: "api", Actor: "a",
+		row := consentchain.Row{WorkspaceID: long, RecordedAt: month.Add(time.Hour), ID: uuid.Must(uuid.NewV7()),
+			Number: &number, ContactID: &id, Kind: "opt_out", Source: "api", Actor: "a",
 			Before: &before, After: &after, OccurredAt: month}
 		at = row.Sign(r.keys, at)
-		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at, key_id, mac)
-			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key, @mac)`, pg.Args{"ws": long, "seq": row.Seq, "recorded": row.RecordedAt,
-			"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID, "mac": row.MAC}); err != nil {
+		if _, err := r.super.Exec(t.Context(),
+			`INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor,
+				before, after, occurred_at, key_id, mac)
+			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key,
+				@mac)`, pg.Args{"ws": long, "seq": row.Seq, "recorded": row.RecordedAt,
+				"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID,
+				"mac": row.MAC}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.addContact(long, "+15005550001", "dnd")
 	head := r.keys.SignHead(long, at)
-	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
+	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq,
+		head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)
 	}
 	r.writeHeadLog()
 	r.requireIntact()
-	pruner := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour}) // the minimum of five years applies anyway
+	// the minimum of five years applies anyway
+	pruner := consentlog.NewRetentionJob(r.store, r.archive,
+		consentlog.RetentionConfig{Records: time.Hour, Decisions: time.Hour})
 	for range 2 {
 		if err := pruner.RotateMonths(t.Context(), now); err != nil {
 			t.Fatal(err)
@@ -62,7 +70,8 @@ func TestRotateMonths_ChainsVerifyAfterAMonthWasDropped(t *testing.T) {
 		}
 		r.requireIntact()
 	}
-	r.record(contacts.Change{WorkspaceID: long, Number: "+15005550001", Kind: contacts.OptOutRemoved, Source: "api", Actor: "a"})
+	r.record(contacts.Change{WorkspaceID: long, Number: "+15005550001", Kind: contacts.OptOutRemoved, Source: "api",
+		Actor: "a"})
 	r.requireIntact()
 	if _, err := r.archive.DropMonths(t.Context(), "consent_records", now); err == nil {
 		t.Error("DropMonths of a month four years ago = nil, want an error")
@@ -84,17 +93,22 @@ func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 	for name, harm := range map[string][]string{
 		"an old month with one copied row": {
 			`SELECT add_month('consent_records', (now() - interval '84 months')::date)`,
-			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164,
+				contact_id, kind, source, actor, reason, evidence, call_id,
 				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1 AND seq = 4`,
 		},
 		"an old month with all rows copied": {
 			`SELECT add_month('consent_records', (now() - interval '84 months')::date)`,
-			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164,
+				contact_id, kind, source, actor, reason, evidence, call_id,
 				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1`,
 		},
 		"a replaced function": {
-			`CREATE OR REPLACE FUNCTION oldest_month(parent text, before date) RETURNS date LANGUAGE sql STABLE AS $f$ SELECT date_trunc('month', now() AT TIME ZONE 'UTC')::date WHERE EXISTS (SELECT 1 FROM consent_records) $f$`,
-			`CREATE OR REPLACE FUNCTION drop_month(parent text, month date) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $f$ SELECT true $f$`,
+			`CREATE OR REPLACE FUNCTION oldest_month(parent text, before date) RETURNS date
+				LANGUAGE sql STABLE AS $f$ SELECT date_trunc('month', now() AT TIME ZONE 'UTC')::date WHERE EXISTS (SELECT 1
+				FROM consent_records) $f$`,
+			`CREATE OR REPLACE FUNCTION drop_month(parent text, month date) RETURNS boolean
+				LANGUAGE sql SECURITY DEFINER AS $f$ SELECT true $f$`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +121,8 @@ func TestRotateMonths_RefusesAMonthWithInvalidRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{}).RotateMonths(t.Context(), now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrMonthKept) {
+			if err := consentlog.NewRetentionJob(r.store, r.archive, consentlog.RetentionConfig{}).RotateMonths(t.Context(),
+				now.AddDate(40, 0, 0)); !errors.Is(err, store.ErrMonthKept) {
 				t.Errorf("RotateMonths = %v, want ErrMonthKept", err)
 			}
 			r.exec(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq <= 4`)

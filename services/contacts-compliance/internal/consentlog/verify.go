@@ -40,7 +40,8 @@ func Verify(ctx context.Context, archive *store.Archive, keys *consentchain.Keys
 	if err != nil {
 		return err
 	}
-	rep := report{Chains: result.Chains, Rows: result.Rows, Broken: append([]string{}, heads.Faults...), breaks: len(result.Breaks)}
+	rep := report{Chains: result.Chains, Rows: result.Rows, Broken: append([]string{}, heads.Faults...),
+		breaks: len(result.Breaks)}
 	for _, broken := range result.Breaks {
 		rep.Broken = append(rep.Broken, broken.String())
 	}
@@ -83,7 +84,8 @@ func (v report) print(ctx context.Context, out io.Writer) error {
 	if v.HeadLog != nil {
 		fmt.Fprintf(out, "head log: %d lines (%d incomplete), %d chains\n", v.HeadLog.Lines, v.HeadLog.Cut, v.HeadLog.Chains)
 	} else {
-		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows removed together with their head are not detected")
+		fmt.Fprintln(out,
+			"head log: none (CONSENT_HEAD_LOG is not set): rows removed together with their head are not detected")
 	}
 	_, err := fmt.Fprintf(out,
 		"consent records: %d rows in %d chains, %d broken\n", v.Rows, v.Chains, v.breaks)

@@ -57,15 +57,20 @@ func keys(t *testing.T, secret string) *consentchain.Keys {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: store.Migrations})
-	r := &fixture{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), logPath: filepath.Join(t.TempDir(), "heads.log")}
+	r := &fixture{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema),
+		logPath: filepath.Join(t.TempDir(), "heads.log")}
 	r.store, r.archive = store.New(pool, r.keys), store.NewArchive(pool, r.keys)
-	r.headLog = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
+	r.headLog = consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath},
+		prometheus.NewRegistry())
 	r.ours, r.others = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	reason := "asked by mail"
 	for _, workspace := range []uuid.UUID{r.ours, r.others} {
-		for n, kind := range []contacts.Kind{contacts.OptOut, contacts.ConsentGranted, contacts.OptOutRemoved, contacts.ConsentWithdrawn, contacts.OptOut} {
-			change := contacts.Change{WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555000%d", n%2)), Kind: kind, Source: "api", Actor: "operator:ann",
-				Reason: &reason, Evidence: json.RawMessage(`{"said": "no more"}`), OccurredAt: time.Date(2026, 6, 15, 12, 0, n, 0, time.UTC)}
+		for n, kind := range []contacts.Kind{contacts.OptOut, contacts.ConsentGranted, contacts.OptOutRemoved,
+			contacts.ConsentWithdrawn, contacts.OptOut} {
+			change := contacts.Change{WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555000%d", n%2)),
+				Kind: kind, Source: "api", Actor: "operator:ann",
+				Reason: &reason, Evidence: json.RawMessage(`{"said": "no more"}`),
+				OccurredAt: time.Date(2026, 6, 15, 12, 0, n, 0, time.UTC)}
 			if n == 4 {
 				change.CallID, change.Source = uuid.Must(uuid.NewV7()), contacts.SourceCall
 			}
@@ -155,7 +160,9 @@ func (r *fixture) requireBreak(words string) {
 // addContact inserts the contact of rows that the test signed itself.
 func (r *fixture) addContact(workspace uuid.UUID, number, dnd string) {
 	r.Helper()
-	if _, err := r.super.Exec(r.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3, now())`,
+	if _, err := r.super.Exec(r.Context(),
+		`INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3,
+			now())`,
 		workspace, number, dnd); err != nil {
 		r.Fatal(err)
 	}
@@ -180,28 +187,56 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 		harm  []string
 		words string
 	}{
-		{"a row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`}, "row 3: is missing"},
-		{"the first row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 1`}, "row 1: is missing"},
-		{"a row deleted and the next rows renumbered", []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = seq - 1` + mine + ` AND seq > 3`}, "row 3 ("},
-		{"two rows swapped", []string{`UPDATE consent_records SET seq = 100` + mine + ` AND seq = 2`, `UPDATE consent_records SET seq = 2` + mine + ` AND seq = 3`, `UPDATE consent_records SET seq = 3` + mine + ` AND seq = 100`}, "row 2 ("},
-		{"a row inserted", []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`, `UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
-			`INSERT INTO consent_records SELECT workspace_id, 3, recorded_at, gen_random_uuid(), phone_e164, contact_id, kind, source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 2`}, "row 3 ("},
-		{"a row appended", []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164, contact_id, 'opt_out_removed', source, actor, reason, evidence, NULL, 'dnd', 'clean', occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 5`}, "row 6 ("},
-		{"a duplicated row", []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 4`}, "row 4 ("},
-		{"a row replaced by one of another workspace", []string{`DELETE FROM consent_records` + mine + ` AND seq = 2`, `UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, "row 2 ("},
-		{"the newest row deleted", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`}, "row 5: is missing"},
-		{"the newest row deleted and the head set back", []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`,
-			`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE
-				h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, "row 5: is missing; the head log has 5"},
-		{"all rows and the head deleted", []string{`DELETE FROM consent_records` + mine, `DELETE FROM consent_heads` + mine},
-			"row 1: is missing; the head log has 5"},
-		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
-		{"older rows deleted and a start inserted", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start after row 2"},
-		{"dnd_status of a contact changed", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
-		{"consent_status of a contact changed", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "the state withdrawn, and the contact has the state consented"},
-		{"an opted-out contact deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "the state dnd, and the contact has the state unknown"},
-		{"a contact with consent inserted", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "has the state consented without a record"},
-		{"an unknown key id", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
+		{name: "a row deleted", harm: []string{`DELETE FROM consent_records` + mine + ` AND seq = 3`},
+			words: "row 3: is missing"},
+		{name: "the first row deleted", harm: []string{`DELETE FROM consent_records` + mine + ` AND seq = 1`},
+			words: "row 1: is missing"},
+		{name: "a row deleted and the next rows renumbered", harm: []string{`DELETE FROM consent_records` + mine +
+			` AND seq = 3`, `UPDATE consent_records SET seq = seq - 1` + mine + ` AND seq > 3`}, words: "row 3 ("},
+		{name: "two rows swapped", harm: []string{`UPDATE consent_records SET seq = 100` + mine + ` AND seq = 2`,
+			`UPDATE consent_records SET seq = 2` + mine + ` AND seq = 3`,
+			`UPDATE consent_records SET seq = 3` + mine + ` AND seq = 100`}, words: "row 2 ("},
+		{name: "a row inserted", harm: []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`,
+			`UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
+			`INSERT INTO consent_records SELECT workspace_id, 3, recorded_at, gen_random_uuid(), phone_e164, contact_id, kind,
+				source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 2`},
+			words: "row 3 ("},
+		{name: "a row appended",
+			harm: []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164,
+				contact_id, 'opt_out_removed', source, actor, reason, evidence, NULL, 'dnd', 'clean', occurred_at, key_id, mac
+				FROM consent_records` + mine + ` AND seq = 5`}, words: "row 6 ("},
+		{name: "a duplicated row",
+			harm: []string{`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at + interval '1 microsecond', id,
+				phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at, key_id, mac
+				FROM consent_records` + mine + ` AND seq = 4`}, words: "row 4 ("},
+		{name: "a row replaced by one of another workspace", harm: []string{`DELETE FROM consent_records` + mine +
+			` AND seq = 2`,
+			`UPDATE consent_records SET workspace_id = $1 WHERE workspace_id = $2 AND seq = 2`}, words: "row 2 ("},
+		{name: "the newest row deleted", harm: []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`},
+			words: "row 5: is missing"},
+		{name: "the newest row deleted and the head set back",
+			harm: []string{`DELETE FROM consent_records` + mine + ` AND seq = 5`,
+				`UPDATE consent_heads h SET seq = r.seq, mac = r.mac, key_id = r.key_id, sum = r.mac FROM consent_records r WHERE
+				h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 4`}, words: "row 5: is missing; the head log has 5"},
+		{name: "all rows and the head deleted", harm: []string{`DELETE FROM consent_records` + mine,
+			`DELETE FROM consent_heads` + mine},
+			words: "row 1: is missing; the head log has 5"},
+		{name: "the head deleted", harm: []string{`DELETE FROM consent_heads` + mine}, words: "has rows and no head"},
+		{name: "older rows deleted and a start inserted",
+			harm: []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` +
+				mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, words: "its start after row 2"},
+		{name: "dnd_status of a contact changed", harm: []string{`UPDATE contacts SET dnd_status = 'clean'` + mine +
+			` AND phone_e164 = '+15005550000'`}, words: "row 5 ("},
+		{name: "consent_status of a contact changed", harm: []string{`UPDATE contacts SET consent_status = 'consented'` +
+			mine + ` AND phone_e164 = '+15005550001'`}, words: "the state withdrawn, and the contact has the state consented"},
+		{name: "an opted-out contact deleted", harm: []string{`DELETE FROM contacts` + mine +
+			` AND phone_e164 = '+15005550000'`}, words: "the state dnd, and the contact has the state unknown"},
+		{name: "a contact with consent inserted",
+			harm: []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at)
+				VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`},
+			words: "has the state consented without a record"},
+		{name: "an unknown key id", harm: []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`},
+			words: "row 4 ("},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -219,7 +254,9 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.writeHeadLog()
-	rows, err := r.super.Query(r.Context(), `SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'contacts_compliance' AND table_name = 'consent_records'`)
+	rows, err := r.super.Query(r.Context(),
+		`SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'contacts_compliance'
+			AND table_name = 'consent_records'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,18 +271,23 @@ func TestVerify_FindsAChangeOfAnyColumn(t *testing.T) {
 	if len(columns) != 17 {
 		t.Fatalf("%d columns: %v", len(columns), columns)
 	}
-	r.exec(`CREATE TABLE kept AS TABLE consent_records`, `ALTER TABLE consent_records DROP CONSTRAINT consent_records_axis, DROP CONSTRAINT consent_records_many, DROP CONSTRAINT consent_records_kind`)
+	r.exec(`CREATE TABLE kept AS TABLE consent_records`,
+		`ALTER TABLE consent_records DROP CONSTRAINT consent_records_axis, DROP CONSTRAINT consent_records_many,
+			DROP CONSTRAINT consent_records_kind`)
 	for column, kind := range columns {
 		other := map[string]string{
-			"uuid": `gen_random_uuid()`, "bigint": column + ` + 100`, "timestamp with time zone": column + ` + interval '1 microsecond'`,
-			"text": `coalesce(` + column + `, '') || 'x'`, "json": `'{"said":"no more"}'`, "bytea": `set_byte(` + column + `, 31, get_byte(` + column + `, 31) # 1)`,
+			"uuid": `gen_random_uuid()`, "bigint": column + ` + 100`,
+			"timestamp with time zone": column + ` + interval '1 microsecond'`,
+			"text":                     `coalesce(` + column + `, '') || 'x'`, "json": `'{"said":"no more"}'`,
+			"bytea": `set_byte(` + column + `, 31, get_byte(` + column + `, 31) # 1)`,
 		}[kind]
 		r.exec(`UPDATE consent_records SET ` + column + ` = ` + other + ` WHERE workspace_id = $1 AND seq = 4`)
 		r.requireBreak("")
 		r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
 		r.requireIntact()
 	}
-	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} { // NULL is different from an empty value
+	// NULL is different from an empty value
+	for _, column := range []string{"reason", "evidence", "call_id", "phone_e164", "before"} {
 		r.exec(`UPDATE consent_records SET ` + column + ` = NULL WHERE workspace_id = $1 AND seq = 5`)
 		r.requireBreak("row 5 (")
 		r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM kept`)
@@ -258,12 +300,16 @@ func TestVerify_FindsARestoredEarlierState(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.exec(`CREATE TABLE old_records AS TABLE consent_records`, `CREATE TABLE old_heads AS TABLE consent_heads`)
-	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: "a"})
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api",
+		Actor: "a"})
 	r.writeHeadLog()
 	r.requireIntact()
-	r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`, `DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.exec(`DELETE FROM consent_records`, `INSERT INTO consent_records SELECT * FROM old_records`,
+		`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
 	r.requireBreak("row 6: is missing; the head log has 6 rows")
-	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api", Actor: "a"}) // the service appends to the restored chain
+	// the service appends to the restored chain
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contacts.OptOut, Source: "api",
+		Actor: "a"})
 	r.requireBreak("row 6 (")
 	r.requireBreak("differs from the row in the head log")
 }
@@ -273,7 +319,8 @@ func TestVerify_FindsARestoredEarlierHead(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.exec(`CREATE TABLE old_heads AS TABLE consent_heads`)
-	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: "a"})
+	r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api",
+		Actor: "a"})
 	r.writeHeadLog()
 	r.requireIntact()
 	r.exec(`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
@@ -297,11 +344,13 @@ func TestVerify_KeyRotation(t *testing.T) {
 		}
 		r.keys = made
 		r.store, r.archive = store.New(r.super, made), store.NewArchive(r.super, made)
-		r.headLog = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
+		r.headLog = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.logPath},
+			prometheus.NewRegistry())
 	}
 	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {
 		change(entries...)
-		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contacts.OptOut, Source: "api",
+			Actor: fmt.Sprint(n)})
 		r.writeHeadLog()
 		r.requireIntact()
 	}
@@ -317,14 +366,16 @@ func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	for _, put := range []string{"rows", "rows and head"} {
 		r := newFixture(t)
-		rows, err := r.super.Query(r.Context(), `SELECT seq, mac, key_id FROM consent_records WHERE workspace_id = $1 ORDER BY seq`, r.ours)
+		rows, err := r.super.Query(r.Context(),
+			`SELECT seq, mac, key_id FROM consent_records WHERE workspace_id = $1 ORDER BY seq`, r.ours)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer rows.Close()
 		forger, at := keys(t, "another"), consentchain.Link{}
 		for rows.Next() {
-			row := consentchain.Row{WorkspaceID: r.ours, ID: uuid.Must(uuid.NewV7()), Kind: "opt_out_removed", Source: "api", Actor: "x", RecordedAt: time.Now(), OccurredAt: time.Now()}
+			row := consentchain.Row{WorkspaceID: r.ours, ID: uuid.Must(uuid.NewV7()), Kind: "opt_out_removed", Source: "api",
+				Actor: "x", RecordedAt: time.Now(), OccurredAt: time.Now()}
 			var seq int64
 			var mac []byte
 			var key string
@@ -332,13 +383,16 @@ func TestVerify_FindsAChainSignedWithAnotherKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			at = row.Sign(forger, at)
-			if _, err := r.super.Exec(r.Context(), `UPDATE consent_records SET mac = $3, source = 'api', actor = 'x' WHERE workspace_id = $1 AND seq = $2`, r.ours, seq, row.MAC); err != nil {
+			if _, err := r.super.Exec(r.Context(),
+				`UPDATE consent_records SET mac = $3, source = 'api', actor = 'x' WHERE workspace_id = $1 AND seq = $2`, r.ours,
+				seq, row.MAC); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if put == "rows and head" {
 			mark := forger.SignHead(r.ours, at)
-			if _, err := r.super.Exec(r.Context(), `UPDATE consent_heads SET mac = $2, sum = $3 WHERE workspace_id = $1`, r.ours, mark.MAC, mark.Sum); err != nil {
+			if _, err := r.super.Exec(r.Context(), `UPDATE consent_heads SET mac = $2, sum = $3 WHERE workspace_id = $1`, r.ours,
+				mark.MAC, mark.Sum); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -352,7 +406,8 @@ func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 	r := newFixture(t)
 	for n := range 3 {
 		r.writeHeadLog()
-		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+		r.record(contacts.Change{WorkspaceID: r.ours, Number: "+15005550007", Kind: contacts.OptOut, Source: "api",
+			Actor: fmt.Sprint(n)})
 	}
 	r.writeHeadLog()
 	r.requireIntact()
@@ -384,7 +439,8 @@ func TestVerify_FindsAChangedHeadLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.requireBreak("does not exist")
-	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry()) // a new process writes every head
+	// a new process writes every head
+	again := consentlog.NewHeadLog(r.archive, r.keys, consentlog.HeadLogConfig{Path: r.logPath}, prometheus.NewRegistry())
 	if err := again.Write(r.Context()); err != nil {
 		t.Fatal(err)
 	}

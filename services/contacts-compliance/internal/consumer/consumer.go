@@ -67,7 +67,8 @@ func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) er
 	if done == nil {
 		return kafka.Parkf("erasure report %T is newer than this build", report.GetEvent())
 	}
-	step := store.Step{Service: report.GetService(), Ref: done.GetRef(), Done: !done.GetMore(), Services: []string{}, Refs: []string{}}
+	step := store.Step{Service: report.GetService(), Ref: done.GetRef(), Done: !done.GetMore(), Services: []string{},
+		Refs: []string{}}
 	var err error
 	if step.ErasureID, err = uuid.Parse(report.GetErasureId()); err != nil {
 		return kafka.Parkf("erasure_id: %w", err)

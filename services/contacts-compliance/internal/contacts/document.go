@@ -90,7 +90,8 @@ func (d Document) Merge(field string, patch Document) (Document, error) {
 		merged[key] = value
 	}
 	if len(merged) > MaxKeys {
-		return nil, apierr.Validation(field, "may hold at most %d keys after merging; remove one by setting it to null.", MaxKeys)
+		return nil, apierr.Validation(field, "may hold at most %d keys after merging; remove one by setting it to null.",
+			MaxKeys)
 	}
 	if len(merged.Encode()) > MaxBytes {
 		return nil, apierr.Validation(field, "may be at most %d bytes of JSON after merging.", MaxBytes)

@@ -17,18 +17,18 @@ func TestParseDocument_Limits(t *testing.T) {
 		name, given string
 		ok          bool
 	}{
-		{"an object", `{"a":1}`, true},
-		{"five levels", `{"a":{"b":{"c":{"d":{"e":1}}}}}`, true},
-		{"six levels", `{"a":{"b":{"c":{"d":{"e":{}}}}}}`, false},
-		{"arrays are levels too", `{"a":[[[[[1]]]]]}`, false},
-		{"an array", `[1]`, false},
-		{"a string", `"x"`, false},
-		{"null", `null`, false},
-		{"nothing", ``, false},
-		{"a NUL character in a value", `{"a":"x\u0000"}`, false},
-		{"a NUL character in a key", `{"a\u0000":1}`, false},
-		{"invalid UTF-8", "{\"a\":\"\xff\"}", false},
-		{"a number beyond any float", `{"a":1e99999}`, true},
+		{name: "an object", given: `{"a":1}`, ok: true},
+		{name: "five levels", given: `{"a":{"b":{"c":{"d":{"e":1}}}}}`, ok: true},
+		{name: "six levels", given: `{"a":{"b":{"c":{"d":{"e":{}}}}}}`},
+		{name: "arrays are levels too", given: `{"a":[[[[[1]]]]]}`},
+		{name: "an array", given: `[1]`},
+		{name: "a string", given: `"x"`},
+		{name: "null", given: `null`},
+		{name: "nothing"},
+		{name: "a NUL character in a value", given: `{"a":"x\u0000"}`},
+		{name: "a NUL character in a key", given: `{"a\u0000":1}`},
+		{name: "invalid UTF-8", given: "{\"a\":\"\xff\"}"},
+		{name: "a number beyond any float", given: `{"a":1e99999}`, ok: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +51,8 @@ func TestMerge_LimitsApplyToTheMergedDocument(t *testing.T) {
 	if _, err := full.Merge("metadata", contacts.Document{"one more": json.RawMessage("1")}); err == nil {
 		t.Error("Merge of a 101st key = nil, want an error")
 	}
-	swapped, err := full.Merge("metadata", contacts.Document{"0": json.RawMessage("null"), "one more": json.RawMessage("1")})
+	swapped, err := full.Merge("metadata", contacts.Document{"0": json.RawMessage("null"),
+		"one more": json.RawMessage("1")})
 	if err != nil {
 		t.Errorf("replacing a key at the limit: Merge: %v", err)
 	} else if len(swapped) != contacts.MaxKeys {
@@ -73,7 +74,8 @@ func TestMerge_ReplacesTopLevelKeysAndNullRemoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patch, err := contacts.ParseDocument("m", json.RawMessage(`{"replace":{"y":null},"gone":null,"never":null,"big":12345678901234567890.10}`))
+	patch, err := contacts.ParseDocument("m",
+		json.RawMessage(`{"replace":{"y":null},"gone":null,"never":null,"big":12345678901234567890.10}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,8 @@ func TestMerge_ReplacesTopLevelKeysAndNullRemoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(merged.Encode()), `{"big":12345678901234567890.10,"keep":{"x":1},"replace":{"y":null}}`; got != want {
+	if got, want := string(merged.Encode()),
+		`{"big":12345678901234567890.10,"keep":{"x":1},"replace":{"y":null}}`; got != want {
 		t.Errorf("merged = %s, want %s", got, want)
 	}
 	if _, ok := before["gone"]; !ok {
@@ -93,7 +96,8 @@ func TestMerge_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	document := rapid.Custom(func(t *rapid.T) contacts.Document {
 		d := contacts.Document{}
-		for key, value := range rapid.MapOfN(rapid.StringN(0, 3, 9), rapid.SampledFrom([]string{"1", `"x"`, "{}", "null"}), 0, 8).Draw(t, "members") {
+		for key, value := range rapid.MapOfN(rapid.StringN(0, 3, 9), rapid.SampledFrom([]string{"1", `"x"`, "{}", "null"}), 0,
+			8).Draw(t, "members") {
 			d[key] = json.RawMessage(value)
 		}
 		return d
@@ -122,10 +126,12 @@ func TestApply_ChangesOnlyOneState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := contacts.Contact{
-			DND:     rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
-			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(t, "consent"),
+			DND: rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
+			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(
+				t, "consent"),
 		}
-		kind := rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted, contacts.ConsentWithdrawn}).Draw(t, "kind")
+		kind := rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted,
+			contacts.ConsentWithdrawn}).Draw(t, "kind")
 		changed, before, after := c.Apply(kind)
 		switch kind {
 		case contacts.OptOut, contacts.OptOutRemoved:

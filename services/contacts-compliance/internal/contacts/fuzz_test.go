@@ -14,7 +14,8 @@ import (
 
 // FuzzDocument checks that merged documents are within the limits and parse to the same value.
 func FuzzDocument(f *testing.F) {
-	for _, text := range append(append(testkit.Values(), testkit.Bodies()...), `{"a":null,"b":{"c":[1]},"time_zone":"Europe/Berlin"}`, `{"time_zone":"../../etc/passwd"}`, `{"time_zone":"Local"}`) {
+	for _, text := range append(append(testkit.Values(), testkit.Bodies()...),
+		`{"a":null,"b":{"c":[1]},"time_zone":"Europe/Berlin"}`, `{"time_zone":"../../etc/passwd"}`, `{"time_zone":"Local"}`) {
 		f.Add([]byte(text), []byte(`{"a":1}`))
 		f.Add([]byte(`{"a":1}`), []byte(text))
 	}

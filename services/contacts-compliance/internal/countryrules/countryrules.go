@@ -106,7 +106,8 @@ func (l Library) For(chosen []Choice, place phone.Place) []Rule {
 	for _, c := range chosen {
 		p, ok := l.packs[c.Pack]
 		if !ok {
-			rules = append(rules, Rule{Pack: c.Pack, Purpose: c.Purpose, Citation: "this build has no such pack"}) // CoversUntil is zero, so the rule is always closed
+			// CoversUntil is zero, so the rule is always closed
+			rules = append(rules, Rule{Pack: c.Pack, Purpose: c.Purpose, Citation: "this build has no such pack"})
 			continue
 		}
 		if place.Country != "" && !p.covers(place.Country) {
@@ -151,7 +152,10 @@ func (p Pack) rules(purpose Purpose, place phone.Place) []Rule {
 }
 
 func (p Pack) hasBase(purpose Purpose) bool {
-	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Region == "" && slices.Contains(r.purposes, purpose) })
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool {
+		return r.Region == "" &&
+			slices.Contains(r.purposes, purpose)
+	})
 }
 
 // appliesIn reports whether a rule can apply to a number at a place.

@@ -61,39 +61,48 @@ func TestLoad_ErrorNamesFileAndField(t *testing.T) {
 	t.Parallel()
 	const good = `{"pack":"xx","version":1,"covers_until":"2028-12-31","countries":["US"],"calendars":{"c":[{"name":"n","month":1,"day":1}]},
 "rules":[{"purposes":["marketing","service"],"hours":{"mon-fri":["09:00-20:00"],"sat-sun":[]},"holidays":"c","consent":"none","citation":"x"}]}`
-	fallback := &fstest.MapFile{Data: []byte(strings.NewReplacer(`"xx"`, `"default"`, `"countries":["US"],`, "").Replace(good))}
+	fallback := &fstest.MapFile{Data: []byte(strings.NewReplacer(`"xx"`, `"default"`, `"countries":["US"],`,
+		"").Replace(good))}
 	if _, err := countryrules.Load(fstest.MapFS{"xx.json": {Data: []byte(good)}, "default.json": fallback}); err != nil {
 		t.Fatalf("valid pack: %v", err)
 	}
 	for _, tt := range []struct{ what, old, new, want string }{
-		{"another name", `"pack":"xx"`, `"pack":"yy"`, `pack: is "yy"`},
-		{"no version", `"version":1`, `"version":0`, "version: must be"},
-		{"no covers_until", `"covers_until":"2028-12-31",`, ``, "covers_until: is required"},
-		{"an invalid date", `"2028-12-31"`, `"2028-02-30"`, "near line "},
-		{"an unknown field", `"consent":"none"`, `"consents":"none"`, `unknown field "consents"`},
-		{"text after the pack", `"citation":"x"}]}`, `"citation":"x"}]} {}`, "closing brace"},
-		{"no country", `["US"]`, `["USA"]`, "countries[0]"},
-		{"no countries", `["US"]`, `[]`, "countries: list"},
-		{"no purpose", `["marketing","service"]`, `[]`, "rules[0].purposes"},
-		{"an unknown purpose", `"service"]`, `"parties"]`, `rules[0].purposes: "parties"`},
-		{"nothing for service", `["marketing","service"]`, `["marketing"]`, "rules: there is none without a region for service"},
-		{"a day missing", `,"sat-sun":[]`, ``, `rules[0].hours: sun is missing; write "sun": []`},
-		{"a day twice", `"sat-sun"`, `"fri-sun"`, "rules[0].hours: fri is listed twice"},
-		{"no day", `"sat-sun"`, `"sat-mon"`, `rules[0].hours: "sat-mon" is no day`},
-		{"an empty range", `09:00-20:00`, `20:00-20:00`, "is no range"},
-		{"ranges that overlap", `["09:00-20:00"]`, `["09:00-20:00","19:00-21:00"]`, "rules[0].hours: mon-fri: 09:00-20:00 and 19:00-21:00 overlap"},
-		{"no calendar", `"holidays":"c"`, `"holidays":"d"`, `rules[0].holidays: there is no calendar "d"`},
-		{"hours without holidays", `"holidays":"c"`, `"holiday_hours":["09:00-10:00"]`, "rules[0].holiday_hours"},
-		{"no consent", `"consent":"none"`, `"consent":"maybe"`, `rules[0].consent: "maybe"`},
-		{"no citation", `"citation":"x"`, `"citation":" "`, "rules[0].citation"},
-		{"a cap of 0 calls", `"consent"`, `"caps":[{"calls":0,"hours":24}],"consent"`, "rules[0].caps[0]"},
-		{"a region elsewhere", `"purposes"`, `"region":"CA-BC","purposes"`, "rules[0].region"},
-		{"until before from", `"consent"`, `"from":"2026-02-02","until":"2026-02-01","consent"`, "rules[0].until"},
-		{"a gap in time", `"consent"`, `"until":"2026-02-01","consent"`, "rules[0]: has a period"},
-		{"a holiday without a day", `"month":1,"day":1`, `"month":1`, `calendars.c[0]: "n": needs one of`},
-		{"a holiday on an invalid date", `"month":1,"day":1`, `"month":2,"day":30`, "month 2 has no day 30"},
-		{"two kinds of date", `"month":1,"day":1`, `"month":1,"easter":1`, "two kinds of date"},
-		{"observed moves too far", `"day":1`, `"day":1,"observed":{"sat":9}`, "observed must move"},
+		{what: "another name", old: `"pack":"xx"`, new: `"pack":"yy"`, want: `pack: is "yy"`},
+		{what: "no version", old: `"version":1`, new: `"version":0`, want: "version: must be"},
+		{what: "no covers_until", old: `"covers_until":"2028-12-31",`, want: "covers_until: is required"},
+		{what: "an invalid date", old: `"2028-12-31"`, new: `"2028-02-30"`, want: "near line "},
+		{what: "an unknown field", old: `"consent":"none"`, new: `"consents":"none"`, want: `unknown field "consents"`},
+		{what: "text after the pack", old: `"citation":"x"}]}`, new: `"citation":"x"}]} {}`, want: "closing brace"},
+		{what: "no country", old: `["US"]`, new: `["USA"]`, want: "countries[0]"},
+		{what: "no countries", old: `["US"]`, new: `[]`, want: "countries: list"},
+		{what: "no purpose", old: `["marketing","service"]`, new: `[]`, want: "rules[0].purposes"},
+		{what: "an unknown purpose", old: `"service"]`, new: `"parties"]`, want: `rules[0].purposes: "parties"`},
+		{what: "nothing for service", old: `["marketing","service"]`, new: `["marketing"]`,
+			want: "rules: there is none without a region for service"},
+		{what: "a day missing", old: `,"sat-sun":[]`, want: `rules[0].hours: sun is missing; write "sun": []`},
+		{what: "a day twice", old: `"sat-sun"`, new: `"fri-sun"`, want: "rules[0].hours: fri is listed twice"},
+		{what: "no day", old: `"sat-sun"`, new: `"sat-mon"`, want: `rules[0].hours: "sat-mon" is no day`},
+		{what: "an empty range", old: `09:00-20:00`, new: `20:00-20:00`, want: "is no range"},
+		{what: "ranges that overlap", old: `["09:00-20:00"]`, new: `["09:00-20:00","19:00-21:00"]`,
+			want: "rules[0].hours: mon-fri: 09:00-20:00 and 19:00-21:00 overlap"},
+		{what: "no calendar", old: `"holidays":"c"`, new: `"holidays":"d"`,
+			want: `rules[0].holidays: there is no calendar "d"`},
+		{what: "hours without holidays", old: `"holidays":"c"`, new: `"holiday_hours":["09:00-10:00"]`,
+			want: "rules[0].holiday_hours"},
+		{what: "no consent", old: `"consent":"none"`, new: `"consent":"maybe"`, want: `rules[0].consent: "maybe"`},
+		{what: "no citation", old: `"citation":"x"`, new: `"citation":" "`, want: "rules[0].citation"},
+		{what: "a cap of 0 calls", old: `"consent"`, new: `"caps":[{"calls":0,"hours":24}],"consent"`,
+			want: "rules[0].caps[0]"},
+		{what: "a region elsewhere", old: `"purposes"`, new: `"region":"CA-BC","purposes"`, want: "rules[0].region"},
+		{what: "until before from", old: `"consent"`, new: `"from":"2026-02-02","until":"2026-02-01","consent"`,
+			want: "rules[0].until"},
+		{what: "a gap in time", old: `"consent"`, new: `"until":"2026-02-01","consent"`, want: "rules[0]: has a period"},
+		{what: "a holiday without a day", old: `"month":1,"day":1`, new: `"month":1`,
+			want: `calendars.c[0]: "n": needs one of`},
+		{what: "a holiday on an invalid date", old: `"month":1,"day":1`, new: `"month":2,"day":30`,
+			want: "month 2 has no day 30"},
+		{what: "two kinds of date", old: `"month":1,"day":1`, new: `"month":1,"easter":1`, want: "two kinds of date"},
+		{what: "observed moves too far", old: `"day":1`, new: `"day":1,"observed":{"sat":9}`, want: "observed must move"},
 	} {
 		text := strings.Replace(good, tt.old, tt.new, 1)
 		if text == good {
@@ -123,25 +132,26 @@ func TestHoliday_DatesMatchTheCalendar(t *testing.T) {
 	for _, tt := range []struct {
 		choice, country, region, day, want string
 	}{
-		{"us", "US", "US-AL", "2026-11-26", "Thanksgiving Day"},
-		{"us", "US", "US-AL", "2027-12-31", "New Year's Day"}, // 1 January 2028 is a Saturday
-		{"us", "US", "US-AL", "2026-04-27", "Confederate Memorial Day"},
-		{"us", "US", "US-LA", "2027-02-09", "Mardi Gras"},
-		{"us", "US", "US-LA", "2026-11-27", "Acadian Day"},
-		{"us", "US", "US-PA", "2026-11-03", "Election Day"},
-		{"us", "US", "US-UT", "2027-07-24", "Pioneer Day"},
-		{"us", "US", "US-UT", "2027-07-23", "Pioneer Day"}, // it is a Saturday
-		{"us", "US", "US-NE", "2027-05-31", "Memorial Day"},
-		{"ca", "CA", "CA-BC", "2027-05-24", "Victoria Day"},
-		{"ca", "CA", "CA-BC", "2027-02-15", "Family Day"},
-		{"fr", "FR", "", "2027-05-06", "Ascension"},
-		{"fr", "FR", "", "2026-05-25", "Lundi de Pentecôte"},
-		{"de", "DE", "", "2027-03-26", "Karfreitag"},
-		{"au", "AU", "", "2027-12-27", "Christmas Day"}, // 25 December is a Saturday
-		{"au", "AU", "", "2027-12-28", "Boxing Day"},
-		{"au", "AU", "", "2028-04-25", "Anzac Day"},
-		{"us", "US", "US-AL", "2026-11-25", ""},
-		{"us", "US", "US-TX", "2026-11-26", ""},
+		{choice: "us", country: "US", region: "US-AL", day: "2026-11-26", want: "Thanksgiving Day"},
+		// 1 January 2028 is a Saturday
+		{choice: "us", country: "US", region: "US-AL", day: "2027-12-31", want: "New Year's Day"},
+		{choice: "us", country: "US", region: "US-AL", day: "2026-04-27", want: "Confederate Memorial Day"},
+		{choice: "us", country: "US", region: "US-LA", day: "2027-02-09", want: "Mardi Gras"},
+		{choice: "us", country: "US", region: "US-LA", day: "2026-11-27", want: "Acadian Day"},
+		{choice: "us", country: "US", region: "US-PA", day: "2026-11-03", want: "Election Day"},
+		{choice: "us", country: "US", region: "US-UT", day: "2027-07-24", want: "Pioneer Day"},
+		{choice: "us", country: "US", region: "US-UT", day: "2027-07-23", want: "Pioneer Day"}, // it is a Saturday
+		{choice: "us", country: "US", region: "US-NE", day: "2027-05-31", want: "Memorial Day"},
+		{choice: "ca", country: "CA", region: "CA-BC", day: "2027-05-24", want: "Victoria Day"},
+		{choice: "ca", country: "CA", region: "CA-BC", day: "2027-02-15", want: "Family Day"},
+		{choice: "fr", country: "FR", day: "2027-05-06", want: "Ascension"},
+		{choice: "fr", country: "FR", day: "2026-05-25", want: "Lundi de Pentecôte"},
+		{choice: "de", country: "DE", day: "2027-03-26", want: "Karfreitag"},
+		{choice: "au", country: "AU", day: "2027-12-27", want: "Christmas Day"}, // 25 December is a Saturday
+		{choice: "au", country: "AU", day: "2027-12-28", want: "Boxing Day"},
+		{choice: "au", country: "AU", day: "2028-04-25", want: "Anzac Day"},
+		{choice: "us", country: "US", region: "US-AL", day: "2026-11-25"},
+		{choice: "us", country: "US", region: "US-TX", day: "2026-11-26"},
 	} {
 		day, err := window.ParseDate(tt.day)
 		if err != nil {
@@ -173,16 +183,23 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 		place   phone.Place
 		regions string
 	}{
-		{"a state with rules of its own", []string{"us"}, phone.Place{Country: "US", Regions: []string{"US-FL"}}, "us us/US-FL"},
-		{"a state without", []string{"us"}, phone.Place{Country: "US", Regions: []string{"US-CA"}}, "us"},
-		{"a territory has the federal rule", []string{"us"}, phone.Place{Country: "PR"}, "us"},
-		{"for service the states say nothing", []string{"us:service"}, phone.Place{Country: "US", Regions: []string{"US-FL"}}, "us"},
-		{"another purpose is held to the next stricter", []string{"us:emergency"}, phone.Place{Country: "US", Regions: []string{"US-FL"}}, "us"},
-		{"a country in no pack", []string{"us", "fr"}, phone.Place{Country: "JP"}, "default"},
-		{"only the packs of the country", []string{"us", "fr"}, phone.Place{Country: "FR"}, "fr"},
-		{"a pack that this build does not have", []string{"xx"}, phone.Place{Country: "FR"}, "xx default"},
-		{"one of two provinces", []string{"ca"}, phone.Place{Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, "ca"},
-		{"the fallback by its name", []string{"default"}, phone.Place{Country: "JP"}, "default"},
+		{name: "a state with rules of its own", packs: []string{"us"},
+			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us us/US-FL"},
+		{name: "a state without", packs: []string{"us"}, place: phone.Place{Country: "US", Regions: []string{"US-CA"}},
+			regions: "us"},
+		{name: "a territory has the federal rule", packs: []string{"us"}, place: phone.Place{Country: "PR"}, regions: "us"},
+		{name: "for service the states say nothing", packs: []string{"us:service"},
+			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us"},
+		{name: "another purpose is held to the next stricter", packs: []string{"us:emergency"},
+			place: phone.Place{Country: "US", Regions: []string{"US-FL"}}, regions: "us"},
+		{name: "a country in no pack", packs: []string{"us", "fr"}, place: phone.Place{Country: "JP"}, regions: "default"},
+		{name: "only the packs of the country", packs: []string{"us", "fr"}, place: phone.Place{Country: "FR"},
+			regions: "fr"},
+		{name: "a pack that this build does not have", packs: []string{"xx"}, place: phone.Place{Country: "FR"},
+			regions: "xx default"},
+		{name: "one of two provinces", packs: []string{"ca"},
+			place: phone.Place{Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, regions: "ca"},
+		{name: "the fallback by its name", packs: []string{"default"}, place: phone.Place{Country: "JP"}, regions: "default"},
 	} {
 		var choices []countryrules.Choice
 		for _, text := range tt.packs {
@@ -200,12 +217,14 @@ func TestFor_ReturnsTheRulesOfAPlace(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, got, tt.regions)
 		}
 	}
-	if all := l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}}, phone.Place{}); len(all) != states+1 {
+	if all := l.For([]countryrules.Choice{{Pack: "us", Purpose: countryrules.Marketing}},
+		phone.Place{}); len(all) != states+1 {
 		t.Errorf("For: length of all = %d, want %d", len(all), states+1)
 	} else if states < 20 {
 		t.Errorf("For: states = %v, want at least 20", states)
 	}
-	for _, r := range l.For([]countryrules.Choice{{Pack: "xx", Purpose: countryrules.Marketing}}, phone.Place{Country: "FR"}) {
+	for _, r := range l.For([]countryrules.Choice{{Pack: "xx", Purpose: countryrules.Marketing}},
+		phone.Place{Country: "FR"}) {
 		if noon := r.On(window.Date{Year: 2026, Month: 12, Day: 1}); r.Pack == "xx" && len(noon) > 0 {
 			t.Errorf("a pack that this build lacks is open: %v", noon)
 		}
@@ -222,7 +241,8 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var texts []string
-		for _, r := range l.For([]countryrules.Choice{countryrules.ParseChoice(choice)}, phone.Place{Country: strings.ToUpper(choice[:2]), Regions: strings.Fields(region)}) {
+		for _, r := range l.For([]countryrules.Choice{countryrules.ParseChoice(choice)},
+			phone.Place{Country: strings.ToUpper(choice[:2]), Regions: strings.Fields(region)}) {
 			if r.Region == region {
 				texts = append(texts, fmt.Sprint(r.On(when)))
 			}
@@ -230,16 +250,17 @@ func TestOn_ReturnsTheHoursOfADay(t *testing.T) {
 		return strings.Join(texts, " ")
 	}
 	for _, tt := range []struct{ choice, region, day, want string }{
-		{"us", "", "2026-11-22", "[08:00-21:00]"},
-		{"us", "US-TX", "2026-11-22", "[12:00-21:00]"},
-		{"us", "US-TX", "2026-11-23", "[09:00-21:00]"},
-		{"us", "US-NE", "2026-11-26", "[13:00-21:00]"},
-		{"us", "US-PA", "2026-10-11", "[08:00-21:00] [00:00-24:00]"}, // before the rule that closes Sundays
-		{"us", "US-PA", "2026-10-18", "[00:00-24:00] []"},
-		{"fr", "", "2026-11-23", "[10:00-13:00 14:00-20:00]"},
-		{"fr", "", "2026-12-25", "[]"},
-		{"us", "", "2028-12-31", "[08:00-21:00]"},
-		{"us", "", "2029-01-01", "[]"}, // after covers_until
+		{choice: "us", day: "2026-11-22", want: "[08:00-21:00]"},
+		{choice: "us", region: "US-TX", day: "2026-11-22", want: "[12:00-21:00]"},
+		{choice: "us", region: "US-TX", day: "2026-11-23", want: "[09:00-21:00]"},
+		{choice: "us", region: "US-NE", day: "2026-11-26", want: "[13:00-21:00]"},
+		// before the rule that closes Sundays
+		{choice: "us", region: "US-PA", day: "2026-10-11", want: "[08:00-21:00] [00:00-24:00]"},
+		{choice: "us", region: "US-PA", day: "2026-10-18", want: "[00:00-24:00] []"},
+		{choice: "fr", day: "2026-11-23", want: "[10:00-13:00 14:00-20:00]"},
+		{choice: "fr", day: "2026-12-25", want: "[]"},
+		{choice: "us", day: "2028-12-31", want: "[08:00-21:00]"},
+		{choice: "us", day: "2029-01-01", want: "[]"}, // after covers_until
 	} {
 		if got := ask(tt.choice, tt.region, tt.day); got != tt.want {
 			t.Errorf("%s %s on %s: %s, want %s", tt.choice, tt.region, tt.day, got, tt.want)
@@ -252,7 +273,8 @@ func TestRule_JSONRoundTrip(t *testing.T) {
 	l := embedded(t)
 	var choices []countryrules.Choice
 	for _, name := range l.Names() {
-		choices = append(choices, countryrules.Choice{Pack: name, Purpose: countryrules.Marketing}, countryrules.Choice{Pack: name, Purpose: countryrules.Service})
+		choices = append(choices, countryrules.Choice{Pack: name, Purpose: countryrules.Marketing},
+			countryrules.Choice{Pack: name, Purpose: countryrules.Service})
 	}
 	for _, r := range l.For(choices, phone.Place{}) {
 		text, err := json.Marshal(r)
@@ -264,7 +286,8 @@ func TestRule_JSONRoundTrip(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		for day, n := (window.Date{Year: 2026, Month: 1, Day: 1}), 0; n < 1200; day, n = day.AddDays(1), n+1 {
-			if len(r.On(day))+len(back.On(day)) > 0 && !reflect.DeepEqual(r.On(day), back.On(day)) || r.Holiday(day) != back.Holiday(day) {
+			if len(r.On(day))+len(back.On(day)) > 0 && !reflect.DeepEqual(r.On(day), back.On(day)) ||
+				r.Holiday(day) != back.Holiday(day) {
 				t.Fatalf("%s on %s: %v, from the record %v", r.Source(), day, r.On(day), back.On(day))
 			}
 		}
@@ -306,11 +329,11 @@ func TestFreeAt(t *testing.T) {
 		dials []time.Time
 		want  time.Duration // after start
 	}{
-		{"none", nil, 0},
-		{"two of three", ago(1, 2), 0},
-		{"three: the oldest must be a day ago", ago(1, 5, 20), 4 * time.Hour},
-		{"just a day ago counts no more", ago(1, 5, 24), 0},
-		{"more than the cap", ago(1, 2, 3, 4), 21 * time.Hour},
+		{name: "none"},
+		{name: "two of three", dials: ago(1, 2)},
+		{name: "three: the oldest must be a day ago", dials: ago(1, 5, 20), want: 4 * time.Hour},
+		{name: "just a day ago counts no more", dials: ago(1, 5, 24)},
+		{name: "more than the cap", dials: ago(1, 2, 3, 4), want: 21 * time.Hour},
 	} {
 		if got := three.FreeAt(tt.dials, start); !got.Equal(start.Add(tt.want)) {
 			t.Errorf("%s: free at %v, want %v", tt.name, got, start.Add(tt.want))

@@ -89,7 +89,8 @@ func (h Holiday) fault() error {
 	case h.Name == "":
 		return fmt.Errorf("has no name")
 	case kinds != 1:
-		return fmt.Errorf(`%q: needs one of "month" with "day", "month" with "weekday" and "on_or_after", "easter", "dates"`, h.Name)
+		return fmt.Errorf(`%q: needs one of "month" with "day", "month" with "weekday" and "on_or_after", "easter", "dates"`,
+			h.Name)
 	case (h.Weekday != "" || h.Day != 0) && (h.Month < 1 || h.Month > 12):
 		return fmt.Errorf("%q: month must be 1 to 12", h.Name)
 	case h.Day != 0 && (h.Day < 1 || h.Day > lastOf(h.Month)):

@@ -55,7 +55,8 @@ func Load(files fs.FS) (Library, error) {
 		l.packs[p.Name] = p
 	}
 	if _, ok := l.packs[Fallback]; !ok && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("there is no %s.json: it applies to countries that are in none of a workspace's packs", Fallback))
+		faults = append(faults,
+			fmt.Errorf("there is no %s.json: it applies to countries that are in none of a workspace's packs", Fallback))
 	}
 	if len(faults) > 0 {
 		return Library{}, fmt.Errorf("read policy packs: %w", errors.Join(faults...))
@@ -96,7 +97,8 @@ func (f file) pack(name string) (Pack, []error) {
 	case f.Version < 1:
 		addFault("version: must be 1 or more; increase it with every change")
 	case f.CoversUntil.IsZero():
-		addFault("covers_until: is required: the last day for which the law was reviewed, such as 2028-12-31; later days are closed")
+		addFault("covers_until: is required: the last day for which the law was reviewed, such as 2028-12-31; " +
+			"later days are closed")
 	case (len(f.Countries) == 0) != (name == Fallback):
 		addFault(`countries: list the pack's countries as ["US","PR"]; only %s has none`, Fallback)
 	}
@@ -127,7 +129,8 @@ func (f file) pack(name string) (Pack, []error) {
 	}
 	for i, r := range p.Rules {
 		if r.Region == "" && (!r.From.IsZero() || !r.Until.IsZero()) && !p.alwaysInForce(r) {
-			addFault("rules[%d]: has a period, and no rule without a region covers the rest; add one, or leave out from and until", i)
+			addFault("rules[%d]: has a period, and no rule without a region covers the rest; "+
+				"add one, or leave out from and until", i)
 		}
 	}
 	return p, faults
@@ -140,7 +143,8 @@ func (p Pack) alwaysInForce(r Rule) bool {
 	for {
 		next, held := window.Date{}, false
 		for _, other := range p.Rules {
-			if other.Region != "" || !slices.ContainsFunc(r.purposes, func(one Purpose) bool { return slices.Contains(other.purposes, one) }) || !other.InForce(day) {
+			if other.Region != "" || !slices.ContainsFunc(r.purposes,
+				func(one Purpose) bool { return slices.Contains(other.purposes, one) }) || !other.InForce(day) {
 				continue
 			}
 			if other.Until.IsZero() {
@@ -201,8 +205,10 @@ func (r row) rule(f file) (Rule, []error) {
 		addFault("hours: %w", err)
 	}
 	return Rule{
-		Pack: f.Pack, Version: f.Version, Region: r.Region, Week: week, Holidays: holidays, HolidayHours: r.HolidayHours, Caps: r.Caps,
-		Consent: r.Consent, From: r.From, Until: r.Until, CoversUntil: f.CoversUntil, Citation: r.Citation, purposes: r.Purposes,
+		Pack: f.Pack, Version: f.Version, Region: r.Region, Week: week, Holidays: holidays, HolidayHours: r.HolidayHours,
+		Caps:    r.Caps,
+		Consent: r.Consent, From: r.From, Until: r.Until, CoversUntil: f.CoversUntil, Citation: r.Citation,
+		purposes: r.Purposes,
 	}, faults
 }
 

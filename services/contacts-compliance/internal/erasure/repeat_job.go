@@ -27,7 +27,8 @@ type RepeatJob struct {
 // NewRepeatJob creates a job. It calls wake after a commit that wrote to the outbox.
 func NewRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *RepeatJob {
 	w := &RepeatJob{store: st, wake: wake, republished: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "ringfence_contacts_erasures_republished_total", Help: "Erasures that were published again, because they were still open 15 minutes after the last time.",
+		Name: "ringfence_contacts_erasures_republished_total",
+		Help: "Erasures that were published again, because they were still open 15 minutes after the last time.",
 	})}
 	metrics.MustRegister(w.republished)
 	return w

@@ -13,7 +13,8 @@ import (
 // number, the rules, and the evaluation.
 func BenchmarkEvaluate_WithoutPacks(b *testing.B) {
 	for b.Loop() {
-		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: policy.Default(), NumberZones: window.Zones(phone.Number("+13055551234").Zones())}
+		f := gate.Facts{Stage: gate.Dial, DND: "clean", Consent: "consented", Policy: policy.Default(),
+			NumberZones: window.Zones(phone.Number("+13055551234").Zones())}
 		gate.Evaluate(f)
 	}
 }

@@ -118,15 +118,19 @@ func Evaluate(f Facts) Outcome {
 	switch f.Named {
 	case "":
 	case NamedOther:
-		return denied(RuleReference, CodeMismatch, "contact_id names a contact with another number than to. Leave it out to find the contact by number.")
+		return denied(RuleReference, CodeMismatch,
+			"contact_id names a contact with another number than to. Leave it out to find the contact by number.")
 	default:
-		return denied(RuleReference, CodeContact, "contact_id names no contact of this workspace. Leave it out to find the contact by number.")
+		return denied(RuleReference, CodeContact,
+			"contact_id names no contact of this workspace. Leave it out to find the contact by number.")
 	}
 	if f.DND != contacts.Clean && f.DND != contacts.DNDUnknown {
-		return denied(RuleDND, CodeDND, "This number is opted out of calls. Remove the opt-out only if the person asks for it.")
+		return denied(RuleDND, CodeDND,
+			"This number is opted out of calls. Remove the opt-out only if the person asks for it.")
 	}
 	if f.Consent != contacts.Consented && f.Consent != contacts.ConsentUnknown {
-		return denied(RuleConsent, CodeConsent, "Consent to call this number was withdrawn. It can be called again once consent is on record.")
+		return denied(RuleConsent, CodeConsent,
+			"Consent to call this number was withdrawn. It can be called again once consent is on record.")
 	}
 	for _, r := range f.Rules {
 		if r.Consent != countryrules.NoConsent && mayBeInForce(r, f.At) && f.Consent != contacts.Consented {

@@ -31,8 +31,9 @@ func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
 // allowed returns facts that every gate allows: noon in New York, with the default policy.
 func allowed(t *testing.T) gate.Facts {
 	return gate.Facts{
-		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown, Consent: contacts.ConsentUnknown,
-		Policy: policy.Default(), NumberZones: zones(t, "America/New_York"),
+		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contacts.DNDUnknown,
+		Consent: contacts.ConsentUnknown,
+		Policy:  policy.Default(), NumberZones: zones(t, "America/New_York"),
 	}
 }
 
@@ -42,7 +43,8 @@ func at(hour, minute, second int) time.Time {
 
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
-	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient}
+	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
+		Timezone: policy.Recipient}
 	tomorrow := time.Date(2026, 6, 16, 13, 0, 0, 0, time.UTC)
 	tests := []struct {
 		name   string
@@ -52,36 +54,79 @@ func TestEvaluate(t *testing.T) {
 		rule   gate.Rule
 		at     time.Time // zero: the wanted time
 	}{
-		{"unknown states are allowed", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a removed opt-out is allowed", func(f *gate.Facts) { f.DND = contacts.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a consented contact is allowed", func(f *gate.Facts) { f.Consent = contacts.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"opted out", func(f *gate.Facts) { f.DND = contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"a state from a newer build is refused", func(f *gate.Facts) { f.DND = "registry" }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"withdrawn", func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
-		{"an unknown consent state is refused", func(f *gate.Facts) { f.Consent = "" }, gate.Denied, "consent_withdrawn", gate.RuleConsent, time.Time{}},
-		{"an opt-out takes precedence over a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out takes precedence over the hours", func(f *gate.Facts) { f.DND, f.At = contacts.OptedOut, at(3, 0, 0) }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"an opt-out is never deferred", func(f *gate.Facts) { f.DND, f.At, f.DeferIfClosed = contacts.OptedOut, at(3, 0, 0), true }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"the window opens at nine", func(f *gate.Facts) { f.At = at(13, 0, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"a second before nine", func(f *gate.Facts) { f.At = at(12, 59, 59) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"at eight in the evening it is closed", func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"a deferred call is placed at the next opening", func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, gate.Deferred, "", gate.RuleWindow, at(13, 0, 0)},
-		{"the last second is enough at POST", func(f *gate.Facts) { f.At = at(23, 59, 59) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"at dial time the next minute must be open", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 59, 30) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"about to close, the next opening is tomorrow's", func(f *gate.Facts) { f.Stage, f.At, f.DeferIfClosed = gate.Dial, at(23, 59, 30), true }, gate.Deferred, "", gate.RuleWindow, tomorrow},
-		{"two minutes before the end a dial is allowed", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"no zone known", func(f *gate.Facts) { f.NumberZones = nil }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
-		{"an unknown zone is never deferred", func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true }, gate.Denied, "outside_calling_hours", gate.RuleZone, time.Time{}},
-		{"the contact's zone is enough", func(f *gate.Facts) { f.NumberZones, f.ContactZone = nil, &zones(t, "Europe/Berlin")[0] }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"both the contact's zone and the number's zone must be open", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Denied, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
-		{"all zones must be open", func(f *gate.Facts) {
+		{name: "unknown states are allowed", facts: func(*gate.Facts) {}, result: gate.Open, rule: gate.RuleNone},
+		{name: "a removed opt-out is allowed", facts: func(f *gate.Facts) { f.DND = contacts.Clean }, result: gate.Open,
+			rule: gate.RuleNone},
+		{name: "a consented contact is allowed", facts: func(f *gate.Facts) { f.Consent = contacts.Consented },
+			result: gate.Open, rule: gate.RuleNone},
+		{name: "opted out", facts: func(f *gate.Facts) { f.DND = contacts.OptedOut }, result: gate.Denied,
+			code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "a state from a newer build is refused", facts: func(f *gate.Facts) { f.DND = "registry" },
+			result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "withdrawn", facts: func(f *gate.Facts) { f.Consent = contacts.Withdrawn }, result: gate.Denied,
+			code: "consent_withdrawn", rule: gate.RuleConsent},
+		{name: "an unknown consent state is refused", facts: func(f *gate.Facts) { f.Consent = "" }, result: gate.Denied,
+			code: "consent_withdrawn", rule: gate.RuleConsent},
+		{name: "an opt-out takes precedence over a withdrawal",
+			facts: func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.Withdrawn }, result: gate.Denied,
+			code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "an opt-out takes precedence over the hours", facts: func(f *gate.Facts) {
+			f.DND, f.At = contacts.OptedOut,
+				at(3, 0, 0)
+		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "an opt-out is never deferred", facts: func(f *gate.Facts) {
+			f.DND, f.At, f.DeferIfClosed = contacts.OptedOut,
+				at(3, 0, 0), true
+		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "the window opens at nine", facts: func(f *gate.Facts) { f.At = at(13, 0, 0) }, result: gate.Open,
+			rule: gate.RuleNone},
+		{name: "a second before nine", facts: func(f *gate.Facts) { f.At = at(12, 59, 59) }, result: gate.Denied,
+			code: "outside_calling_hours", rule: gate.RuleWindow},
+		{name: "at eight in the evening it is closed", facts: func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) },
+			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
+		{name: "a deferred call is placed at the next opening",
+			facts: func(f *gate.Facts) { f.At, f.DeferIfClosed = at(12, 0, 0), true }, result: gate.Deferred,
+			rule: gate.RuleWindow, at: at(13, 0, 0)},
+		{name: "the last second is enough at POST", facts: func(f *gate.Facts) { f.At = at(23, 59, 59) }, result: gate.Open,
+			rule: gate.RuleNone},
+		{name: "at dial time the next minute must be open", facts: func(f *gate.Facts) {
+			f.Stage, f.At = gate.Dial,
+				at(23, 59, 30)
+		}, result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
+		{name: "about to close, the next opening is tomorrow's",
+			facts:  func(f *gate.Facts) { f.Stage, f.At, f.DeferIfClosed = gate.Dial, at(23, 59, 30), true },
+			result: gate.Deferred, rule: gate.RuleWindow, at: tomorrow},
+		{name: "two minutes before the end a dial is allowed",
+			facts: func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, result: gate.Open, rule: gate.RuleNone},
+		{name: "no zone known", facts: func(f *gate.Facts) { f.NumberZones = nil }, result: gate.Denied,
+			code: "outside_calling_hours", rule: gate.RuleZone},
+		{name: "an unknown zone is never deferred", facts: func(f *gate.Facts) { f.NumberZones, f.DeferIfClosed = nil, true },
+			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleZone},
+		{name: "the contact's zone is enough", facts: func(f *gate.Facts) {
+			f.NumberZones, f.ContactZone = nil,
+				&zones(t, "Europe/Berlin")[0]
+		}, result: gate.Open, rule: gate.RuleNone},
+		{name: "both the contact's zone and the number's zone must be open",
+			facts: func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, result: gate.Denied,
+			code: "outside_calling_hours", rule: gate.RuleNoOpening},
+		{name: "all zones must be open", facts: func(f *gate.Facts) {
 			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
-		}, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"around the clock needs no zone", func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"around the clock still honours an opt-out", func(f *gate.Facts) { f.Policy, f.DND = allDay, contacts.OptedOut }, gate.Denied, "recipient_dnd", gate.RuleDND, time.Time{}},
-		{"a policy's own zone needs no other", func(f *gate.Facts) { f.Policy.Timezone, f.NumberZones = "Europe/Berlin", nil }, gate.Open, "", gate.RuleNone, time.Time{}},
-		{"the policy's zone replaces the recipient's zones", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
-		{"a closed weekday", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Denied, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		}, result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
+		{name: "around the clock needs no zone", facts: func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil },
+			result: gate.Open, rule: gate.RuleNone},
+		{name: "around the clock still honours an opt-out", facts: func(f *gate.Facts) {
+			f.Policy, f.DND = allDay,
+				contacts.OptedOut
+		}, result: gate.Denied, code: "recipient_dnd", rule: gate.RuleDND},
+		{name: "a policy's own zone needs no other", facts: func(f *gate.Facts) {
+			f.Policy.Timezone,
+				f.NumberZones = "Europe/Berlin", nil
+		}, result: gate.Open, rule: gate.RuleNone},
+		{name: "the policy's zone replaces the recipient's zones",
+			facts: func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, result: gate.Denied, code: "outside_calling_hours",
+			rule: gate.RuleWindow},
+		{name: "a closed weekday", facts: func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) },
+			result: gate.Denied, code: "outside_calling_hours", rule: gate.RuleWindow},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,10 +173,11 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := rapid.IntRange(0, 1438).Draw(t, "start")
 		f := gate.Facts{
-			Stage:   rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
-			At:      time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
-			DND:     rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
-			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(t, "consent"),
+			Stage: rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
+			At:    time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
+			DND:   rapid.SampledFrom([]contacts.DND{contacts.DNDUnknown, contacts.Clean, contacts.OptedOut}).Draw(t, "dnd"),
+			Consent: rapid.SampledFrom([]contacts.Consent{contacts.ConsentUnknown, contacts.Consented, contacts.Withdrawn}).Draw(
+				t, "consent"),
 			Policy: policy.Policy{
 				Window: window.Window{
 					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
@@ -139,10 +185,12 @@ func TestEvaluate_StoredFactsGiveTheSameOutcome(t *testing.T) {
 				},
 				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
 			},
-			NumberZones:   zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
+			NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t,
+				"zones")...),
 			DeferIfClosed: rapid.Bool().Draw(t, "waits"),
 		}
-		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234", "+18005551234"}).Draw(t, "number")); number != "" {
+		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234",
+			"+18005551234"}).Draw(t, "number")); number != "" {
 			place := number.Place()
 			f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
 			f.Rules = library(t).For(f.Policy.Choices(), place)

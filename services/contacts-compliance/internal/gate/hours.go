@@ -59,13 +59,15 @@ func (f Facts) hours() Outcome {
 	next, ok := f.next(clocks, at)
 	switch {
 	case !ok:
-		return Outcome{Result: Denied, Rule: f.noOpeningRule(reason.rule), Code: CodeOutsideHours, Source: reason.source, Message: reason.text +
-			" It does not open within 30 days in every time zone this number may be in (" + zoneList(f.recipientZones()) + ")."}
+		return Outcome{Result: Denied, Rule: f.noOpeningRule(reason.rule), Code: CodeOutsideHours, Source: reason.source,
+			Message: reason.text +
+				" It does not open within 30 days in every time zone this number may be in (" + zoneList(f.recipientZones()) + ")."}
 	case f.DeferIfClosed:
 		return Outcome{Result: Deferred, Rule: reason.rule, Source: reason.source, At: next}
 	default:
 		return Outcome{Result: Denied, Rule: reason.rule, Code: CodeOutsideHours, Source: reason.source, Message: fmt.Sprintf(
-			"%s It next opens at %s; schedule_if_outside_hours true queues for it.", reason.text, next.UTC().Format(time.RFC3339))}
+			"%s It next opens at %s; schedule_if_outside_hours true queues for it.", reason.text,
+			next.UTC().Format(time.RFC3339))}
 	}
 }
 
@@ -120,13 +122,16 @@ func (c clock) explain(zone window.Zone, day window.Date) refusal {
 	switch holiday := c.rule.Holiday(day); {
 	case c.rule.Expired(day):
 		reason.rule = RuleExpired
-		reason.text = fmt.Sprintf("The rules of pack %s are known up to %s (rule: pack expired). Ask the operator to bring the packs up to date.",
+		reason.text = fmt.Sprintf(
+			"The rules of pack %s are known up to %s (rule: pack expired). Ask the operator to bring the packs up to date.",
 			c.rule.Pack, c.rule.CoversUntil)
 	case holiday != "":
 		reason.rule = RuleHoliday
-		reason.text = fmt.Sprintf("%s is a holiday in %s, %s: %s there (rule: holiday, %s).", day, c.rule.Where(), holiday, c.rule.Describe(day), reason.source)
+		reason.text = fmt.Sprintf("%s is a holiday in %s, %s: %s there (rule: holiday, %s).", day, c.rule.Where(), holiday,
+			c.rule.Describe(day), reason.source)
 	default:
-		reason.text = fmt.Sprintf("Outside the calling hours of %s (%s) in %s (rule: calling hours, %s).", c.rule.Where(), c.rule.Describe(day), zone, reason.source)
+		reason.text = fmt.Sprintf("Outside the calling hours of %s (%s) in %s (rule: calling hours, %s).", c.rule.Where(),
+			c.rule.Describe(day), zone, reason.source)
 	}
 	return reason
 }

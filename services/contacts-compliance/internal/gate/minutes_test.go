@@ -38,24 +38,34 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 	same := func(*gate.Facts) {}
 	zone := func(name string) *window.Zone { return &zones(t, name)[0] }
 	for state, number := range map[string]phone.Number{
-		"AL": "+12055551234", "CT": "+12035551234", "FL panhandle": "+18505551234", "IL": "+12175551234", "KY": "+12705551234", "LA": "+12255551234", "MA": "+16175551234",
-		"MD": "+13015551234", "ME": "+12075551234", "MI": "+19065551234", "MN": "+12185551234", "MS": "+16015551234", "NE": "+13085551234", "NM": "+15055551234",
-		"NV": "+17755551234", "OK": "+14055551234", "PA": "+12155551234", "RI": "+14015551234", "SD": "+16055551234", "TX": "+19155551234", "UT": "+18015551234",
-		"WA": "+12065551234", "WY": "+13075551234", "Navajo": "+19285551234", "Alaska": "+19075551234", "Hawaii": "+18085551234", "Puerto Rico": "+17875551234",
+		"AL": "+12055551234", "CT": "+12035551234", "FL panhandle": "+18505551234", "IL": "+12175551234",
+		"KY": "+12705551234", "LA": "+12255551234", "MA": "+16175551234",
+		"MD": "+13015551234", "ME": "+12075551234", "MI": "+19065551234", "MN": "+12185551234", "MS": "+16015551234",
+		"NE": "+13085551234", "NM": "+15055551234",
+		"NV": "+17755551234", "OK": "+14055551234", "PA": "+12155551234", "RI": "+14015551234", "SD": "+16055551234",
+		"TX": "+19155551234", "UT": "+18015551234",
+		"WA": "+12065551234", "WY": "+13075551234", "Navajo": "+19285551234", "Alaska": "+19075551234",
+		"Hawaii": "+18085551234", "Puerto Rico": "+17875551234",
 	} {
 		add("us "+state, withPacks(t, number, "us"), same)
 	}
 	for name, number := range map[string]phone.Number{
-		"ca Newfoundland": "+17095551234", "ca British Columbia": "+12505551234", "ca Yukon to Nunavut": "+18675551234", "gb London": "+442079460000", "fr Paris": "+33123456789",
-		"fr Réunion": "+262262123456", "de Berlin": "+493012345678", "au mobile": "+61412345678", "au Sydney": "+61291234567", "in Delhi": "+911123456789", "default Cairo": "+20221234567",
-		"default Casablanca": "+212522123456", "default Chatham": "+6433012345", "default Spanish mobile": "+34612345678", "default Santiago": "+56221234567", "default Tehran": "+982112345678",
+		"ca Newfoundland": "+17095551234", "ca British Columbia": "+12505551234", "ca Yukon to Nunavut": "+18675551234",
+		"gb London": "+442079460000", "fr Paris": "+33123456789",
+		"fr Réunion": "+262262123456", "de Berlin": "+493012345678", "au mobile": "+61412345678", "au Sydney": "+61291234567",
+		"in Delhi": "+911123456789", "default Cairo": "+20221234567",
+		"default Casablanca": "+212522123456", "default Chatham": "+6433012345", "default Spanish mobile": "+34612345678",
+		"default Santiago": "+56221234567", "default Tehran": "+982112345678",
 	} {
 		choice, _, _ := strings.Cut(name, " ")
 		add(name, withPacks(t, number, choice), same)
 	}
-	add("toll-free in New York, held to every state", withPacks(t, "+18005551234", "us"), func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
-	add("two packs and a contact elsewhere", withPacks(t, "+33123456789", "fr", "de"), func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
-	add("Lord Howe changes by half an hour", withPacks(t, "+33123456789", "default"), func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
+	add("toll-free in New York, held to every state", withPacks(t, "+18005551234", "us"),
+		func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
+	add("two packs and a contact elsewhere", withPacks(t, "+33123456789", "fr", "de"),
+		func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
+	add("Lord Howe changes by half an hour", withPacks(t, "+33123456789", "default"),
+		func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
 	add("its own window too", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End = 13*60, 20*60+30
 		f.Policy.Window.Days, _ = window.ParseDays([]string{"mon", "sat", "sun"})
@@ -66,19 +76,22 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 	add("a window at night with an override", withPacks(t, "+12125551234", "us"), func(f *gate.Facts) {
 		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Override = 60, 150, &policy.Override{Reason: "x"}
 	})
-	for _, name := range []string{"Antarctica/Troll", "Antarctica/Casey", "Europe/Dublin", "Asia/Gaza", "Pacific/Easter", "America/Nuuk", "Pacific/Kiritimati"} {
-		add("default at "+name, withPacks(t, "+20221234567", "default"), func(f *gate.Facts) { f.NumberZones = zones(t, name) })
+	for _, name := range []string{"Antarctica/Troll", "Antarctica/Casey", "Europe/Dublin", "Asia/Gaza", "Pacific/Easter",
+		"America/Nuuk", "Pacific/Kiritimati"} {
+		add("default at "+name, withPacks(t, "+20221234567", "default"),
+			func(f *gate.Facts) { f.NumberZones = zones(t, name) })
 	}
-	add("a rule that ends on a night with a clock change, and its successor", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
-		f.NumberZones = zones(t, "America/New_York", "Pacific/Honolulu")
-		old, law := f.Rules[0], f.Rules[0]
-		old.Until = window.Date{Year: 2027, Month: 3, Day: 14}
-		law.From, law.Until, law.Week = old.Until, window.Date{Year: 2028, Month: 2, Day: 29}, countryrules.Week{}
-		for weekday := range law.Week {
-			law.Week[weekday] = []window.Range{{Start: 0, End: 90}, {Start: 23*60 + 59, End: window.Midnight}}
-		}
-		f.Rules = []countryrules.Rule{old, law}
-	})
+	add("a rule that ends on a night with a clock change, and its successor", withPacks(t, "+12145551234", "us"),
+		func(f *gate.Facts) {
+			f.NumberZones = zones(t, "America/New_York", "Pacific/Honolulu")
+			old, law := f.Rules[0], f.Rules[0]
+			old.Until = window.Date{Year: 2027, Month: 3, Day: 14}
+			law.From, law.Until, law.Week = old.Until, window.Date{Year: 2028, Month: 2, Day: 29}, countryrules.Week{}
+			for weekday := range law.Week {
+				law.Week[weekday] = []window.Range{{Start: 0, End: 90}, {Start: 23*60 + 59, End: window.Midnight}}
+			}
+			f.Rules = []countryrules.Rule{old, law}
+		})
 	add("always open until covers_until", withPacks(t, "+12145551234", "us"), func(f *gate.Facts) {
 		always := f.Rules[0]
 		for weekday := range always.Week {
@@ -91,11 +104,13 @@ func walkCases(t testing.TB) map[string]gate.Facts {
 		f.Rules, f.Policy.Window = nil, window.Window{Start: 9 * 60, End: 9*60 + 1, Days: window.EveryDay}
 	})
 	add("zones with one common open minute, in summer one more hour", withPacks(t, "+12145551234"), func(f *gate.Facts) {
-		f.Rules, f.Policy.Window, f.NumberZones = nil, window.Window{Start: 9*60 + 59, End: 17 * 60, Days: window.EveryDay}, zones(t, "Asia/Kolkata", "America/New_York", "Europe/Berlin")
+		f.Rules, f.Policy.Window, f.NumberZones = nil, window.Window{Start: 9*60 + 59, End: 17 * 60, Days: window.EveryDay},
+			zones(t, "Asia/Kolkata", "America/New_York", "Europe/Berlin")
 		f.Policy.Window.End = 20*60 + 30
 	})
 	add("no packs", withPacks(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
-	for name, f := range map[string]gate.Facts{"caps in Florida": withPacks(t, "+13055551234", "us"), "caps in France": withPacks(t, "+33123456789", "fr"), "caps in Maine": withPacks(t, "+12075551234", "us")} {
+	for name, f := range map[string]gate.Facts{"caps in Florida": withPacks(t, "+13055551234", "us"),
+		"caps in France": withPacks(t, "+33123456789", "fr"), "caps in Maine": withPacks(t, "+12075551234", "us")} {
 		add(name, f, func(f *gate.Facts) {
 			for i := range 4 {
 				f.Dials = append(f.Dials, firstMinute.Add(time.Duration(100+i*i*50)*time.Minute))
@@ -130,7 +145,8 @@ func TestEvaluate_MatchesAMinuteByMinuteSearch(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("evaluated %d minutes and %d openings in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
+	t.Logf("evaluated %d minutes and %d openings in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(),
+		len(places), seed)
 }
 
 // walker walks through the two years of one place.
@@ -180,7 +196,8 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
 	w.evaluated++
 	v, open, from := gate.Evaluate(w.f), w.oracle.open(minute), w.f.At
-	if open && stage == gate.Dial && !w.oracle.open(minute+1) { // the hours close too soon, so the opening after this one is expected
+	// the hours close too soon, so the opening after this one is expected
+	if open && stage == gate.Dial && !w.oracle.open(minute+1) {
 		open, minute, from = false, minute+1, from.Add(time.Minute)
 	}
 	if (v.Result == gate.Open) != open {
@@ -193,13 +210,15 @@ func (w *walker) evaluate(stage gate.Stage, minute int) {
 	w.searched++
 	limit := from.Add(window.Horizon)
 	opens := w.oracle.next(minute)
-	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) { // an opening of one minute is too short for a dial
+	// an opening of one minute is too short for a dial
+	for opens < len(w.oracle.seen)*minutesOfDay-2*minutesOfDay && !w.oracle.open(opens+1) {
 		opens = w.oracle.next(opens + 1)
 	}
 	next := firstMinute.Add(time.Duration(opens) * time.Minute)
 	switch {
 	case !next.After(limit) && (v.Result != gate.Deferred || !v.At.Equal(next)):
-		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the oracle's next opening = %v, Evaluate = %+v", w.seed, stage, w.f.At, next, v)
+		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the oracle's next opening = %v, Evaluate = %+v", w.seed, stage, w.f.At,
+			next, v)
 	case next.After(limit) && (v.Result != gate.Denied || v.Rule != gate.RuleNoOpening && v.Rule != gate.RuleExpired):
 		w.t.Errorf("RINGFENCE_SEED=%d: %s: oracle: no opening within 30 days of %v, Evaluate = %+v", w.seed, stage, w.f.At, v)
 	}

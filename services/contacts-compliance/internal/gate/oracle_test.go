@@ -84,7 +84,8 @@ func (c *wallClock) day(n int) []stretch {
 		goesOn := len(read) > 0 && string(text[:10]) == last && shows == read[len(read)-1].shows+minute-read[len(read)-1].from
 		if !goesOn {
 			last = string(text[:10])
-			read = append(read, stretch{from: minute, shows: shows, date: last, weekday: local.Weekday(), day: day{local.Year(), local.Month(), local.Day()}})
+			read = append(read, stretch{from: minute, shows: shows, date: last, weekday: local.Weekday(),
+				day: day{local.Year(), local.Month(), local.Day()}})
 		}
 		read[len(read)-1].till = minute + 1
 	}
@@ -148,7 +149,8 @@ func newOracle(t testing.TB, clocks *almanac, f gate.Facts) *oracle {
 
 // Easter Sundays from a published table.
 var easters = map[int]time.Time{
-	2025: time.Date(2025, 4, 20, 0, 0, 0, 0, time.UTC), 2026: time.Date(2026, 4, 5, 0, 0, 0, 0, time.UTC), 2027: time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC),
+	2025: time.Date(2025, 4, 20, 0, 0, 0, 0, time.UTC), 2026: time.Date(2026, 4, 5, 0, 0, 0, 0, time.UTC),
+	2027: time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC),
 	2028: time.Date(2028, 4, 16, 0, 0, 0, 0, time.UTC), 2029: time.Date(2029, 4, 1, 0, 0, 0, 0, time.UTC),
 }
 
@@ -158,7 +160,8 @@ func addHoliday(days map[day]bool, h countryrules.Holiday, year int) {
 	case h.Easter != nil:
 		at = easters[year].AddDate(0, 0, *h.Easter)
 	case h.Weekday != "":
-		for at = time.Date(year, h.Month, h.OnOrAfter, 0, 0, 0, 0, time.UTC); !strings.HasPrefix(strings.ToLower(at.Weekday().String()), h.Weekday); {
+		for at = time.Date(year, h.Month, h.OnOrAfter, 0, 0, 0, 0,
+			time.UTC); !strings.HasPrefix(strings.ToLower(at.Weekday().String()), h.Weekday); {
 			at = at.AddDate(0, 0, 1)
 		}
 	default:
@@ -206,7 +209,10 @@ func (o *oracle) computeDay(n int) {
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: minutesOfDay, Days: window.EveryDay}) {
 		for _, c := range o.own {
 			for _, s := range c.day(n) {
-				o.closeOutside(n, s, func(shows int) bool { return w.Days.Has(s.weekday) && shows >= int(w.Start) && shows < int(w.End) })
+				o.closeOutside(n, s, func(shows int) bool {
+					return w.Days.Has(s.weekday) && shows >= int(w.Start) &&
+						shows < int(w.End)
+				})
 			}
 		}
 	}

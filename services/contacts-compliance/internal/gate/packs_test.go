@@ -25,8 +25,10 @@ func library(t interface{ Fatal(...any) }) countryrules.Library {
 // noon in New York.
 func withPacks(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
 	f := gate.Facts{
-		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean, Consent: contacts.Consented,
-		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient, Packs: packs},
+		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contacts.Clean,
+		Consent: contacts.Consented,
+		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay},
+			Timezone: policy.Recipient, Packs: packs},
 	}
 	place := number.Place()
 	f.Place, f.Rules, f.NumberZones = &place, library(t).For(f.Policy.Choices(), place), window.Zones(number.Zones())
@@ -47,7 +49,8 @@ func TestEvaluate_Packs(t *testing.T) {
 			f.Dials = append(f.Dials, f.At.Add(-time.Duration(h)*time.Hour))
 		}
 	}
-	const newYork, miami, dallas, mobile, pensacola, paris, tollFree = "+12125552671", "+13055551234", "+12145551234", "+12075551234", "+18505551234", "+33123456789", "+18005551234"
+	const newYork, miami, dallas, mobile, pensacola, paris, tollFree = "+12125552671", "+13055551234", "+12145551234",
+		"+12075551234", "+18505551234", "+33123456789", "+18005551234"
 	tests := []struct {
 		name   string
 		number phone.Number
@@ -57,40 +60,76 @@ func TestEvaluate_Packs(t *testing.T) {
 		rule   gate.Rule
 		next   string // the deferred time, or the time in the message; "" if there is none
 	}{
-		{"within the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
-		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
-		{"express consent is required and not recorded", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Denied, gate.RuleConsentNeeded, ""},
-		{"a pack that requires no consent", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, gate.Open, "", ""},
-		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Denied, gate.RulePack, "2026-11-23 13:00"},
-		{"Florida closes at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, gate.Deferred, gate.RulePack, "2026-11-24 13:00"},
-		{"New York closes at nine", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
-		{"Florida has no rule for service calls", miami, []string{"us:service"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
-		{"Sunday noon in Texas", dallas, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-22 17:59"), true }, gate.Deferred, gate.RulePack, "2026-11-22 18:00"},
-		{"the panhandle is in two zones", pensacola, []string{"us"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 13:30"), true }, gate.Deferred, gate.RulePack, "2026-11-23 14:00"},
-		{"the workspace's window is narrower", newYork, []string{"us"}, func(f *gate.Facts) {
+		{name: "within the federal hours", number: newYork, packs: []string{"us"}, change: func(*gate.Facts) {},
+			result: gate.Open},
+		{name: "no consent on record", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Denied,
+			rule: gate.RuleConsentNeeded},
+		{name: "express consent is required and not recorded", number: newYork, packs: []string{"us:service"},
+			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Denied,
+			rule: gate.RuleConsentNeeded},
+		{name: "a pack that requires no consent", number: newYork, packs: []string{"default"},
+			change: func(f *gate.Facts) { f.Consent = contacts.ConsentUnknown }, result: gate.Open},
+		{name: "before the federal hours", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, result: gate.Denied, rule: gate.RulePack,
+			next: "2026-11-23 13:00"},
+		{name: "Florida closes at eight", number: miami, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-24 01:00"), true }, result: gate.Deferred,
+			rule: gate.RulePack, next: "2026-11-24 13:00"},
+		{name: "New York closes at nine", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, result: gate.Open},
+		{name: "Florida has no rule for service calls", number: miami, packs: []string{"us:service"},
+			change: func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, result: gate.Open},
+		{name: "Sunday noon in Texas", number: dallas, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-22 17:59"), true }, result: gate.Deferred,
+			rule: gate.RulePack, next: "2026-11-22 18:00"},
+		{name: "the panhandle is in two zones", number: pensacola, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 13:30"), true }, result: gate.Deferred,
+			rule: gate.RulePack, next: "2026-11-23 14:00"},
+		{name: "the workspace's window is narrower", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
 			f.Policy.Window, f.DeferIfClosed = window.Window{Start: 18 * 60, End: 19 * 60, Days: window.EveryDay}, true
-		}, gate.Deferred, gate.RuleWindow, "2026-11-23 23:00"},
-		{"an override replaces the hours of the pack", newYork, []string{"us"}, func(f *gate.Facts) {
-			f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"}, window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
-		}, gate.Open, "", ""},
-		{"an override still needs consent", newYork, []string{"us"}, func(f *gate.Facts) {
+		}, result: gate.Deferred, rule: gate.RuleWindow, next: "2026-11-23 23:00"},
+		{name: "an override replaces the hours of the pack", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) {
+				f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"},
+					window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
+			}, result: gate.Open},
+		{name: "an override still needs consent", number: newYork, packs: []string{"us"}, change: func(f *gate.Facts) {
 			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contacts.ConsentUnknown
-		}, gate.Denied, gate.RuleConsentNeeded, ""},
-		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, gate.Deferred, gate.RulePack, "2026-11-23 13:00"},
-		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-12-25 10:00"), true }, gate.Deferred, gate.RuleHoliday, "2026-12-28 09:00"},
-		{"a country that is not in the pack", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Denied, gate.RulePack, "2026-11-24 08:00"},
-		{"toll-free has no zone", tollFree, []string{"us"}, func(*gate.Facts) {}, gate.Denied, gate.RuleZone, ""},
-		{"a toll-free number with a zone needs the hours of every state", tollFree, []string{"us"}, func(f *gate.Facts) {
-			f.ContactZone, f.DeferIfClosed = &zones(t, "America/New_York")[0], true
-			f.At = utc("2026-11-22 18:00")
-		}, gate.Deferred, gate.RulePack, "2026-11-23 15:00"},
-		{"after the pack's last day", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, gate.Denied, gate.RuleExpired, ""},
-		{"two of three calls in Florida", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2) }, gate.Open, "", ""},
-		{"three of three", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 20); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-23 21:00"},
-		{"three of three, and the cap ends at night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, gate.Deferred, gate.RuleFrequency, "2026-11-24 13:00"},
-		{"one in eight hours in Maine", mobile, []string{"us"}, func(f *gate.Facts) { ago(f, 3) }, gate.Denied, gate.RuleFrequency, "2026-11-24 14:00"},
-		{"New York has no cap", newYork, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, gate.Open, "", ""},
-		{"an opt-out takes precedence over a pack", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.ConsentUnknown }, gate.Denied, gate.RuleDND, ""},
+		}, result: gate.Denied, rule: gate.RuleConsentNeeded},
+		{name: "lunch in France", number: paris, packs: []string{"fr"},
+			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-11-23 12:00"), true }, result: gate.Deferred,
+			rule: gate.RulePack, next: "2026-11-23 13:00"},
+		{name: "a holiday in France", number: paris, packs: []string{"fr"},
+			change: func(f *gate.Facts) { f.At, f.DeferIfClosed = utc("2026-12-25 10:00"), true }, result: gate.Deferred,
+			rule: gate.RuleHoliday, next: "2026-12-28 09:00"},
+		{name: "a country that is not in the pack", number: paris, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, result: gate.Denied, rule: gate.RulePack,
+			next: "2026-11-24 08:00"},
+		{name: "toll-free has no zone", number: tollFree, packs: []string{"us"}, change: func(*gate.Facts) {},
+			result: gate.Denied, rule: gate.RuleZone},
+		{name: "a toll-free number with a zone needs the hours of every state", number: tollFree, packs: []string{"us"},
+			change: func(f *gate.Facts) {
+				f.ContactZone, f.DeferIfClosed = &zones(t, "America/New_York")[0], true
+				f.At = utc("2026-11-22 18:00")
+			}, result: gate.Deferred, rule: gate.RulePack, next: "2026-11-23 15:00"},
+		{name: "after the pack's last day", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, result: gate.Denied, rule: gate.RuleExpired},
+		{name: "two of three calls in Florida", number: miami, packs: []string{"us"},
+			change: func(f *gate.Facts) { ago(f, 1, 2) }, result: gate.Open},
+		{name: "three of three", number: miami, packs: []string{"us"},
+			change: func(f *gate.Facts) { ago(f, 1, 2, 20); f.DeferIfClosed = true }, result: gate.Deferred,
+			rule: gate.RuleFrequency, next: "2026-11-23 21:00"},
+		{name: "three of three, and the cap ends at night", number: miami, packs: []string{"us"},
+			change: func(f *gate.Facts) { ago(f, 1, 2, 12); f.DeferIfClosed = true }, result: gate.Deferred,
+			rule: gate.RuleFrequency, next: "2026-11-24 13:00"},
+		{name: "one in eight hours in Maine", number: mobile, packs: []string{"us"},
+			change: func(f *gate.Facts) { ago(f, 3) }, result: gate.Denied, rule: gate.RuleFrequency, next: "2026-11-24 14:00"},
+		{name: "New York has no cap", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, result: gate.Open},
+		{name: "an opt-out takes precedence over a pack", number: newYork, packs: []string{"us"},
+			change: func(f *gate.Facts) { f.DND, f.Consent = contacts.OptedOut, contacts.ConsentUnknown }, result: gate.Denied,
+			rule: gate.RuleDND},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,10 +164,11 @@ func TestEvaluate_RequiresConsentOnEveryLocalDateOfTheRule(t *testing.T) {
 		from, until window.Date
 		needed      bool
 	}{
-		{"2026-11-23T12:30:00Z", window.Date{Year: 2026, Month: 11, Day: 24}, window.Date{}, true}, // the 24th in Auckland
-		{"2026-11-22T12:30:00Z", window.Date{Year: 2026, Month: 11, Day: 24}, window.Date{}, false},
-		{"2026-11-24T06:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, true}, // still the 23rd in Honolulu
-		{"2026-11-25T13:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, false},
+		{at: "2026-11-23T12:30:00Z", from: window.Date{Year: 2026, Month: 11, Day: 24}, needed: true}, // the 24th in Auckland
+		{at: "2026-11-22T12:30:00Z", from: window.Date{Year: 2026, Month: 11, Day: 24}},
+		// still the 23rd in Honolulu
+		{at: "2026-11-24T06:00:00Z", until: window.Date{Year: 2026, Month: 11, Day: 24}, needed: true},
+		{at: "2026-11-25T13:00:00Z", until: window.Date{Year: 2026, Month: 11, Day: 24}},
 	} {
 		f := withPacks(t, "+12125552671", "us")
 		at, err := time.Parse(time.RFC3339, row.at)

@@ -25,13 +25,17 @@ func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 			t.Errorf("got.body = %v, want %v; got.raw = %s", got.body, want, got.raw)
 		}
 	}
-	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"asked by mail"}`), "dnd", "unknown")
+	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"asked by mail"}`), "dnd",
+		"unknown")
 	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), "dnd", "unknown")
-	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005550001/consent", `{"status":"consented","source":"web form","evidence":{"ip":"192.0.2.1"}}`), "dnd", "consented")
+	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005550001/consent",
+		`{"status":"consented","source":"web form","evidence":{"ip":"192.0.2.1"}}`), "dnd", "consented")
 	status(r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), "dnd", "consented")
 	status(r.customer(t, http.MethodDelete, "/v1/opt-outs/%2B15005550001", ""), "clean", "consented")
-	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/%%2B15005550001/consent", `{"status":"withdrawn","source":"letter","evidence":"scan 7"}`), "clean", "withdrawn")
-	status(r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/contacts/+15005550001/consent", ""), "clean", "withdrawn")
+	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/%%2B15005550001/consent",
+		`{"status":"withdrawn","source":"letter","evidence":"scan 7"}`), "clean", "withdrawn")
+	status(r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/contacts/+15005550001/consent", ""), "clean",
+		"withdrawn")
 
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
 	data, _ := got.body["data"].([]any)
@@ -49,7 +53,8 @@ func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 		t.Fatalf("records: length of data = %d, want %d; got.raw = %s", len(data), len(want), got.raw)
 	}
 	fields := map[string]bool{}
-	for _, name := range strings.Fields("id phone_e164 contact_id kind source actor reason evidence before after occurred_at created_at") {
+	for _, name := range strings.Fields(
+		"id phone_e164 contact_id kind source actor reason evidence before after occurred_at created_at") {
 		fields[name] = true
 	}
 	for i, item := range data {
@@ -58,7 +63,8 @@ func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 		if name, _, isRequest := strings.Cut(actor, ":"); isRequest && name == "request" {
 			actor = name
 		}
-		line := fmt.Sprintf("%v %v %v %v %v %v→%v", rec["kind"], rec["source"], actor, rec["reason"], rec["evidence"], rec["before"], rec["after"])
+		line := fmt.Sprintf("%v %v %v %v %v %v→%v", rec["kind"], rec["source"], actor, rec["reason"], rec["evidence"],
+			rec["before"], rec["after"])
 		if line != want[i] {
 			t.Errorf("record %d = %s, want %s", i, line, want[i])
 		}
@@ -74,7 +80,8 @@ func TestOptOuts_ChangeTheStateAndStoreRecords(t *testing.T) {
 		t.Errorf("one record: member.body = %v, want %v; member.raw = %s", member.body, newest, member.raw)
 	}
 	for _, id := range []string{"x", uuid.NewString()} {
-		if got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+id, ""); got.status != http.StatusNotFound {
+		if got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+id,
+			""); got.status != http.StatusNotFound {
 			t.Errorf("record %s = %d, want 404", id, got.status)
 		}
 	}
@@ -94,18 +101,28 @@ func TestOptOuts_Refusals(t *testing.T) {
 		status                   int
 		code                     string
 	}{
-		{"no number", "POST", "/v1/opt-outs", `{}`, 422, "validation_error"},
-		{"a null number", "POST", "/v1/opt-outs", `{"phone_e164":null}`, 422, "validation_error"},
-		{"a number that is no string", "POST", "/v1/opt-outs", `{"phone_e164":1}`, 422, "validation_error"},
-		{"a malformed number", "POST", "/v1/opt-outs", `{"phone_e164":"+0123"}`, 422, "invalid_phone"},
-		{"a number that is far too long", "POST", "/v1/opt-outs", `{"phone_e164":"+` + strings.Repeat("1", 3000) + `"}`, 422, "invalid_phone"},
-		{"an empty number", "POST", "/v1/opt-outs", `{"phone_e164":""}`, 422, "invalid_phone"},
-		{"a long reason", "POST", "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"` + strings.Repeat("x", 501) + `"}`, 422, "validation_error"},
-		{"a malformed number in the path", "GET", "/v1/opt-outs/15005550001", ``, 422, "invalid_phone"},
-		{"no number at all in the path", "DELETE", "/v1/opt-outs/everyone", ``, 422, "invalid_phone"},
-		{"an unknown number", "GET", "/v1/opt-outs/+15005550099", ``, 404, "not_found"},
-		{"an unknown number to clean", "DELETE", "/v1/opt-outs/+15005550099", ``, 404, "not_found"},
-		{"a wrong method", "PUT", "/v1/opt-outs", `{}`, 405, "method_not_allowed"},
+		{name: "no number", method: "POST", path: "/v1/opt-outs", body: `{}`, status: 422, code: "validation_error"},
+		{name: "a null number", method: "POST", path: "/v1/opt-outs", body: `{"phone_e164":null}`, status: 422,
+			code: "validation_error"},
+		{name: "a number that is no string", method: "POST", path: "/v1/opt-outs", body: `{"phone_e164":1}`, status: 422,
+			code: "validation_error"},
+		{name: "a malformed number", method: "POST", path: "/v1/opt-outs", body: `{"phone_e164":"+0123"}`, status: 422,
+			code: "invalid_phone"},
+		{name: "a number that is far too long", method: "POST", path: "/v1/opt-outs",
+			body: `{"phone_e164":"+` + strings.Repeat("1", 3000) + `"}`, status: 422, code: "invalid_phone"},
+		{name: "an empty number", method: "POST", path: "/v1/opt-outs", body: `{"phone_e164":""}`, status: 422,
+			code: "invalid_phone"},
+		{name: "a long reason", method: "POST", path: "/v1/opt-outs",
+			body: `{"phone_e164":"+15005550001","reason":"` + strings.Repeat("x", 501) + `"}`, status: 422,
+			code: "validation_error"},
+		{name: "a malformed number in the path", method: "GET", path: "/v1/opt-outs/15005550001", status: 422,
+			code: "invalid_phone"},
+		{name: "no number at all in the path", method: "DELETE", path: "/v1/opt-outs/everyone", status: 422,
+			code: "invalid_phone"},
+		{name: "an unknown number", method: "GET", path: "/v1/opt-outs/+15005550099", status: 404, code: "not_found"},
+		{name: "an unknown number to clean", method: "DELETE", path: "/v1/opt-outs/+15005550099", status: 404,
+			code: "not_found"},
+		{name: "a wrong method", method: "PUT", path: "/v1/opt-outs", body: `{}`, status: 405, code: "method_not_allowed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +139,8 @@ func TestConsent_Refusals(t *testing.T) {
 	for body, field := range map[string]string{
 		`{}`: "status", `{"status":"unknown","source":"x"}`: "status", `{"status":7,"source":"x"}`: "status",
 		`{"status":"consented"}`: "source", `{"status":"consented","source":" "}`: "source",
-		`{"status":"consented","source":"x","evidence":7}`: "evidence", `{"status":"consented","source":"x","evidence":{"a":[[[[[1]]]]]}}`: "evidence",
+		`{"status":"consented","source":"x","evidence":7}`:                 "evidence",
+		`{"status":"consented","source":"x","evidence":{"a":[[[[[1]]]]]}}`: "evidence",
 	} {
 		got := r.operator(t, http.MethodPut, path, body)
 		r.checkResponse(t, got, http.StatusUnprocessableEntity, "validation_error")
@@ -131,9 +149,12 @@ func TestConsent_Refusals(t *testing.T) {
 		}
 	}
 	r.checkResponse(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
-	r.checkResponse(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
-	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
-	r.checkResponse(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace),
+		`{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
+		Access: serviceauth.Write, Operator: "ann"}
+	r.checkResponse(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace),
+		`{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
 	var rows int
 	if err := r.pool.QueryRow(t.Context(),
 		"SELECT (SELECT count(*) FROM contacts) + (SELECT count(*) FROM consent_records)").Scan(&rows); err != nil {
@@ -147,6 +168,8 @@ func TestRoutes_Respond503WithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()
-	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), http.StatusServiceUnavailable, "unavailable")
-	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusServiceUnavailable, "unavailable")
+	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), http.StatusServiceUnavailable,
+		"unavailable")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`),
+		http.StatusServiceUnavailable, "unavailable")
 }

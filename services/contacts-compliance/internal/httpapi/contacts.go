@@ -20,7 +20,8 @@ import (
 func viewContact(c contacts.Contact) openapi.Contact {
 	return openapi.Contact{
 		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
-		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent), DndStatus: openapi.DndStatus(c.DND),
+		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent),
+		DndStatus: openapi.DndStatus(c.DND),
 		CreatedAt: openapi.TimestampOf(c.CreatedAt()), UpdatedAt: openapi.TimestampOf(c.UpdatedAt),
 	}
 }
@@ -43,11 +44,13 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	if name != nil { // every name contains the empty text
 		filter.Name = *name
 	}
-	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contacts.DNDUnknown), string(contacts.Clean), string(contacts.OptedOut))
+	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contacts.DNDUnknown), string(contacts.Clean),
+		string(contacts.OptedOut))
 	if err != nil {
 		return err
 	}
-	consent, err := httpserver.QueryEnum(query, "consent_status", string(contacts.ConsentUnknown), string(contacts.Consented), string(contacts.Withdrawn))
+	consent, err := httpserver.QueryEnum(query, "consent_status", string(contacts.ConsentUnknown),
+		string(contacts.Consented), string(contacts.Withdrawn))
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,8 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(req.PhoneE164), Name: req.Name}
+	c := contacts.Contact{WorkspaceID: serviceauth.CallerFrom(r.Context()).WorkspaceID,
+		Number: phone.Number(req.PhoneE164), Name: req.Name}
 	if req.Metadata != nil {
 		c.Metadata = contacts.Document(*req.Metadata)
 	}
@@ -95,7 +99,8 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if existed {
-		refusal := apierr.Conflict("contact_exists", "A contact with this number exists. Read or change that one (existing_id).")
+		refusal := apierr.Conflict("contact_exists",
+			"A contact with this number exists. Read or change that one (existing_id).")
 		refusal.Fields = map[string]string{"existing_id": stored.ID.String()}
 		return refusal
 	}

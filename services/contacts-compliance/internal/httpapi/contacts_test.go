@@ -26,10 +26,12 @@ func (r *fixture) create(t testing.TB, body string) string {
 func TestContacts_HaveExactlyTheDocumentedFields(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann <&> Bob","metadata":{"k":1,"gone":null},"color":"ignored"}`)
+	got := r.customer(t, http.MethodPost, "/v1/contacts",
+		`{"phone_e164":"+15005550001","name":"Ann <&> Bob","metadata":{"k":1,"gone":null},"color":"ignored"}`)
 	r.checkResponse(t, got, http.StatusCreated, "")
 	want := map[string]bool{}
-	for _, name := range strings.Fields("id phone_e164 name email external_id variables metadata consent_status dnd_status created_at updated_at") {
+	for _, name := range strings.Fields(
+		"id phone_e164 name email external_id variables metadata consent_status dnd_status created_at updated_at") {
 		want[name] = true
 	}
 	if !maps.Equal(keysOf(got.body), want) {
@@ -77,26 +79,37 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
 	big := `{"a":"` + strings.Repeat("x", 64<<10) + `"}`
 	tests := []struct{ name, method, path, body, field string }{
-		{"no number", "POST", "/v1/contacts", `{}`, "phone_e164"},
-		{"a null number", "POST", "/v1/contacts", `{"phone_e164":null}`, "phone_e164"},
-		{"a number that is no string", "POST", "/v1/contacts", `{"phone_e164":15005550001}`, "phone_e164"},
-		{"a malformed number", "POST", "/v1/contacts", `{"phone_e164":"15005550001"}`, "phone_e164"},
-		{"a long name", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","name":"` + strings.Repeat("é", 201) + `"}`, "name"},
-		{"a name that is no string", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","name":7}`, "name"},
-		{"metadata that is no object", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":[1]}`, "metadata"},
-		{"metadata too large", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":` + big + `}`, "metadata"},
-		{"metadata too deep", "PATCH", "/v1/contacts/" + id, `{"metadata":{"a":{"b":{"c":{"d":{"e":{}}}}}}}`, "metadata"},
-		{"null metadata", "PATCH", "/v1/contacts/" + id, `{"metadata":null}`, "metadata"},
-		{"a time zone that is none", "PATCH", "/v1/contacts/" + id, `{"metadata":{"time_zone":"Mars/Olympus"}}`, "metadata.time_zone"},
-		{"a time zone that is no string", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":{"time_zone":7}}`, "metadata.time_zone"},
-		{"NUL in the name", "PATCH", "/v1/contacts/" + id, `{"name":"a\u0000b"}`, "name"},
-		{"not JSON", "POST", "/v1/contacts", `{`, ""},
-		{"an array", "POST", "/v1/contacts", `[]`, ""},
-		{"a wrong status in the query", "GET", "/v1/contacts?dnd_status=maybe", ``, "dnd_status"},
-		{"a wrong consent in the query", "GET", "/v1/contacts?consent_status=dnd", ``, "consent_status"},
-		{"a malformed number in the query", "GET", "/v1/contacts?phone=15005550001", ``, "phone"},
-		{"an unknown cursor", "GET", "/v1/contacts?starting_after=" + uuid.NewString(), ``, "starting_after"},
-		{"NUL in the query", "GET", "/v1/contacts?q=%00", ``, "q"},
+		{name: "no number", method: "POST", path: "/v1/contacts", body: `{}`, field: "phone_e164"},
+		{name: "a null number", method: "POST", path: "/v1/contacts", body: `{"phone_e164":null}`, field: "phone_e164"},
+		{name: "a number that is no string", method: "POST", path: "/v1/contacts", body: `{"phone_e164":15005550001}`,
+			field: "phone_e164"},
+		{name: "a malformed number", method: "POST", path: "/v1/contacts", body: `{"phone_e164":"15005550001"}`,
+			field: "phone_e164"},
+		{name: "a long name", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","name":"` + strings.Repeat("é", 201) + `"}`, field: "name"},
+		{name: "a name that is no string", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","name":7}`, field: "name"},
+		{name: "metadata that is no object", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","metadata":[1]}`, field: "metadata"},
+		{name: "metadata too large", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","metadata":` + big + `}`, field: "metadata"},
+		{name: "metadata too deep", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"metadata":{"a":{"b":{"c":{"d":{"e":{}}}}}}}`, field: "metadata"},
+		{name: "null metadata", method: "PATCH", path: "/v1/contacts/" + id, body: `{"metadata":null}`, field: "metadata"},
+		{name: "a time zone that is none", method: "PATCH", path: "/v1/contacts/" + id,
+			body: `{"metadata":{"time_zone":"Mars/Olympus"}}`, field: "metadata.time_zone"},
+		{name: "a time zone that is no string", method: "POST", path: "/v1/contacts",
+			body: `{"phone_e164":"+15005550002","metadata":{"time_zone":7}}`, field: "metadata.time_zone"},
+		{name: "NUL in the name", method: "PATCH", path: "/v1/contacts/" + id, body: `{"name":"a\u0000b"}`, field: "name"},
+		{name: "not JSON", method: "POST", path: "/v1/contacts", body: `{`},
+		{name: "an array", method: "POST", path: "/v1/contacts", body: `[]`},
+		{name: "a wrong status in the query", method: "GET", path: "/v1/contacts?dnd_status=maybe", field: "dnd_status"},
+		{name: "a wrong consent in the query", method: "GET", path: "/v1/contacts?consent_status=dnd",
+			field: "consent_status"},
+		{name: "a malformed number in the query", method: "GET", path: "/v1/contacts?phone=15005550001", field: "phone"},
+		{name: "an unknown cursor", method: "GET", path: "/v1/contacts?starting_after=" + uuid.NewString(),
+			field: "starting_after"},
+		{name: "NUL in the query", method: "GET", path: "/v1/contacts?q=%00", field: "q"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,13 +126,16 @@ func TestContacts_ErrorNamesTheInvalidField(t *testing.T) {
 func TestContacts_PatchMergesAndClears(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001","name":"Ann","metadata":{"keep":{"x":1},"gone":1}}`)
+	path := "/v1/contacts/" +
+		r.create(t, `{"phone_e164":"+15005550001","name":"Ann","metadata":{"keep":{"x":1},"gone":1}}`)
 	steps := []struct{ body, name, metadata string }{
-		{`{}`, "Ann", "map[gone:1 keep:map[x:1]]"},
-		{`{"metadata":{"gone":null,"time_zone":"Europe/Berlin"}}`, "Ann", "map[keep:map[x:1] time_zone:Europe/Berlin]"},
-		{`{"name":"Eve","metadata":{"keep":{"y":2}}}`, "Eve", "map[keep:map[y:2] time_zone:Europe/Berlin]"},
-		{`{"name":null,"metadata":{"time_zone":null}}`, "<nil>", "map[keep:map[y:2]]"},
-		{`{"name":""}`, "", "map[keep:map[y:2]]"},
+		{body: `{}`, name: "Ann", metadata: "map[gone:1 keep:map[x:1]]"},
+		{body: `{"metadata":{"gone":null,"time_zone":"Europe/Berlin"}}`, name: "Ann",
+			metadata: "map[keep:map[x:1] time_zone:Europe/Berlin]"},
+		{body: `{"name":"Eve","metadata":{"keep":{"y":2}}}`, name: "Eve",
+			metadata: "map[keep:map[y:2] time_zone:Europe/Berlin]"},
+		{body: `{"name":null,"metadata":{"time_zone":null}}`, name: "<nil>", metadata: "map[keep:map[y:2]]"},
+		{body: `{"name":""}`, metadata: "map[keep:map[y:2]]"},
 	}
 	for _, step := range steps {
 		got := r.customer(t, http.MethodPatch, path, step.body)
@@ -133,7 +149,8 @@ func TestContacts_PatchMergesAndClears(t *testing.T) {
 			t.Errorf("after %s: metadata = %v, want %v", step.body, got, step.metadata)
 		}
 	}
-	r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), `{}`), http.StatusNotFound, "not_found")
+	r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), `{}`), http.StatusNotFound,
+		"not_found")
 	r.checkResponse(t, r.customer(t, http.MethodGet, "/v1/contacts/seven", ``), http.StatusNotFound, "not_found")
 }
 
@@ -192,17 +209,22 @@ func TestContacts_AreInvisibleToOtherWorkspaces(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
-	stranger := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}
+	stranger := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
+		Access: serviceauth.Write}
 	for _, path := range []string{"/v1/contacts/" + id, "/v1/opt-outs/+15005550001"} {
 		r.checkResponse(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
 	}
-	r.checkResponse(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound, "not_found")
-	r.checkResponse(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound, "not_found")
-	r.checkResponse(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound,
+		"not_found")
+	r.checkResponse(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound,
+		"not_found")
+	r.checkResponse(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""),
+		http.StatusUnprocessableEntity, "validation_error")
 	if got := r.send(t, stranger, http.MethodGet, "/v1/contacts", ""); len(got.body["data"].([]any)) != 0 {
 		t.Errorf("list of another workspace = %s, want none", got.raw)
 	}
-	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
+	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts",
+		`{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
 		t.Errorf("the same number in another workspace: %d %s", got.status, got.raw)
 	}
 }

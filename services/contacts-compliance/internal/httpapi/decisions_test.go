@@ -21,14 +21,18 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	first, second := uuid.Must(uuid.NewV7()).String(), uuid.Must(uuid.NewV7()).String()
 	place := func(request, number string) {
 		t.Helper()
-		_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: number}))
+		_, err := r.preCheck("calls").PreCheck(t.Context(),
+			connect.NewRequest(&compliancev1.PreCheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(),
+				ToE164: number}))
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	place(first, "+15005550001")
 	r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`)
-	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
+	if _, err := r.dialCheck("dialer").Check(t.Context(),
+		connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(),
+			ToE164: "+15005550001"})); err != nil {
 		t.Fatal(err)
 	}
 	place(second, "+15005550002")
@@ -61,7 +65,9 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	list("?call_request_id="+first+"&starting_after="+fmt.Sprint(newest["id"]), open)
 
 	fields := map[string]bool{}
-	for _, name := range strings.Fields("id call_request_id phone_e164 contact_id kind result rule code message call_at policy_version inputs judged_at created_at") {
+	for _, name := range strings.Fields(
+		"id call_request_id phone_e164 contact_id kind result rule code message " +
+			"call_at policy_version inputs judged_at created_at") {
 		fields[name] = true
 	}
 	inputs, _ := newest["inputs"].(map[string]any)
@@ -93,6 +99,8 @@ func TestDecisions_FilterByCallRequestAndNumber(t *testing.T) {
 	for _, query := range []string{"?call_request_id=x", "?phone=1", "?limit=0", "?starting_after=" + uuid.NewString()} {
 		r.checkResponse(t, r.operator(t, http.MethodGet, path+query, ""), http.StatusUnprocessableEntity, "validation_error")
 	}
-	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
-	r.checkResponse(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]), ""), http.StatusNotFound, "not_found")
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
+		Access: serviceauth.Write, Operator: "ann"}
+	r.checkResponse(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]),
+		""), http.StatusNotFound, "not_found")
 }

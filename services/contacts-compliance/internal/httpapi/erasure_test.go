@@ -32,10 +32,13 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	r := start(t)
 	r.allowAllHours(t)
 	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
-	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
+	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/contacts",
+		`{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`),
+		http.StatusCreated, "")
 	request := uuid.Must(uuid.NewV7()).String()
 	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
-		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
+		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001",
+		VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // repeated erasures only add records
@@ -51,13 +54,17 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		}
 	}
 	var left int
-	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM contacts c WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
+	if err := r.pool.QueryRow(t.Context(),
+		`SELECT (SELECT count(*) FROM contacts c
+			WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
 		(SELECT count(*) FROM pre_checks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil {
 		t.Errorf("QueryRow: %v", err)
 	} else if left != 0 {
 		t.Errorf("left = %v, want 0", left)
 	}
-	answer, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
+	answer, err := r.dialCheck("dialer").Check(t.Context(),
+		connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(),
+			ToE164: "+15005550001"}))
 	if err != nil {
 		t.Errorf("check of the queued request: Check: %v", err)
 	} else if answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
@@ -75,7 +82,8 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 		t.Errorf("records: records.raw = %q, want it to contain %q",
 			records.raw, `"source":"erasure","actor":"operator:ann"`)
 	}
-	r.checkResponse(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
+	r.checkResponse(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""),
+		http.StatusUnprocessableEntity, "invalid_phone")
 }
 
 const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
@@ -83,7 +91,8 @@ const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
 // publishedErasures returns the erasures on contacts.v1.
 func (r *fixture) publishedErasures(t *testing.T) (orders []*eventv1.Erased) {
 	t.Helper()
-	rows, err := r.pool.Query(t.Context(), "SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
+	rows, err := r.pool.Query(t.Context(),
+		"SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +126,8 @@ func (r *fixture) report(t *testing.T, erasure, service, ref string, more bool, 
 		step.Next = append(step.Next, &eventv1.ErasureStep{Service: name, Ref: of})
 	}
 	fact := &eventv1.ErasureReport{
-		ErasureId: erasure, WorkspaceId: r.workspace.String(), Service: service, Event: &eventv1.ErasureReport_StepDone{StepDone: step},
+		ErasureId: erasure, WorkspaceId: r.workspace.String(), Service: service,
+		Event: &eventv1.ErasureReport_StepDone{StepDone: step},
 	}
 	value, err := proto.Marshal(fact)
 	if err != nil {
@@ -193,15 +203,25 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 		next         []string
 		want         string
 	}{
-		{"", "", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1"},
-		{webhook, "call-1", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"}, // before the report that announces the step
-		{"calls", "", true, []string{dialer + " request-1"}, "open; calls 1-1; contacts-compliance 1-0; dialer 2-2; webhook-dispatcher 1-0"},
-		{dialer, "", false, []string{"calls call-2"}, "open; calls 2-2; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
-		{"calls", "", false, []string{webhook + " call-1", webhook + " call-1"}, "open; calls 2-1; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
-		{dialer, "request-1", false, nil, "open; calls 2-1; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 1-0"},
-		{"calls", "call-2", false, []string{webhook + " call-2"}, "open; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-1"},
-		{webhook, "call-2", false, nil, "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
-		{webhook, "call-3", false, []string{"calls call-9"}, "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"}, // late
+		{service: "", want: "open; calls 1-1; contacts-compliance 1-0; dialer 1-1"},
+		// before the report that announces the step
+		{service: webhook, ref: "call-1",
+			want: "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"},
+		{service: "calls", more: true, next: []string{dialer + " request-1"},
+			want: "open; calls 1-1; contacts-compliance 1-0; dialer 2-2; webhook-dispatcher 1-0"},
+		{service: dialer, next: []string{"calls call-2"},
+			want: "open; calls 2-2; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
+		{service: "calls", next: []string{webhook + " call-1", webhook + " call-1"},
+			want: "open; calls 2-1; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
+		{service: dialer, ref: "request-1",
+			want: "open; calls 2-1; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 1-0"},
+		{service: "calls", ref: "call-2", next: []string{webhook + " call-2"},
+			want: "open; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-1"},
+		{service: webhook, ref: "call-2",
+			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
+		// late
+		{service: webhook, ref: "call-3", next: []string{"calls call-9"},
+			want: "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
 	} {
 		for range 2 {
 			if step.service != "" {
@@ -235,8 +255,10 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	if member.body["actor"] != "operator:ann" {
 		t.Errorf("the entry: actor = %v, want operator:ann", member.body["actor"])
 	}
-	r.checkResponse(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""), http.StatusNotFound, "not_found")
-	if none := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550002", ""); !strings.Contains(none.raw, `"data":[]`) {
+	r.checkResponse(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""),
+		http.StatusNotFound, "not_found")
+	if none := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550002",
+		""); !strings.Contains(none.raw, `"data":[]`) {
 		t.Errorf("erasures of another number = %s, want none", none.raw)
 	}
 }
@@ -294,7 +316,8 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	ask := func(request string) *compliancev1.Allowed {
 		t.Helper()
 		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
-			CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)}))
+			CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001",
+			VariablesJson: []byte(`{"v":"Secret"}`)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,21 +341,24 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	if got := ask(since); got != nil {
 		t.Errorf("pre-check without consent = %v, want a refusal", got)
 	}
-	r.checkResponse(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`), http.StatusOK, "")
+	r.checkResponse(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`),
+		http.StatusOK, "")
 	if got := ask(since); got.GetErasures() != 1 {
 		t.Errorf("since: got.GetErasures() = %v, want 1", got.GetErasures())
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
 	// A pre-check that ran while the erasure committed.
-	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {
+	if _, err := r.pool.Exec(t.Context(), `UPDATE pre_checks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`,
+		before); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.New(r.pool, chains(t)).ClearErasedPreChecks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
-	rows, _ := r.pool.Query(t.Context(), `SELECT call_request_id::text FROM pre_checks WHERE variables::text LIKE '%Secret%'`)
+	rows, _ := r.pool.Query(t.Context(),
+		`SELECT call_request_id::text FROM pre_checks WHERE variables::text LIKE '%Secret%'`)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatalf("error = %v", err)

@@ -65,7 +65,8 @@ func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	reason := "The person's data was erased."
 	c, entry, err := a.store.Erase(r.Context(), contacts.Change{
-		WorkspaceID: caller.WorkspaceID, Number: number, Source: "erasure", Actor: "operator:" + caller.Operator, Reason: &reason,
+		WorkspaceID: caller.WorkspaceID, Number: number, Source: "erasure", Actor: "operator:" + caller.Operator,
+		Reason: &reason,
 	})
 	if err != nil {
 		return err

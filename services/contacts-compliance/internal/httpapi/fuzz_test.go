@@ -16,8 +16,10 @@ func FuzzAPI(f *testing.F) {
 	r := start(f)
 	id := r.create(f, `{"phone_e164":"+14155550100","name":"Ann","metadata":{"k":1}}`)
 	home := "/admin/v1/workspaces/" + r.workspace.String()
-	r.operator(f, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+14155550100/consent", `{"status":"consented","source":"form"}`)
-	list, _ := r.operator(f, http.MethodPost, "/admin/v1/workspaces/%s/opt-out-imports", `{"reason":"bought"}`).body["id"].(string)
+	r.operator(f, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+14155550100/consent",
+		`{"status":"consented","source":"form"}`)
+	list, _ := r.operator(f, http.MethodPost, "/admin/v1/workspaces/%s/opt-out-imports",
+		`{"reason":"bought"}`).body["id"].(string)
 	contactBody := `{"phone_e164":"+14155550101","name":"Ann","metadata":{"k":{"a":[1]},"time_zone":"Europe/Berlin"}}`
 	testkit.Surface{
 		Handler: r.handler,
@@ -30,22 +32,29 @@ func FuzzAPI(f *testing.F) {
 			request.Header.Set(serviceauth.CallerHeader, token)
 		},
 		Routes: []string{
-			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",
-			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/contacts/{}/preview", "GET " + home + "/consent-records",
+			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs",
+			"GET /v1/opt-outs/{}",
+			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent",
+			"GET " + home + "/contacts/{}/preview", "GET " + home + "/consent-records",
 			"GET " + home + "/consent-records/{}",
-			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/contacts/+14155550100/preview", "GET " + home + "/decisions", "GET " + home + "/decisions/{}", "DELETE " + home + "/contacts/{}",
+			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/contacts/+14155550100/preview",
+			"GET " + home + "/decisions", "GET " + home + "/decisions/{}", "DELETE " + home + "/contacts/{}",
 			"GET " + home + "/opt-out-imports", "POST " + home + "/opt-out-imports", "GET " + home + "/opt-out-imports/{}",
-			"PUT " + home + "/opt-out-imports/{}/parts/1", "PUT " + home + "/opt-out-imports/" + list + "/parts/{}", "POST " + home + "/opt-out-imports/{}/start",
+			"PUT " + home + "/opt-out-imports/{}/parts/1", "PUT " + home + "/opt-out-imports/" + list + "/parts/{}",
+			"POST " + home + "/opt-out-imports/{}/start",
 		},
 		IDs: []string{"+14155550100", id, list},
 		Bodies: map[string][]string{
-			"POST /v1/contacts":                              {contactBody},
-			"PATCH /v1/contacts/{}":                          {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`, `{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},
-			"POST /v1/opt-outs":                              {`{"phone_e164":"+14155550100","reason":"asked"}`},
-			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`, `{"status":"withdrawn","source":"form","evidence":"said so"}`},
+			"POST /v1/contacts": {contactBody},
+			"PATCH /v1/contacts/{}": {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`,
+				`{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},
+			"POST /v1/opt-outs": {`{"phone_e164":"+14155550100","reason":"asked"}`},
+			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`,
+				`{"status":"withdrawn","source":"form","evidence":"said so"}`},
 		},
 		Queries: map[string][]string{
-			"GET /v1/contacts":                               {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},
+			"GET /v1/contacts": {"limit", "starting_after", "phone", "q", "dnd_status",
+				"consent_status", "unknown"},
 			"GET " + home + "/consent-records":               {"limit", "starting_after", "phone"},
 			"GET " + home + "/contacts/+14155550100/preview": {"at"},
 			"GET " + home + "/decisions":                     {"limit", "starting_after", "phone", "call_request_id"},

@@ -40,7 +40,8 @@ type API struct {
 // New returns the routes of the service and restricts their callers: customers and operators
 // through the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for
 // the dial-time check. wake is called after a commit that wrote to the outbox.
-func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+func New(st *store.Store, g *checks.Checks, im *imports.Importer, wake func(), keys *serviceauth.Keys,
+	tel *telemetry.Telemetry) (http.Handler, error) {
 	api := &API{store: st, checks: g, importer: im, wake: wake}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
@@ -141,7 +142,8 @@ func pathNumber(r *http.Request) (phone.Number, error) {
 }
 
 func invalidPhone(what string) error {
-	return apierr.Unprocessable("invalid_phone", "%s must be E.164: a plus and 7 to 15 digits, such as +14155550123.", what)
+	return apierr.Unprocessable("invalid_phone", "%s must be E.164: a plus and 7 to 15 digits, such as +14155550123.",
+		what)
 }
 
 // found converts pg.ErrNotFound to a 404 response.

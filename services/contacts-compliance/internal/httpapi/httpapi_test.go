@@ -58,7 +58,8 @@ func peer(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
-	keys, err := serviceauth.New(name, serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
+	keys, err := serviceauth.New(name, serviceauth.Config{SigningKey: base64.StdEncoding.EncodeToString(seed),
+		TrustedKeys: trusted})
 	if err != nil {
 		t.Fatalf("keys of %s: %v", name, err)
 	}
@@ -67,7 +68,8 @@ func peer(t testing.TB, name string, trusted ...string) *serviceauth.Keys {
 
 func start(t testing.TB) *fixture {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
+		pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	r := &fixture{pool: pool, peers: map[string]*serviceauth.Keys{}, workspace: uuid.Must(uuid.NewV7())}
 	trusted := []string{}
 	for _, name := range []string{"gateway", "calls", "dialer"} {
@@ -81,7 +83,8 @@ func start(t testing.TB) *fixture {
 		t.Fatal(err)
 	}
 	r.packs = packs
-	handler, err := httpapi.New(st, checks.New(st, packs, prometheus.NewRegistry()), r.importer, func() {}, peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, checks.New(st, packs, prometheus.NewRegistry()), r.importer, func() {},
+		peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +143,15 @@ func (r *fixture) send(t testing.TB, c serviceauth.Caller, method, path, body st
 // customer sends a request as the workspace.
 func (r *fixture) customer(t testing.TB, method, path, body string) response {
 	t.Helper()
-	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write}, method, path, body)
+	return r.send(t, serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()),
+		Access: serviceauth.Write}, method, path, body)
 }
 
 // operator sends a request as operator ann. A %s in the path is replaced by the workspace.
 func (r *fixture) operator(t testing.TB, method, path, body string) response {
 	t.Helper()
-	caller := serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
+	caller := serviceauth.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write,
+		Operator: "ann"}
 	return r.send(t, caller, method, fmt.Sprintf(path, r.workspace), body)
 }
 

@@ -24,7 +24,8 @@ import (
 )
 
 // PreCheck runs the pre-check of a new call request. A refusal is a response, not an error.
-func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
+func (a *API) PreCheck(ctx context.Context,
+	r *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
 	q, err := requestTarget(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
@@ -36,7 +37,8 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreC
 		}
 		q.NamedContact = contactID
 	}
-	req := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(), DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
+	req := checks.PreCheckRequest{Target: q, Variables: r.Msg.GetVariablesJson(),
+		DeferIfClosed: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
 		req.At = r.Msg.GetScheduledFor().AsTime()
 	}
@@ -48,10 +50,12 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[compliancev1.PreC
 	if err != nil {
 		return nil, rpcError(ctx, err)
 	}
-	return connect.NewResponse(&compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Allowed{Allowed: &compliancev1.Allowed{
-		ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(), ScheduledFor: timestamppb.New(allowed.ScheduledFor),
-		Erasures: allowed.Erasures,
-	}}}), nil
+	return connect.NewResponse(
+		&compliancev1.PreCheckResponse{Result: &compliancev1.PreCheckResponse_Allowed{Allowed: &compliancev1.Allowed{
+			ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(),
+			ScheduledFor: timestamppb.New(allowed.ScheduledFor),
+			Erasures:     allowed.Erasures,
+		}}}), nil
 }
 
 func refused(code, message string) *connect.Response[compliancev1.PreCheckResponse] {
@@ -61,7 +65,8 @@ func refused(code, message string) *connect.Response[compliancev1.PreCheckRespon
 }
 
 // Check runs the dial-time check of a call request.
-func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
+func (a *API) Check(ctx context.Context,
+	r *connect.Request[compliancev1.CheckRequest]) (*connect.Response[compliancev1.CheckResponse], error) {
 	q, err := requestTarget(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
 	if err != nil {
 		return nil, err
@@ -75,15 +80,18 @@ func (a *API) Check(ctx context.Context, r *connect.Request[compliancev1.CheckRe
 	case gate.Open:
 		response.Result = &compliancev1.CheckResponse_Open{Open: &compliancev1.Open{TimeZone: checked.TimeZone}}
 	case gate.Deferred:
-		response.Result = &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(checked.At)}}
+		response.Result = &compliancev1.CheckResponse_Later{Later: &compliancev1.Later{ScheduledFor: timestamppb.New(
+			checked.At)}}
 	case gate.Denied:
-		response.Result = &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: checked.Code, Message: checked.Message}}
+		response.Result = &compliancev1.CheckResponse_Closed{Closed: &compliancev1.Closed{Code: checked.Code,
+			Message: checked.Message}}
 	}
 	return connect.NewResponse(response), nil
 }
 
 // RecordOptOut stores an opt-out that a person asked for in a call.
-func (a *API) RecordOptOut(ctx context.Context, r *connect.Request[compliancev1.RecordOptOutRequest]) (*connect.Response[compliancev1.RecordOptOutResponse], error) {
+func (a *API) RecordOptOut(ctx context.Context,
+	r *connect.Request[compliancev1.RecordOptOutRequest]) (*connect.Response[compliancev1.RecordOptOutResponse], error) {
 	q, err := numberTarget(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
@@ -119,7 +127,8 @@ func heardAt(m *compliancev1.RecordOptOutRequest) time.Time {
 }
 
 // LookupCaller returns the contact of an inbound caller.
-func (a *API) LookupCaller(ctx context.Context, r *connect.Request[compliancev1.LookupCallerRequest]) (*connect.Response[compliancev1.LookupCallerResponse], error) {
+func (a *API) LookupCaller(ctx context.Context,
+	r *connect.Request[compliancev1.LookupCallerRequest]) (*connect.Response[compliancev1.LookupCallerResponse], error) {
 	q, err := numberTarget(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
 	if err != nil {
 		return nil, err
@@ -128,7 +137,8 @@ func (a *API) LookupCaller(ctx context.Context, r *connect.Request[compliancev1.
 	if err != nil {
 		return nil, rpcError(ctx, err)
 	}
-	return connect.NewResponse(&compliancev1.LookupCallerResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}), nil
+	return connect.NewResponse(&compliancev1.LookupCallerResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}),
+		nil
 }
 
 // requestTarget parses the number and the call request and adds the request's id to the span.

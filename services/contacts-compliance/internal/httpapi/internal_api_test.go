@@ -13,11 +13,13 @@ import (
 )
 
 func (r *fixture) preCheck(as string) compliancev1.PreCheckServiceClient {
-	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+	return compliancev1.NewPreCheckServiceClient(http.DefaultClient, r.url,
+		connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
 func (r *fixture) dialCheck(as string) compliancev1.DialCheckServiceClient {
-	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+	return compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url,
+		connect.WithInterceptors(r.peers[as].Ask(service)))
 }
 
 func (r *fixture) allowAllHours(t *testing.T) {
@@ -32,7 +34,8 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	ctx, workspace, number := t.Context(), r.workspace.String(), "+15005550096"
 	ask := &compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number,
-		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(time.Now().Add(time.Hour).Truncate(time.Millisecond)),
+		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(
+			time.Now().Add(time.Hour).Truncate(time.Millisecond)),
 	}
 	first, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(ask))
 	if err != nil {
@@ -63,14 +66,16 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 		}
 	}
 	check("")
-	who, err := r.dialCheck("dialer").LookupCaller(ctx, connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: workspace, PhoneE164: number}))
+	who, err := r.dialCheck("dialer").LookupCaller(ctx,
+		connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: workspace, PhoneE164: number}))
 	if err != nil {
 		t.Errorf("LookupCaller: %v", err)
 	} else if who.Msg.GetContactId() != allowed.GetContactId() {
 		t.Errorf("LookupCaller: who.Msg.GetContactId() = %v, want %v", who.Msg.GetContactId(), allowed.GetContactId())
 	}
 	heard := &compliancev1.RecordOptOutRequest{
-		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(), Evidence: "never call me again",
+		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(),
+		Evidence: "never call me again",
 	}
 	for range 2 {
 		if _, err := r.dialCheck("dialer").RecordOptOut(ctx, connect.NewRequest(heard)); err != nil {
@@ -97,7 +102,8 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	if evidence["call_id"] != heard.GetCallId() {
 		t.Errorf("record: call_id = %v, want %v", evidence["call_id"], heard.GetCallId())
 	}
-	again := &compliancev1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
+	again := &compliancev1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace,
+		ToE164: number}
 	second, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(again))
 	if err != nil {
 		t.Errorf("PreCheck after the opt-out: %v", err)
@@ -110,7 +116,8 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 func TestLookupCaller_CreatesNoContact(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	got, err := r.dialCheck("dialer").LookupCaller(t.Context(), connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
+	got, err := r.dialCheck("dialer").LookupCaller(t.Context(),
+		connect.NewRequest(&compliancev1.LookupCallerRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
 	if err != nil {
 		t.Fatalf("LookupCaller: error = %v", err)
 	}
@@ -129,7 +136,8 @@ func TestCheck_ReturnsTheTimeZoneOfThePerson(t *testing.T) {
 	r := start(t)
 	r.allowAllHours(t)
 	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
-	for number, want := range map[string]string{"+18005551234": "Asia/Tokyo", "+18005551235": "", "+14155552671": "America/Los_Angeles"} {
+	for number, want := range map[string]string{"+18005551234": "Asia/Tokyo", "+18005551235": "",
+		"+14155552671": "America/Los_Angeles"} {
 		got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(&compliancev1.CheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
 		}))
@@ -152,7 +160,8 @@ func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	// short for a dial.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
-	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
+	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
+		ToE164: "+15005550001"}
 	if got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
 		t.Errorf("Check: %v", err)
 	} else if got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
@@ -216,8 +225,10 @@ func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 		err  error
 		want connect.Code
 	}{
-		"the dialer's pre-check": {byDialer, connect.CodePermissionDenied}, "calls at the gate": {byCalls, connect.CodePermissionDenied},
-		"dial check without a caller": {byNobody, connect.CodeUnauthenticated}, "an empty request": {malformed, connect.CodeInvalidArgument},
+		"the dialer's pre-check":      {err: byDialer, want: connect.CodePermissionDenied},
+		"calls at the gate":           {err: byCalls, want: connect.CodePermissionDenied},
+		"dial check without a caller": {err: byNobody, want: connect.CodeUnauthenticated},
+		"an empty request":            {err: malformed, want: connect.CodeInvalidArgument},
 	} {
 		if connect.CodeOf(got.err) != got.want {
 			t.Errorf("%s: %v, want %v", name, got.err, got.want)
@@ -229,12 +240,16 @@ func TestInternalAPI_IsUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()
-	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
-	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(err) != connect.CodeUnavailable {
+	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
+		ToE164: "+15005550001"}
+	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(
+		err) != connect.CodeUnavailable {
 		t.Errorf("Check = %v, want unavailable", err)
 	}
-	optOut := &compliancev1.RecordOptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001", CallId: uuid.NewString()}
-	if _, err := r.dialCheck("dialer").RecordOptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
+	optOut := &compliancev1.RecordOptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001",
+		CallId: uuid.NewString()}
+	if _, err := r.dialCheck("dialer").RecordOptOut(t.Context(),
+		connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("OptOut = %v, want unavailable", err)
 	}
 }

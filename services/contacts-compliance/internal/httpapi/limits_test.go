@@ -47,7 +47,8 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 		return r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005559999",`+members+"}")
 	}
 	consent := func(members string) response {
-		return r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005559999/consent", `{"status":"consented",`+members+"}")
+		return r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005559999/consent",
+			`{"status":"consented",`+members+"}")
 	}
 	quoted := func(text string) string { return `"` + text + `"` }
 	for _, row := range []struct {
@@ -55,17 +56,21 @@ func TestLimits_LargestAllowedAndOneMore(t *testing.T) {
 		send           func(string) response
 		field, at, one string
 	}{
-		{"the name of a new contact", post, "name", quoted(letters(200)), quoted(letters(201))},
-		{"the name of a contact", patch, "name", quoted(letters(200)), quoted(letters(201))},
-		{"the reason of an opt-out", optOut, "reason", quoted(letters(500)), quoted(letters(501))},
-		{"the source of a consent", consent, "source", quoted(letters(200)), quoted(letters(201))},
-		{"evidence that is text", consent, "evidence", `"` + letters(2000) + `","source":"form"`, `"` + letters(2001) + `","source":"form"`},
-		{"the keys of evidence", consent, "evidence", keys(100) + `,"source":"form"`, keys(101) + `,"source":"form"`},
-		{"the keys of new metadata", post, "metadata", keys(100), keys(101)},
-		{"the depth of new metadata", post, "metadata", levels(5), levels(6)},
-		{"the size of new metadata", post, "metadata", bytes64k(0), bytes64k(1)},
-		{"lists are levels too", post, "metadata", `{"a":[[[[1]]]]}`, `{"a":[[[[[]]]]]}`},
-		{"the depth of metadata", patch, "metadata", levels(5), levels(6)},
+		{name: "the name of a new contact", send: post, field: "name", at: quoted(letters(200)), one: quoted(letters(201))},
+		{name: "the name of a contact", send: patch, field: "name", at: quoted(letters(200)), one: quoted(letters(201))},
+		{name: "the reason of an opt-out", send: optOut, field: "reason", at: quoted(letters(500)),
+			one: quoted(letters(501))},
+		{name: "the source of a consent", send: consent, field: "source", at: quoted(letters(200)),
+			one: quoted(letters(201))},
+		{name: "evidence that is text", send: consent, field: "evidence", at: `"` + letters(2000) + `","source":"form"`,
+			one: `"` + letters(2001) + `","source":"form"`},
+		{name: "the keys of evidence", send: consent, field: "evidence", at: keys(100) + `,"source":"form"`,
+			one: keys(101) + `,"source":"form"`},
+		{name: "the keys of new metadata", send: post, field: "metadata", at: keys(100), one: keys(101)},
+		{name: "the depth of new metadata", send: post, field: "metadata", at: levels(5), one: levels(6)},
+		{name: "the size of new metadata", send: post, field: "metadata", at: bytes64k(0), one: bytes64k(1)},
+		{name: "lists are levels too", send: post, field: "metadata", at: `{"a":[[[[1]]]]}`, one: `{"a":[[[[[]]]]]}`},
+		{name: "the depth of metadata", send: patch, field: "metadata", at: levels(5), one: levels(6)},
 	} {
 		if got := row.send(`"` + row.field + `":` + row.at); got.status >= 300 {
 			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.raw)
@@ -82,14 +87,16 @@ func TestLimits_ApplyToMergedMetadata(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, row := range []struct{ name, first, fits, refused string }{
-		{"keys", keys(99), `{"one more":1}`, `{"too many":1}`},
-		{"a key for a key", keys(100), `{"k0":null,"other":1}`, `{"another":1}`},
-		{"bytes", `{"a":"` + strings.Repeat("x", 40<<10) + `"}`, `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
+		{name: "keys", first: keys(99), fits: `{"one more":1}`, refused: `{"too many":1}`},
+		{name: "a key for a key", first: keys(100), fits: `{"k0":null,"other":1}`, refused: `{"another":1}`},
+		{name: "bytes", first: `{"a":"` + strings.Repeat("x", 40<<10) + `"}`,
+			fits: `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, refused: `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
 	} {
 		path := "/v1/contacts/" + r.create(t, `{"phone_e164":"`+fresh()+`","metadata":`+row.first+`}`)
 		r.checkResponse(t, r.customer(t, http.MethodPatch, path, `{"metadata":`+row.fits+`}`), http.StatusOK, "")
 		before := r.customer(t, http.MethodGet, path, "")
-		r.checkResponse(t, r.customer(t, http.MethodPatch, path, `{"name":"not kept","metadata":`+row.refused+`}`), http.StatusUnprocessableEntity, "validation_error")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, path, `{"name":"not kept","metadata":`+row.refused+`}`),
+			http.StatusUnprocessableEntity, "validation_error")
 		if after := r.customer(t, http.MethodGet, path, ""); after.raw != before.raw {
 			t.Errorf("%s: the refused request changed the contact", row.name)
 		}
@@ -108,17 +115,19 @@ func TestLimits_OfVariables(t *testing.T) {
 	r.allowAllHours(t)
 	ask := func(number, variables string) *compliancev1.PreCheckResponse {
 		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
-			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number, VariablesJson: []byte(variables)}))
+			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
+			VariablesJson: []byte(variables)}))
 		if err != nil {
 			t.Fatalf("PreCheck with %d bytes of variables: %v", len(variables), err)
 		}
 		return got.Msg
 	}
 	for name, row := range map[string]struct{ at, one string }{
-		"keys":                    {keys(100), keys(101)},
-		"depth":                   {levels(5), levels(6)},
-		"bytes":                   {bytes64k(0), bytes64k(1)},
-		"bytes of most of a body": {`{"a":1` + strings.Repeat(" ", 192<<10-8) + `}`, `{"a":"` + strings.Repeat("x", 192<<10-9) + `"}`},
+		"keys":  {at: keys(100), one: keys(101)},
+		"depth": {at: levels(5), one: levels(6)},
+		"bytes": {at: bytes64k(0), one: bytes64k(1)},
+		"bytes of most of a body": {at: `{"a":1` + strings.Repeat(" ", 192<<10-8) + `}`,
+			one: `{"a":"` + strings.Repeat("x", 192<<10-9) + `"}`},
 	} {
 		number := fresh()
 		refused := ask(number, row.one).GetRefused()
@@ -138,7 +147,8 @@ func TestContacts_UnknownIDIs404EvenWithAnInvalidBody(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	for _, body := range []string{"", "{", "[]", `{"name":7}`, `{"metadata":null}`, "{}"} {
-		r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), body), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), body), http.StatusNotFound,
+			"not_found")
 		r.checkResponse(t, r.customer(t, http.MethodPatch, "/v1/contacts/seven", body), http.StatusNotFound, "not_found")
 	}
 }
@@ -153,21 +163,22 @@ func TestOptOuts_NumbersInAPath(t *testing.T) {
 		status     int
 		code       string
 	}{
-		{"a raw plus", "+14155550123", 200, ""},
-		{"an encoded plus", "%2B14155550123", 200, ""},
-		{"an encoded plus in small letters, and a digit", "%2b1415555012%33", 200, ""},
-		{"a number never seen", "+14155550124", 404, "not_found"},
-		{"no plus", "14155550123", 422, "invalid_phone"},
-		{"a space for the plus", "%2014155550123", 422, "invalid_phone"},
-		{"encoded twice", "%252B14155550123", 422, "invalid_phone"},
-		{"a line end behind it", "+14155550123%0A", 422, "invalid_phone"},
-		{"a NUL behind it", "+14155550123%00", 422, "invalid_phone"},
-		{"bytes that are no text", "+1415555%ff", 422, "invalid_phone"},
-		{"digits of another script", "+%D9%A1%D9%A4%D9%A1%D9%A5%D9%A5%D9%A5%D9%A5", 422, "invalid_phone"},
-		{"a slash inside", "+1415555%2F0123", 422, "invalid_phone"},
-		{"sixteen digits", "+1415555012345678", 422, "invalid_phone"},
-		{"a leading zero", "+04155550123", 422, "invalid_phone"},
-		{"five thousand digits", "+1" + strings.Repeat("4", 5000), 422, "invalid_phone"},
+		{name: "a raw plus", path: "+14155550123", status: 200},
+		{name: "an encoded plus", path: "%2B14155550123", status: 200},
+		{name: "an encoded plus in small letters, and a digit", path: "%2b1415555012%33", status: 200},
+		{name: "a number never seen", path: "+14155550124", status: 404, code: "not_found"},
+		{name: "no plus", path: "14155550123", status: 422, code: "invalid_phone"},
+		{name: "a space for the plus", path: "%2014155550123", status: 422, code: "invalid_phone"},
+		{name: "encoded twice", path: "%252B14155550123", status: 422, code: "invalid_phone"},
+		{name: "a line end behind it", path: "+14155550123%0A", status: 422, code: "invalid_phone"},
+		{name: "a NUL behind it", path: "+14155550123%00", status: 422, code: "invalid_phone"},
+		{name: "bytes that are no text", path: "+1415555%ff", status: 422, code: "invalid_phone"},
+		{name: "digits of another script", path: "+%D9%A1%D9%A4%D9%A1%D9%A5%D9%A5%D9%A5%D9%A5", status: 422,
+			code: "invalid_phone"},
+		{name: "a slash inside", path: "+1415555%2F0123", status: 422, code: "invalid_phone"},
+		{name: "sixteen digits", path: "+1415555012345678", status: 422, code: "invalid_phone"},
+		{name: "a leading zero", path: "+04155550123", status: 422, code: "invalid_phone"},
+		{name: "five thousand digits", path: "+1" + strings.Repeat("4", 5000), status: 422, code: "invalid_phone"},
 	} {
 		got := r.customer(t, http.MethodGet, "/v1/opt-outs/"+row.path, "")
 		if got.status != row.status {

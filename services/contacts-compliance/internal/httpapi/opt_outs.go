@@ -23,7 +23,8 @@ import (
 const maxReason = 500
 
 func viewStatus(c contacts.Contact) openapi.OptOut {
-	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND), ConsentStatus: openapi.ConsentStatus(c.Consent)}
+	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND),
+		ConsentStatus: openapi.ConsentStatus(c.Consent)}
 }
 
 // optOut handles POST /v1/opt-outs. It creates the contact if needed.
@@ -118,8 +119,10 @@ type importView struct {
 
 func viewImport(i store.Import) importView {
 	return importView{
-		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
-		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
+		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers,
+		Applied: i.Applied,
+		Bad:     i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs,
+		RecordID:  i.RecordID,
 		CreatedAt: openapi.TimestampOf(page.TimeOf(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt),
 		DoneAt: openapi.TimestampOrNull(i.DoneAt),
 	}

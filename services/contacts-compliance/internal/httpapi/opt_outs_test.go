@@ -26,8 +26,10 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 		"status": "receiving", "reason": "bought with the shop", "actor": "operator:ann",
 	})
 	member := path + "/" + id
-	r.checkResponse(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
-	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
+	r.checkResponse(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity,
+		"validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK,
+		"")
 	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 {
 		t.Errorf("start with a missing part: got.status = %v, want 422; got.raw = %s", got.status, got.raw)
 	} else if !strings.Contains(got.message(), "part 1 is missing") {
@@ -49,7 +51,8 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 			t.Errorf("start: bytes = %v, want 39", got)
 		}
 	}
-	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity,
+		"validation_error")
 	if more, err := r.importer.RunNext(t.Context()); err != nil {
 		t.Fatalf("RunNext: %v", err)
 	} else if !more {
@@ -57,7 +60,9 @@ func TestImports_UploadStartAndRead(t *testing.T) {
 	}
 	done := r.operator(t, http.MethodGet, member, "")
 	fields := map[string]bool{}
-	for _, name := range strings.Fields("id status reason actor bytes lines numbers applied bad bad_rows file_sha256 list_sha256 same_as record_id created_at updated_at done_at") {
+	for _, name := range strings.Fields(
+		"id status reason actor bytes lines numbers applied bad bad_rows " +
+			"file_sha256 list_sha256 same_as record_id created_at updated_at done_at") {
 		fields[name] = true
 	}
 	bad := fmt.Sprint(done.body["bad_rows"])
@@ -106,23 +111,27 @@ func TestImports_Refusals(t *testing.T) {
 		status             int
 		code               string
 	}{
-		{"PUT", path + "/" + id + "/parts/0", "x", 422, "validation_error"},
-		{"PUT", path + "/" + id + "/parts/4097", "x", 422, "validation_error"},
-		{"PUT", path + "/" + id + "/parts/x", "x", 422, "validation_error"},
-		{"PUT", path + "/" + id + "/parts/1", "", 422, "validation_error"},
-		{"PUT", path + "/" + id + "/parts/1", strings.Repeat("x", 256<<10+1), 413, "request_too_large"},
-		{"PUT", path + "/" + uuid.NewString() + "/parts/1", "x", 404, "not_found"},
-		{"POST", path + "/" + uuid.NewString() + "/start", "", 404, "not_found"},
-		{"GET", path + "/" + uuid.NewString(), "", 404, "not_found"},
-		{"GET", path + "/x", "", 404, "not_found"},
-		{"GET", path + "?starting_after=" + uuid.NewString(), "", 422, "validation_error"},
-		{"POST", path, `{"reason":7}`, 422, "validation_error"},
+		{method: "PUT", path: path + "/" + id + "/parts/0", body: "x", status: 422, code: "validation_error"},
+		{method: "PUT", path: path + "/" + id + "/parts/4097", body: "x", status: 422, code: "validation_error"},
+		{method: "PUT", path: path + "/" + id + "/parts/x", body: "x", status: 422, code: "validation_error"},
+		{method: "PUT", path: path + "/" + id + "/parts/1", status: 422, code: "validation_error"},
+		{method: "PUT", path: path + "/" + id + "/parts/1", body: strings.Repeat("x", 256<<10+1), status: 413,
+			code: "request_too_large"},
+		{method: "PUT", path: path + "/" + uuid.NewString() + "/parts/1", body: "x", status: 404, code: "not_found"},
+		{method: "POST", path: path + "/" + uuid.NewString() + "/start", status: 404, code: "not_found"},
+		{method: "GET", path: path + "/" + uuid.NewString(), status: 404, code: "not_found"},
+		{method: "GET", path: path + "/x", status: 404, code: "not_found"},
+		{method: "GET", path: path + "?starting_after=" + uuid.NewString(), status: 422, code: "validation_error"},
+		{method: "POST", path: path, body: `{"reason":7}`, status: 422, code: "validation_error"},
 	} {
 		r.checkResponse(t, r.operator(t, row.method, row.path, row.body), row.status, row.code)
 	}
-	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: serviceauth.Write, Operator: "ann"}
+	other := serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()),
+		Access: serviceauth.Write, Operator: "ann"}
 	for method, rest := range map[string]string{"GET": "", "PUT": "/parts/1", "POST": "/start"} {
-		r.checkResponse(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"), http.StatusNotFound, "not_found")
+		r.checkResponse(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"),
+			http.StatusNotFound, "not_found")
 	}
-	r.checkResponse(t, r.customer(t, http.MethodGet, fmt.Sprintf(path, r.workspace), ""), http.StatusUnauthorized, "invalid_api_key")
+	r.checkResponse(t, r.customer(t, http.MethodGet, fmt.Sprintf(path, r.workspace), ""), http.StatusUnauthorized,
+		"invalid_api_key")
 }

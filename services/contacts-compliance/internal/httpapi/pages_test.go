@@ -53,10 +53,12 @@ func TestContacts_PagesAreExactForEveryFilter(t *testing.T) {
 		workspace, items := uuid.Must(uuid.NewV7()), map[uuid.UUID]person{}
 		f := person{
 			number: one(rt, "phone", "", "", "", "", "+15005550001"), name: one(rt, "q", "", "", "A", "n_", "%", "ann b"),
-			dnd: one(rt, "dnd", "", "", "unknown", "clean", "dnd"), consent: one(rt, "consent", "", "", "unknown", "consented", "withdrawn"),
+			dnd:     one(rt, "dnd", "", "", "unknown", "clean", "dnd"),
+			consent: one(rt, "consent", "", "", "unknown", "consented", "withdrawn"),
 		}
 		query := url.Values{}
-		for parameter, value := range map[string]string{"phone": f.number, "q": f.name, "dnd_status": f.dnd, "consent_status": f.consent} {
+		for parameter, value := range map[string]string{"phone": f.number, "q": f.name, "dnd_status": f.dnd,
+			"consent_status": f.consent} {
 			if value != "" {
 				query.Set(parameter, value)
 			}
@@ -108,7 +110,8 @@ func TestContacts_UnknownCursorIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	id := r.create(t, `{"phone_e164":"+15005550001"}`)
-	other := r.send(t, serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.New(), Access: serviceauth.Write}, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`)
+	other := r.send(t, serviceauth.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.New(),
+		Access: serviceauth.Write}, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`)
 	for query, want := range map[string]int{
 		"starting_after=" + id:                                     200,
 		"dnd_status=dnd&starting_after=" + id:                      200,

@@ -90,9 +90,11 @@ func viewPreview(number phone.Number, p checks.Preview) previewView {
 	view := previewView{
 		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Outcome.Result == gate.Open,
 		NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Outcome.Rule)), Code: orNil(p.Outcome.Code),
-		Message: orNil(p.Outcome.Message), Source: orNil(p.Outcome.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
-		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
-		Rules: append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
+		Message: orNil(p.Outcome.Message), Source: orNil(p.Outcome.Source), DND: p.Facts.DND, Consent: p.Facts.Consent,
+		Country: orNil(place.Country),
+		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion,
+		CallingPolicy: p.Facts.Policy,
+		Rules:         append([]countryrules.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
 	}
 	for _, z := range p.Zones {
 		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Format(localLayout)})

@@ -24,7 +24,8 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 	}
 	consent := func(number string) {
 		t.Helper()
-		r.checkResponse(t, r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/"+number+"/consent", `{"status":"consented","source":"form"}`), http.StatusOK, "")
+		r.checkResponse(t, r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/"+number+"/consent",
+			`{"status":"consented","source":"form"}`), http.StatusOK, "")
 	}
 	sunday := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 60)
 	for sunday.Weekday() != time.Sunday {
@@ -99,7 +100,9 @@ func TestPreview_ReturnsOutcomeNextTimeAndRule(t *testing.T) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if want := "at calling_policy code consent_status country dnd_status may_be_called message next_at phone_e164 policy_version recent_dials regions rule rules source time_zones"; strings.Join(keys, " ") != want {
+	want := "at calling_policy code consent_status country dnd_status may_be_called message next_at " +
+		"phone_e164 policy_version recent_dials regions rule rules source time_zones"
+	if strings.Join(keys, " ") != want {
 		t.Errorf("fields %v, want %s", keys, want)
 	}
 }
@@ -108,12 +111,17 @@ func TestPreview_Refusals(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	const path = "/admin/v1/workspaces/%s/contacts/"
-	r.checkResponse(t, r.operator(t, http.MethodGet, path+"911/preview", ""), http.StatusUnprocessableEntity, "invalid_phone")
-	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at=soon", ""), http.StatusUnprocessableEntity, "validation_error")
-	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at="+time.Now().AddDate(2, 0, 0).UTC().Format(time.RFC3339), ""), http.StatusUnprocessableEntity, "validation_error")
-	if got := r.operator(t, http.MethodGet, path+"+14155552671/preview?at=2001-01-01T00:00:00Z", ""); got.status != http.StatusOK {
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"911/preview", ""), http.StatusUnprocessableEntity,
+		"invalid_phone")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at=soon", ""),
+		http.StatusUnprocessableEntity, "validation_error")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at="+
+		time.Now().AddDate(2, 0, 0).UTC().Format(time.RFC3339), ""), http.StatusUnprocessableEntity, "validation_error")
+	if got := r.operator(t, http.MethodGet, path+"+14155552671/preview?at=2001-01-01T00:00:00Z",
+		""); got.status != http.StatusOK {
 		t.Errorf("a past time: %d %s, want the current time", got.status, got.raw)
 	}
 	r.pool.Close()
-	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview", ""), http.StatusServiceUnavailable, "unavailable")
+	r.checkResponse(t, r.operator(t, http.MethodGet, path+"+14155552671/preview", ""), http.StatusServiceUnavailable,
+		"unavailable")
 }

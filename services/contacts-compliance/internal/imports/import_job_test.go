@@ -101,7 +101,8 @@ func (r *fixture) count(sql string, args ...any) (n int) {
 
 func (r *fixture) recordChange(number phone.Number, kind contacts.Kind) {
 	r.Helper()
-	if _, err := r.store.Record(r.Context(), contacts.Change{WorkspaceID: r.workspace, Number: number, Kind: kind, Source: "api", Actor: "a"}, store.CreateUnknown); err != nil {
+	if _, err := r.store.Record(r.Context(), contacts.Change{WorkspaceID: r.workspace, Number: number, Kind: kind,
+		Source: "api", Actor: "a"}, store.CreateUnknown); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -207,7 +208,8 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	} else if len(records) != 0 {
 		t.Errorf("records of a number on no list: records = %v, want none", records)
 	}
-	if n := r.count(`SELECT count(*) FROM consent_records`) + r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
+	if n := r.count(`SELECT count(*) FROM consent_records`) +
+		r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
 		t.Errorf("records and parts = %d, want 2: the removal and the import", n)
 	}
 	r.requireIntact()
@@ -253,13 +255,16 @@ func TestRunNext_InterruptedImportHasTheSameResult(t *testing.T) {
 	r := newFixture(t)
 	id := r.start(listFile(25_000), 5)
 	broken := 0
-	for pause := time.Millisecond; r.importByID(id).Status != store.Done; pause *= 2 { // each process runs twice as long as the one before
+	// each process runs twice as long as the one before
+	for pause := time.Millisecond; r.importByID(id).Status != store.Done; pause *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
 		if _, err := r.importer.RunNext(ctx); err != nil {
 			broken++
 		}
 		cancel()
-		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil { // the claim has expired
+		// the claim has expired
+		if _, err := r.pool.Exec(t.Context(),
+			`UPDATE opt_out_imports SET claimed_until = NULL WHERE status <> 'done'`); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -311,15 +316,19 @@ func TestVerify_FindsAChangedImportList(t *testing.T) {
 	r.runNext()
 	r.requireIntact()
 	super := pgtest.Super(t, r.pool, schema)
-	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // a superuser disables the triggers that protect the rows
+	// a superuser disables the triggers that protect the rows
+	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} {
 		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, harm := range [][2]string{
-		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`, `INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
-		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`, `DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
-		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``}, // this column is informational; the digest in the record is verified
+		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`,
+			`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
+		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`,
+			`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
+		// this column is informational; the digest in the record is verified
+		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``},
 	} {
 		do := func(sql string) {
 			t.Helper()
@@ -380,7 +389,8 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	}
 	sum := "x"
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
-	for deed, do := range map[string]func(context.Context, *store.Import) error{"RenewClaim": r.store.RenewClaim, "FinishReading": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
+	for deed, do := range map[string]func(context.Context, *store.Import) error{"RenewClaim": r.store.RenewClaim,
+		"FinishReading": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
 		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrClaimLost) {
 			t.Errorf("%s = %v, want ErrClaimLost", deed, err)
 		}
@@ -390,7 +400,8 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	} else if got := r.importByID(mine.ID).Status; got != store.Reading {
 		t.Errorf("after the claim was lost: status = %v, want %v", got, store.Reading)
 	}
-	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the very one
+	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2,
+		[]byte("x")); err != store.ErrImportStarted { //nolint:errorlint // the very one
 		t.Errorf("PutPart after the start = %v, want ErrImportStarted", err)
 	}
 }
@@ -405,7 +416,8 @@ func TestRenewClaim_PreventsAnotherClaimDuringLongSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_until = now() - interval '1 second'`); err != nil {
+	if _, err := r.pool.Exec(t.Context(),
+		`UPDATE opt_out_imports SET claimed_until = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.RenewClaim(t.Context(), &mine); err != nil {

@@ -38,25 +38,39 @@ func TestNext_ReadsCommonListFormats(t *testing.T) {
 		name, text   string
 		numbers, bad []string
 	}{
-		{"nothing", "", nil, nil},
-		{"numbers alone", "+14155550100\n+14155550101\n", []string{"+14155550100", "+14155550101"}, nil},
-		{"no end of line at the end, and those of Windows", "+14155550100\r\n\r\n+14155550101", []string{"+14155550100", "+14155550101"}, nil},
-		{"a mark and headings", "\ufeffName;Phone\nAnn;+14155550100\nBo;\n", []string{"+14155550100"}, []string{"3 "}},
-		{"the first column without headings", "+14155550100,Ann\nBo,+14155550101\n", []string{"+14155550100"}, []string{"2 Bo"}},
-		{"quotes", "name,phone_e164\n\"Smith, Ann\",\"+14155550100\"\n\"Bo\"\"b\",+14155550101\n", []string{"+14155550100", "+14155550101"}, nil},
-		{"as people write it", "+1 (415) 555-0100\n +44.20.7946.0958 \n", []string{"+14155550100", "+442079460958"}, nil},
-		{"no country, a word, another script", "4155550100\nphones\n+٤٤٢٠٧٩٤٦\n+1415555010\x00\n\xff\xfe\n", nil, []string{"1 4155550100", "2 phones", "3 +٤٤٢٠٧٩٤٦", "4 +1415555010?", "5 ?"}},
-		{"a line without the column", "name,x,phone\nAnn\nBo,,+14155550100", []string{"+14155550100"}, []string{"2 Ann"}},
-		{"a spreadsheet's first lines", "\ufeffsep=;\r\n\r\n\"Name, first\";Phone\r\nAnn;+14155550100\r\n", []string{"+14155550100"}, nil},
-		{"a first line that is too long", strings.Repeat("x", 20_000) + "\n+14155550100,Ann\n+14155550101\n", []string{"+14155550100", "+14155550101"}, []string{"1 " + strings.Repeat("x", 40) + "…"}},
-		{"a name over two lines", "name,phone\n\"Ann\nSmith\",+14155550100\n\"Bo,+14155550101\n+14155550102,x\n", []string{"+14155550100"}, []string{"2 \"Ann", "4 \"Bo,+14155550101", "5 x"}},
-		{"formulas", "=HYPERLINK(\"http://x\"),1\n@SUM(1)\n-2+3\n+1+14155550100\n", nil, []string{"1 =HYPERLINK(\"http://x\")", "2 @SUM(1)", "3 -2+3", "4 +1+14155550100"}},
-		{"UTF-16", "\xff\xfe+\x001\x004\x001\x005\x005\x005\x005\x000\x001\x000\x000\x00\n\x00+\x001\x00", nil, []string{"1 ?+?1?4?1?5?5?5?5?0?1?0?0?", "2 ?+?1?"}},
-		{"a line that is too long", "+14155550100\n" + strings.Repeat("9", 20_000) + "\n+14155550101\n", []string{"+14155550100", "+14155550101"}, []string{"2 " + strings.Repeat("9", 40) + "…"}},
+		{name: "nothing"},
+		{name: "numbers alone", text: "+14155550100\n+14155550101\n", numbers: []string{"+14155550100", "+14155550101"}},
+		{name: "no end of line at the end, and those of Windows", text: "+14155550100\r\n\r\n+14155550101",
+			numbers: []string{"+14155550100", "+14155550101"}},
+		{name: "a mark and headings", text: "\ufeffName;Phone\nAnn;+14155550100\nBo;\n", numbers: []string{"+14155550100"},
+			bad: []string{"3 "}},
+		{name: "the first column without headings", text: "+14155550100,Ann\nBo,+14155550101\n",
+			numbers: []string{"+14155550100"}, bad: []string{"2 Bo"}},
+		{name: "quotes", text: "name,phone_e164\n\"Smith, Ann\",\"+14155550100\"\n\"Bo\"\"b\",+14155550101\n",
+			numbers: []string{"+14155550100", "+14155550101"}},
+		{name: "as people write it", text: "+1 (415) 555-0100\n +44.20.7946.0958 \n",
+			numbers: []string{"+14155550100", "+442079460958"}},
+		{name: "no country, a word, another script", text: "4155550100\nphones\n+٤٤٢٠٧٩٤٦\n+1415555010\x00\n\xff\xfe\n",
+			bad: []string{"1 4155550100", "2 phones", "3 +٤٤٢٠٧٩٤٦", "4 +1415555010?", "5 ?"}},
+		{name: "a line without the column", text: "name,x,phone\nAnn\nBo,,+14155550100", numbers: []string{"+14155550100"},
+			bad: []string{"2 Ann"}},
+		{name: "a spreadsheet's first lines", text: "\ufeffsep=;\r\n\r\n\"Name, first\";Phone\r\nAnn;+14155550100\r\n",
+			numbers: []string{"+14155550100"}},
+		{name: "a first line that is too long", text: strings.Repeat("x", 20_000) + "\n+14155550100,Ann\n+14155550101\n",
+			numbers: []string{"+14155550100", "+14155550101"}, bad: []string{"1 " + strings.Repeat("x", 40) + "…"}},
+		{name: "a name over two lines", text: "name,phone\n\"Ann\nSmith\",+14155550100\n\"Bo,+14155550101\n+14155550102,x\n",
+			numbers: []string{"+14155550100"}, bad: []string{"2 \"Ann", "4 \"Bo,+14155550101", "5 x"}},
+		{name: "formulas", text: "=HYPERLINK(\"http://x\"),1\n@SUM(1)\n-2+3\n+1+14155550100\n",
+			bad: []string{"1 =HYPERLINK(\"http://x\")", "2 @SUM(1)", "3 -2+3", "4 +1+14155550100"}},
+		{name: "UTF-16", text: "\xff\xfe+\x001\x004\x001\x005\x005\x005\x005\x000\x001\x000\x000\x00\n\x00+\x001\x00",
+			bad: []string{"1 ?+?1?4?1?5?5?5?5?0?1?0?0?", "2 ?+?1?"}},
+		{name: "a line that is too long", text: "+14155550100\n" + strings.Repeat("9", 20_000) + "\n+14155550101\n",
+			numbers: []string{"+14155550100", "+14155550101"}, bad: []string{"2 " + strings.Repeat("9", 40) + "…"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			for _, from := range []io.Reader{strings.NewReader(row.text), iotest.OneByteReader(strings.NewReader(row.text)), iotest.DataErrReader(strings.NewReader(row.text))} {
+			for _, from := range []io.Reader{strings.NewReader(row.text), iotest.OneByteReader(strings.NewReader(row.text)),
+				iotest.DataErrReader(strings.NewReader(row.text))} {
 				if numbers, bad := all(t, from); !slices.Equal(numbers, row.numbers) {
 					t.Errorf("all: numbers = %v, want %v", numbers, row.numbers)
 				} else if !slices.Equal(bad, row.bad) {

@@ -113,7 +113,8 @@ func Parse(raw json.RawMessage, packs countryrules.Library) (Policy, error) {
 	p.Override = b.Override
 	if b.Timezone != nil {
 		if _, err := window.LoadZone(*b.Timezone); err != nil && *b.Timezone != Recipient {
-			return p, apierr.Validation("calling_policy.timezone", `must be "recipient" or an IANA time zone such as Europe/Berlin.`)
+			return p, apierr.Validation("calling_policy.timezone",
+				`must be "recipient" or an IANA time zone such as Europe/Berlin.`)
 		}
 		p.Timezone = *b.Timezone
 	}
@@ -143,9 +144,11 @@ func (b body) packs(p Policy, packs countryrules.Library) (Policy, error) {
 	}
 	switch {
 	case b.Override != nil && strings.TrimSpace(b.Override.Reason) == "":
-		return p, apierr.Validation("calling_policy.override.reason", "is required: why this workspace calls at other hours than its packs allow.")
+		return p, apierr.Validation("calling_policy.override.reason",
+			"is required: why this workspace calls at other hours than its packs allow.")
 	case b.Window == nil && b.Override != nil:
-		return p, apierr.Validation("calling_policy.window", "is required with an override: the hours to call at in the place of the packs'.")
+		return p, apierr.Validation("calling_policy.window",
+			"is required with an override: the hours to call at in the place of the packs'.")
 	case b.Window == nil:
 		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
 		return p, nil
@@ -170,7 +173,10 @@ func dayOutside(w window.Window, r countryrules.Rule) (day int, looser bool) {
 		if !w.Days.Has(time.Weekday(day)) {
 			continue
 		}
-		if !slices.ContainsFunc(r.Week[day], func(open window.Range) bool { return open.Start <= w.Start && w.End <= open.End }) {
+		if !slices.ContainsFunc(r.Week[day], func(open window.Range) bool {
+			return open.Start <= w.Start &&
+				w.End <= open.End
+		}) {
 			return day, true
 		}
 	}

@@ -15,13 +15,19 @@ func TestParse_AcceptsValidPolicies(t *testing.T) {
 	t.Parallel()
 	const everyDay = `["mon","tue","wed","thu","fri","sat","sun"]`
 	tests := []struct{ name, given, want string }{
-		{"null is the default", `null`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
-		{"nothing is the default", ``, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
-		{"all day", `{"window":{"start":"00:00","end":"24:00"}}`, `{"window":{"start":"00:00","end":"24:00","days":` + everyDay + `},"timezone":"recipient"}`},
-		{"days and a fixed zone", `{"window":{"start":"08:30","end":"12:00","days":["fri","mon"]},"timezone":"Europe/Berlin"}`,
-			`{"window":{"start":"08:30","end":"12:00","days":["mon","fri"]},"timezone":"Europe/Berlin"}`},
-		{"a zone alone keeps the default window", `{"timezone":"Asia/Kolkata"}`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"Asia/Kolkata"}`},
-		{"no packs is none", `{"packs":[]}`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
+		{name: "null is the default", given: `null`, want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
+			`},"timezone":"recipient"}`},
+		{name: "nothing is the default", want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay +
+			`},"timezone":"recipient"}`},
+		{name: "all day", given: `{"window":{"start":"00:00","end":"24:00"}}`,
+			want: `{"window":{"start":"00:00","end":"24:00","days":` + everyDay + `},"timezone":"recipient"}`},
+		{name: "days and a fixed zone",
+			given: `{"window":{"start":"08:30","end":"12:00","days":["fri","mon"]},"timezone":"Europe/Berlin"}`,
+			want:  `{"window":{"start":"08:30","end":"12:00","days":["mon","fri"]},"timezone":"Europe/Berlin"}`},
+		{name: "a zone alone keeps the default window", given: `{"timezone":"Asia/Kolkata"}`,
+			want: `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"Asia/Kolkata"}`},
+		{name: "no packs is none", given: `{"packs":[]}`, want: `{"window":{"start":"09:00","end":"20:00","days":` +
+			everyDay + `},"timezone":"recipient"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -56,12 +62,17 @@ func TestParse_Packs(t *testing.T) {
 		always      bool // the workspace's window is always open
 		hours       bool // the hours of the packs apply
 	}{
-		{"packs alone", `{"packs":["us","fr:service"]}`, true, true},
-		{"a tighter window is free", `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`, false, true},
-		{"the same hours are not looser", `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`, false, true},
-		{"inside one of two ranges", `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`, false, true},
-		{"looser with a reason", `{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"our own staff"}}`, false, false},
-		{"by another clock both bind", `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, true, true},
+		{name: "packs alone", given: `{"packs":["us","fr:service"]}`, always: true, hours: true},
+		{name: "a tighter window is free", given: `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`, hours: true},
+		{name: "the same hours are not looser", given: `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`,
+			hours: true},
+		{name: "inside one of two ranges", given: `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`,
+			hours: true},
+		{name: "looser with a reason",
+			given: `{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"our own staff"}}`},
+		{name: "by another clock both bind",
+			given: `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, always: true,
+			hours: true},
 	} {
 		p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
 		if err != nil {
@@ -86,32 +97,36 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 	t.Parallel()
 	for given, field := range map[string]string{
 		`[]`: "calling_policy ", `"x"`: "calling_policy ",
-		`{"window":{"start":"20:00","end":"09:00"}}`:                                          "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"09:00"}}`:                                          "calling_policy.window.start",
-		`{"window":{"start":"24:00","end":"24:00"}}`:                                          "calling_policy.window.start",
-		`{"window":{"start":"9:00","end":"20:00"}}`:                                           "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"24:30"}}`:                                          "calling_policy.window.end",
-		`{"window":{"start":"09:00"}}`:                                                        "calling_policy.window.end",
-		`{"window":{"start":9,"end":"20:00"}}`:                                                "calling_policy.window.start",
-		`{"window":7}`:                                                                        "calling_policy.window",
-		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:                                "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`:                             "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`:                             "calling_policy.window.days",
-		`{"timezone":"Mars/Olympus"}`:                                                         "calling_policy.timezone",
-		`{"timezone":""}`:                                                                     "calling_policy.timezone",
-		`{"timezone":"Local"}`:                                                                "calling_policy.timezone",
-		`{"packs":["mars"]}`:                                                                  "calling_policy.packs[0]",
-		`{"packs":["us","us:parties"]}`:                                                       "calling_policy.packs[1]",
-		`{"packs":["us","us"]}`:                                                               "calling_policy.packs[1]",
-		`{"packs":"us"}`:                                                                      "calling_policy.packs",
-		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"}}`:                           "calling_policy.window",
-		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`:                      "calling_policy.window", // India opens at ten
-		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`:                           "calling_policy.window", // closed on Sundays
-		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window", // closed for lunch
+		`{"window":{"start":"20:00","end":"09:00"}}`:                "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"09:00"}}`:                "calling_policy.window.start",
+		`{"window":{"start":"24:00","end":"24:00"}}`:                "calling_policy.window.start",
+		`{"window":{"start":"9:00","end":"20:00"}}`:                 "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"24:30"}}`:                "calling_policy.window.end",
+		`{"window":{"start":"09:00"}}`:                              "calling_policy.window.end",
+		`{"window":{"start":9,"end":"20:00"}}`:                      "calling_policy.window.start",
+		`{"window":7}`:                                              "calling_policy.window",
+		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:      "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`:   "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`:   "calling_policy.window.days",
+		`{"timezone":"Mars/Olympus"}`:                               "calling_policy.timezone",
+		`{"timezone":""}`:                                           "calling_policy.timezone",
+		`{"timezone":"Local"}`:                                      "calling_policy.timezone",
+		`{"packs":["mars"]}`:                                        "calling_policy.packs[0]",
+		`{"packs":["us","us:parties"]}`:                             "calling_policy.packs[1]",
+		`{"packs":["us","us"]}`:                                     "calling_policy.packs[1]",
+		`{"packs":"us"}`:                                            "calling_policy.packs",
+		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"}}`: "calling_policy.window",
+		// India opens at ten
+		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`: "calling_policy.window",
+		// closed on Sundays
+		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`: "calling_policy.window",
+		// closed for lunch
+		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window",
 		`{"packs":["us"],"override":{"reason":"x"}}`:                                          "calling_policy.window",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":" "}}`: "calling_policy.override.reason",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{}}`:             "calling_policy.override.reason",
-		`{"timezone":"` + strings.Repeat("x", 5000) + `"}`:                                    "calling_policy.timezone",
+		`{"timezone":"` + strings.Repeat("x", 5000) +
+			`"}`: "calling_policy.timezone",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":"x","operator":"eve"}}`: "calling_policy.override.operator",
 		`{"override":{"operator":"eve"}}`:                            "calling_policy.override.operator",
 		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`: "calling_policy.override.reason",
@@ -131,7 +146,8 @@ func TestParse_ErrorNamesTheField(t *testing.T) {
 			t.Errorf("Parse(%.40s): length of the message = %d bytes, want less", given, len(refusal.Message))
 		}
 	}
-	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`), packs(t)); err != nil {
+	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`),
+		packs(t)); err != nil {
 		t.Errorf("a reason of 500 characters = %v", err)
 	}
 }

@@ -97,7 +97,8 @@ const maxBreaks = 1000
 // logged is the last row of each chain in the head log. Every row that was written before
 // loggedBefore must be in the log; a zero time means that there is no head log. The memory holds
 // one head per workspace and the record of each import.
-func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link, loggedBefore time.Time) (result VerifyResult, err error) {
+func (a *Archive) Verify(ctx context.Context, logged map[uuid.UUID]consentchain.Link,
+	loggedBefore time.Time) (result VerifyResult, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, a.pool, snapshot, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
@@ -230,7 +231,8 @@ func (w *verifier) importLists(ctx context.Context, tx pgx.Tx) error {
 	for _, row := range w.imports {
 		var evidence consentchain.ImportEvidence
 		if err := json.Unmarshal(row.Evidence, &evidence); err != nil {
-			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "its evidence is not that of an import"})
+			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID,
+				Why: "its evidence is not that of an import"})
 			continue
 		}
 		rows, err := tx.Query(ctx, importNumbers, pgx.NamedArgs{"id": evidence.ImportID})
@@ -242,7 +244,8 @@ func (w *verifier) importLists(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("read list of import %s: %w", evidence.ImportID, err)
 		}
 		if list.Hex() != evidence.ListSHA256 {
-			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "the numbers of its list were changed"})
+			w.addBreak(consentchain.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID,
+				Why: "the numbers of its list were changed"})
 		}
 	}
 	return nil

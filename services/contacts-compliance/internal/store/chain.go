@@ -35,18 +35,21 @@ SET seq = @seq, mac = @mac, moved_at = @moved_at, key_id = @key_id, sum = @sum
 WHERE workspace_id = @workspace_id`
 
 // rowColumns are the columns of consentchain.Row.
-const rowColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+const rowColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason,
+	evidence, call_id,
     before, after, occurred_at, key_id, mac`
 
 const insertRecord = `
 INSERT INTO consent_records (` + rowColumns + `)
-VALUES (@workspace_id, @seq, @recorded_at, @id, @phone_e164, @contact_id, @kind, @source, @actor, @reason, @evidence, @call_id,
+VALUES (@workspace_id, @seq, @recorded_at, @id, @phone_e164, @contact_id, @kind, @source, @actor, @reason, @evidence,
+        @call_id,
         @before, @after, @occurred_at, @key_id, @mac)`
 
 func rowArgs(r consentchain.Row) pg.Args {
 	args := pg.Args{
-		"workspace_id": r.WorkspaceID, "seq": r.Seq, "recorded_at": r.RecordedAt, "id": r.ID, "phone_e164": r.Number, "contact_id": r.ContactID,
-		"kind": r.Kind, "source": r.Source, "actor": r.Actor, "reason": r.Reason, "evidence": nil, "call_id": r.CallID,
+		"workspace_id": r.WorkspaceID, "seq": r.Seq, "recorded_at": r.RecordedAt, "id": r.ID, "phone_e164": r.Number,
+		"contact_id": r.ContactID,
+		"kind":       r.Kind, "source": r.Source, "actor": r.Actor, "reason": r.Reason, "evidence": nil, "call_id": r.CallID,
 		"before": r.Before, "after": r.After, "occurred_at": r.OccurredAt, "key_id": r.KeyID, "mac": r.MAC,
 	}
 	if r.Evidence != nil {
@@ -102,12 +105,14 @@ func (c *chain) append(batch *pgx.Batch, row consentchain.Row) error {
 func (c *chain) updateHead(batch *pgx.Batch) {
 	head := c.keys.SignHead(c.workspace, c.last)
 	batch.Queue(setHead, pg.Args{
-		"workspace_id": c.workspace, "seq": head.Seq, "mac": head.MAC, "moved_at": c.now, "key_id": head.KeyID, "sum": head.Sum,
+		"workspace_id": c.workspace, "seq": head.Seq, "mac": head.MAC, "moved_at": c.now, "key_id": head.KeyID,
+		"sum": head.Sum,
 	})
 }
 
 const callRecorded = `
-SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND call_id = @call_id AND kind = @kind)`
+SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND call_id = @call_id
+    AND kind = @kind)`
 
 // recordRow returns the consent record of a change.
 func recordRow(c contacts.Contact, ch contacts.Change, before, after string) consentchain.Row {
@@ -126,7 +131,8 @@ func recordRow(c contacts.Contact, ch contacts.Change, before, after string) con
 const optOutAgain = `
 UPDATE contacts c SET dnd_status = 'dnd', updated_at = now()
 WHERE c.workspace_id = @workspace_id AND c.dnd_status <> 'dnd' AND c.phone_e164 IN (
-    SELECT r.phone_e164 FROM consent_records r JOIN opt_out_import_numbers n ON n.import_id = @id AND n.phone_e164 = r.phone_e164
+    SELECT r.phone_e164 FROM consent_records r JOIN opt_out_import_numbers n ON n.import_id = @id
+        AND n.phone_e164 = r.phone_e164
     WHERE r.workspace_id = @workspace_id AND r.seq > @since_seq AND r.kind = 'opt_out_removed')`
 
 // FinishImport writes the one consent record of an import and ends it. All its numbers must be
@@ -158,7 +164,8 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 			return fmt.Errorf("opt out numbers of import %s again: %w", i.ID, err)
 		}
 		batch := &pgx.Batch{}
-		row := consentchain.Row{ID: id, Kind: string(contacts.OptOut), Source: consentchain.SourceImport, Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
+		row := consentchain.Row{ID: id, Kind: string(contacts.OptOut), Source: consentchain.SourceImport, Actor: i.Actor,
+			Reason: i.Reason, Evidence: evidence, After: &after}
 		if err := c.append(batch, row); err != nil {
 			return err
 		}

@@ -41,12 +41,14 @@ WHERE workspace_id = @workspace_id AND id = @id`
 //
 // A change with a call id is recorded once per call. If the number has no contact, unknown decides:
 // the contact is created, or pg.ErrNotFound is returned.
-func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact, err error) {
+func (s *Store) Record(ctx context.Context, ch contacts.Change, unknown UnknownNumber) (changed contacts.Contact,
+	err error) {
 	return s.record(ctx, ch, unknown, nil)
 }
 
 // record is Record. also adds statements to the same transaction; it receives the changed contact.
-func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber, also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
+func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownNumber,
+	also func(*pgx.Batch, contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		locked, err := lockNumber(ctx, tx, ch, unknown)
 		if err != nil {
@@ -61,7 +63,8 @@ func (s *Store) record(ctx context.Context, ch contacts.Change, unknown UnknownN
 		changed.UpdatedAt = c.now
 		batch := &pgx.Batch{}
 		batch.Queue(updateStates, pg.Args{
-			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent, "updated_at": c.now,
+			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent,
+			"updated_at": c.now,
 		})
 		if err := c.append(batch, recordRow(changed, ch, before, after)); err != nil {
 			return err
@@ -90,7 +93,8 @@ type lockedNumber struct {
 }
 
 // lockNumber locks the contact and then the head, in one round trip.
-func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown UnknownNumber) (found lockedNumber, err error) {
+func lockNumber(ctx context.Context, tx *pg.Pipeline, ch contacts.Change, unknown UnknownNumber) (found lockedNumber,
+	err error) {
 	batch := &pgx.Batch{}
 	args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "call_id": ch.CallID, "kind": ch.Kind}
 	if unknown == CreateUnknown {
@@ -147,8 +151,10 @@ SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id 
 
 // Records returns one page of the consent ledger, newest first. For a number it includes the
 // records of imports that contain it. An empty number means all records.
-func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]contacts.Record, error) {
-	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(number), "rows": p.Rows()}
+func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number,
+	p page.Request) ([]contacts.Record, error) {
+	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(number),
+		"rows": p.Rows()}
 	if err := s.checkCursor(ctx, recordCursor, p, args); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contacts"
 )
 
-const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, variables, metadata, dnd_status, consent_status, updated_at, erasures`
+const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, variables, metadata, dnd_status,
+	consent_status, updated_at, erasures`
 
 const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, metadata, time_zone, updated_at)
@@ -100,9 +101,11 @@ RETURNING ` + contactColumns
 
 // Update locks a contact, calls edit, and stores the changed name and metadata. An error of edit is
 // returned unchanged and nothing is stored. It returns pg.ErrNotFound if there is no such contact.
-func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID, edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
+func (s *Store) Update(ctx context.Context, workspace, id uuid.UUID,
+	edit func(*contacts.Contact) error) (changed contacts.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		c, err := pg.One[contacts.Contact](ctx, tx, contactByID+` FOR UPDATE`,
+			pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if err != nil {
 			return fmt.Errorf("lock contact %s: %w", id, err)
 		}
@@ -155,7 +158,8 @@ func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) e
 		if _, err := tx.Exec(ctx, asyncCommit); err != nil {
 			return fmt.Errorf("set transaction options: %w", err)
 		}
-		if _, err := tx.Exec(ctx, optOutNumbers, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids, "numbers": numbers}); err != nil {
+		if _, err := tx.Exec(ctx, optOutNumbers, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids,
+			"numbers": numbers}); err != nil {
 			return fmt.Errorf("opt out numbers of import %s: %w", i.ID, err)
 		}
 		return saveImport(ctx, tx, &next)
@@ -187,7 +191,7 @@ const (
 // listContacts reads the newest contacts of each pair of states and merges them. It finds a few
 // opted-out contacts among a million without a scan.
 const listContacts = `
-SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) CROSS JOIN LATERAL (
+SELECT ` + contactColumns + ` FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) CROSS JOIN LATERAL (
     SELECT ` + contactColumns + ` FROM contacts
     WHERE workspace_id = @workspace_id AND dnd_status = dnd AND consent_status = consent` + below + newestFirst + `
 ) AS c` + newestFirst
@@ -204,7 +208,8 @@ const recentNamed = 2000
 const listRecentNamed = `
 SELECT ` + contactColumns + ` FROM (
     SELECT ` + contactColumns + `, name_folded FROM contacts
-    WHERE workspace_id = @workspace_id AND name_folded IS NOT NULL` + below + ` ORDER BY uuid_send(id) DESC LIMIT @lately
+    WHERE workspace_id = @workspace_id AND name_folded IS NOT NULL` + below + `
+    ORDER BY uuid_send(id) DESC LIMIT @recent
 ) AS recent WHERE workspace_id = @workspace_id` + inStates + nameContains + newestFirst
 
 // listNamed finds names through the index on name_grams, which hashes each piece of a name with the
@@ -216,7 +221,7 @@ const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT id FROM (
         SELECT id, workspace_id, dnd_status, consent_status, name_folded
-        FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
+        FROM unnest(@dnds::text[], @consents::text[]) AS pair (dnd, consent) JOIN contacts ON
             name_grams(workspace_id, dnd_status, consent_status, name_folded)
                 @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
         WHERE name_folded IS NOT NULL OFFSET 0
@@ -232,7 +237,7 @@ SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id 
 // not a contact of the workspace.
 func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contacts.Contact, error) {
 	args := pgx.NamedArgs{
-		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "lately": recentNamed,
+		"workspace_id": workspace, "after": p.After, "below": p.Below(), "rows": p.Rows(), "recent": recentNamed,
 		"phone_e164": f.Number, "name": contacts.Fold(f.Name),
 	}
 	args["dnds"], args["consents"] = contacts.StatePairs(f.DND, f.Consent)

@@ -19,7 +19,8 @@ import (
 const seedContacts = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
-    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, '+1415555' || lpad(n::text, 5, '0'), called, called,
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, '+1415555' || lpad(n::text, 5, '0'), called,
+        called,
     CASE WHEN n < 4 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 2 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
@@ -46,20 +47,21 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		found  int // contacts in the large workspace, at most one more than a page
 		pages  int // a search by name reads the newest 2000
 	}{
-		{"nothing", store.Filter{}, 26, 150},
-		{"a rare state", store.Filter{DND: contacts.OptedOut}, 3, 150},
-		{"a state that no contact has", store.Filter{Consent: contacts.Withdrawn}, 0, 150},
-		{"two states", store.Filter{DND: contacts.OptedOut, Consent: contacts.Consented}, 1, 150},
-		{"a number", store.Filter{Number: "+141555500002"}, 1, 50},
-		{"a number in the wrong state", store.Filter{Number: "+141555500002", DND: contacts.Clean}, 0, 50},
-		{"a number under another name", store.Filter{Number: "+141555500002", Name: "bob"}, 0, 50},
-		{"a common name", store.Filter{Name: "ANN"}, 26, 300},
-		{"a rare name", store.Filter{Name: "oë 1"}, 1, 800},
-		{"a rare letter", store.Filter{Name: "Ë"}, 1, 800},
-		{"a rare sign", store.Filter{Name: "0%"}, 1, 800},
-		{"a name that no contact has", store.Filter{Name: "_nn"}, 0, 800},
-		{"the longest possible name", store.Filter{Name: strings.Repeat("ann ", 50)}, 0, 800},
-		{"a common name in a rare state", store.Filter{Name: "o", DND: contacts.OptedOut}, 2, 800},
+		{name: "nothing", filter: store.Filter{}, found: 26, pages: 150},
+		{name: "a rare state", filter: store.Filter{DND: contacts.OptedOut}, found: 3, pages: 150},
+		{name: "a state that no contact has", filter: store.Filter{Consent: contacts.Withdrawn}, pages: 150},
+		{name: "two states", filter: store.Filter{DND: contacts.OptedOut, Consent: contacts.Consented}, found: 1, pages: 150},
+		{name: "a number", filter: store.Filter{Number: "+141555500002"}, found: 1, pages: 50},
+		{name: "a number in the wrong state", filter: store.Filter{Number: "+141555500002", DND: contacts.Clean}, pages: 50},
+		{name: "a number under another name", filter: store.Filter{Number: "+141555500002", Name: "bob"}, pages: 50},
+		{name: "a common name", filter: store.Filter{Name: "ANN"}, found: 26, pages: 300},
+		{name: "a rare name", filter: store.Filter{Name: "oë 1"}, found: 1, pages: 800},
+		{name: "a rare letter", filter: store.Filter{Name: "Ë"}, found: 1, pages: 800},
+		{name: "a rare sign", filter: store.Filter{Name: "0%"}, found: 1, pages: 800},
+		{name: "a name that no contact has", filter: store.Filter{Name: "_nn"}, pages: 800},
+		{name: "the longest possible name", filter: store.Filter{Name: strings.Repeat("ann ", 50)}, pages: 800},
+		{name: "a common name in a rare state", filter: store.Filter{Name: "o", DND: contacts.OptedOut}, found: 2,
+			pages: 800},
 	}
 	for _, tt := range tests {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
@@ -95,14 +97,16 @@ func TestList_SearchTreatsPatternCharactersAsText(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		letters := rapid.SampledFrom([]string{`aA%_\`, `éÉσςΣß王`, `İı'"* .`}).Draw(rt, "letters") // few letters, so that names and searches match often
+		// few letters, so that names and searches match often
+		letters := rapid.SampledFrom([]string{`aA%_\`, `éÉσςΣß王`, `İı'"* .`}).Draw(rt, "letters")
 		text := func(fewest, most int) *rapid.Generator[string] {
 			return rapid.StringOfN(rapid.SampledFrom([]rune(letters)), fewest, most, -1)
 		}
 		workspace := uuid.Must(uuid.NewV7())
 		names := map[uuid.UUID]string{}
 		for i, name := range rapid.SliceOfN(text(0, 6), 4, 8).Draw(rt, "names") {
-			c := contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555%04d", i)), Name: &name}
+			c := contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace,
+				Number: phone.Number(fmt.Sprintf("+1500555%04d", i)), Name: &name}
 			if _, _, err := st.Create(t.Context(), c); err != nil {
 				rt.Fatal(err)
 			}
@@ -136,7 +140,8 @@ func TestList_SearchLongerThanAnyNameFindsNothing(t *testing.T) {
 	}
 	long := strings.Repeat("é", contacts.MaxName)
 	workspace := uuid.New()
-	if _, _, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number, Name: &long}); err != nil {
+	if _, _, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace,
+		Number: number, Name: &long}); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := st.List(t.Context(), workspace, store.Filter{Name: strings.ToUpper(long)},

@@ -29,7 +29,8 @@ type Target struct {
 
 func (q Target) args() pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"workspace_id": q.WorkspaceID, "call_request_id": q.CallRequestID, "phone_e164": q.Number, "named_id": orNull(q.NamedContact),
+		"workspace_id": q.WorkspaceID, "call_request_id": q.CallRequestID, "phone_e164": q.Number,
+		"named_id": orNull(q.NamedContact),
 	}
 }
 
@@ -85,7 +86,8 @@ LEFT JOIN contacts named ON named.workspace_id = @workspace_id AND named.id = @n
 LEFT JOIN LATERAL (
     SELECT version, policy FROM policies WHERE workspace_id = @workspace_id ORDER BY version DESC LIMIT 1
 ) p ON true
-LEFT JOIN pre_checks r ON r.workspace_id = @workspace_id AND r.call_request_id = @call_request_id AND r.phone_e164 = @phone_e164`
+LEFT JOIN pre_checks r ON r.workspace_id = @workspace_id AND r.call_request_id = @call_request_id
+    AND r.phone_e164 = @phone_e164`
 
 // ReadInputs reads the inputs of a decision in one round trip.
 func (s *Store) ReadInputs(ctx context.Context, q Target) (Inputs, error) {
@@ -118,12 +120,14 @@ func (d Decision) args() (pgx.NamedArgs, error) {
 	}
 	args := d.Target.args()
 	args["decision_id"], args["inputs"], args["kind"], args["policy_version"] = id, inputs, d.Facts.Stage, d.PolicyVersion
-	args["result"], args["rule"], args["code"], args["message"] = d.Outcome.Result, d.Outcome.Rule, d.Outcome.Code, d.Outcome.Message
+	args["result"], args["rule"], args["code"], args["message"] = d.Outcome.Result, d.Outcome.Rule, d.Outcome.Code,
+		d.Outcome.Message
 	args["call_at"], args["judged_at"], args["contact_id"] = orNull(d.Outcome.At), d.JudgedAt, d.ContactID
 	return args, nil
 }
 
-const decisionColumns = `id, workspace_id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code, message, call_at, judged_at`
+const decisionColumns = `id, workspace_id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version,
+	result, rule, code, message, call_at, judged_at`
 
 const insertDecision = `
 INSERT INTO decisions (` + decisionColumns + `)
@@ -164,13 +168,16 @@ WITH found AS (
 // request was stored first, it returns no row.
 const insertPreCheck = `, placed AS (
     INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
-    SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json, @call_at::timestamptz, @erasures::bigint FROM found
+    SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json,
+        @call_at::timestamptz, @erasures::bigint FROM found
     ON CONFLICT (workspace_id, call_request_id, phone_e164) DO NOTHING
     RETURNING contact_id
 )
 INSERT INTO decisions (` + decisionColumns + `)
-SELECT @decision_id::uuid, @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, placed.contact_id, @kind::text, @inputs::json,
-       @policy_version::integer, @result::text, @rule::text, @code::text, @message::text, @call_at::timestamptz, @judged_at::timestamptz
+SELECT @decision_id::uuid, @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, placed.contact_id,
+    @kind::text, @inputs::json,
+       @policy_version::integer, @result::text, @rule::text, @code::text, @message::text, @call_at::timestamptz,
+           @judged_at::timestamptz
 FROM placed
 RETURNING contact_id`
 
@@ -178,7 +185,8 @@ RETURNING contact_id`
 // merges the variables, and stores the result and the decision. It returns ErrInputsChanged, and
 // stores nothing, if the inputs have changed since they were read. The caller must then read the
 // inputs again.
-func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, merged contacts.Document, merge Merge) (uuid.UUID, error) {
+func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, merged contacts.Document,
+	merge Merge) (uuid.UUID, error) {
 	args, err := d.args()
 	if err != nil {
 		return uuid.Nil, err
@@ -187,7 +195,8 @@ func (s *Store) SavePreCheck(ctx context.Context, d Decision, inputs Inputs, mer
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("make contact id: %w", err)
 	}
-	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), inputs.Revision, inputs.Erasures
+	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), inputs.Revision,
+		inputs.Erasures
 	sql := findContact + insertPreCheck
 	if merge == MergeVariables || d.ContactID == nil {
 		sql = upsertContact + insertPreCheck
@@ -231,7 +240,8 @@ type StoredDecision struct {
 	JudgedAt      time.Time       `db:"judged_at"`
 }
 
-const storedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code, message, call_at, judged_at`
+const storedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code,
+	message, call_at, judged_at`
 
 const listDecisions = `
 SELECT ` + storedColumns + `
@@ -247,9 +257,11 @@ const decisionCursor = `
 SELECT EXISTS (SELECT 1 FROM decisions WHERE workspace_id = @workspace_id AND id = @after)`
 
 // Decisions returns one page of decisions, newest first. Zero filters match every decision.
-func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number, p page.Request) ([]StoredDecision, error) {
+func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number,
+	p page.Request) ([]StoredDecision, error) {
 	args := pgx.NamedArgs{
-		"workspace_id": workspace, "after": orNull(p.After), "call_request_id": orNull(request), "phone_e164": orNull(number), "rows": p.Rows(),
+		"workspace_id": workspace, "after": orNull(p.After), "call_request_id": orNull(request), "phone_e164": orNull(number),
+		"rows": p.Rows(),
 	}
 	if err := s.checkCursor(ctx, decisionCursor, p, args); err != nil {
 		return nil, err

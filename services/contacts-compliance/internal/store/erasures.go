@@ -42,7 +42,8 @@ type ErasureProgress struct {
 
 const eraseContact = `
 UPDATE contacts
-SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables = '{}', variables_revision = variables_revision + 1,
+SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables = '{}',
+    variables_revision = variables_revision + 1,
     metadata = '{}', time_zone = NULL, erasures = @erasures
 WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 
@@ -51,7 +52,8 @@ WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
 const erasePreChecks = `
 UPDATE pre_checks p SET variables = '{}'
 FROM contacts c
-JOIN decisions d ON d.workspace_id = c.workspace_id AND d.phone_e164 = c.phone_e164 AND d.judged_at > now() - interval '32 days'
+JOIN decisions d ON d.workspace_id = c.workspace_id AND d.phone_e164 = c.phone_e164
+    AND d.judged_at > now() - interval '32 days'
 WHERE p.workspace_id = c.workspace_id AND p.call_request_id = d.call_request_id AND p.phone_e164 = c.phone_e164
   AND p.erasures < c.erasures AND c.erasures > 0`
 
@@ -88,12 +90,14 @@ func (s *Store) Erase(ctx context.Context, ch contacts.Change) (erased contacts.
 		batch.Queue(insertErasure, args)
 		batch.Queue(firstSteps, args)
 		return outbox.Queue(ctx, batch, erasedEvent(openErasure{
-			ID: id, WorkspaceID: ch.WorkspaceID, ContactID: c.ID, Erasures: c.Erasures + 1, Number: ch.Number, Subject: subject.Sum,
+			ID: id, WorkspaceID: ch.WorkspaceID, ContactID: c.ID, Erasures: c.Erasures + 1, Number: ch.Number,
+			Subject: subject.Sum,
 		}, c.UpdatedAt))
 	})
 	// The progress at the time of the commit.
 	entry.Services = []ErasureProgress{
-		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt}, {Service: "dialer", Steps: 1, Open: 1},
+		{Service: "calls", Steps: 1, Open: 1}, {Service: "contacts-compliance", Steps: 1, DoneAt: &entry.RequestedAt},
+		{Service: "dialer", Steps: 1, Open: 1},
 	}
 	return erased, entry, err
 }
@@ -132,7 +136,8 @@ type Step struct {
 	Services, Refs []string
 }
 
-const lockErasure = `SELECT done_at IS NOT NULL FROM erasures WHERE id = @id AND workspace_id = @workspace_id FOR UPDATE`
+const lockErasure = `SELECT done_at IS NOT NULL FROM erasures WHERE id = @id
+	AND workspace_id = @workspace_id FOR UPDATE`
 
 const closeStep = `
 INSERT INTO erasure_steps AS s (erasure_id, service, ref, done_at) VALUES (@id, @service, @ref, now())
@@ -170,7 +175,8 @@ var (
 // A step may be reported as done before the report that announces it.
 func (s *Store) ApplyStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
 	args := pgx.NamedArgs{
-		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref, "services": step.Services, "refs": step.Refs,
+		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref,
+		"services": step.Services, "refs": step.Refs,
 	}
 	done, err := pg.Value[bool](ctx, tx, lockErasure, args)
 	if errors.Is(err, pg.ErrNotFound) {
@@ -232,7 +238,8 @@ func (s *Store) RepublishErasures(ctx context.Context, after time.Duration) (pub
 	return published, nil
 }
 
-const clearErasedPreChecks = erasePreChecks + ` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
+const clearErasedPreChecks = erasePreChecks +
+	` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
 
 // ClearErasedPreChecks deletes the variables that a pre-check stored while the person was erased.
 func (s *Store) ClearErasedPreChecks(ctx context.Context) error {
@@ -246,7 +253,8 @@ const erasureColumns = `id, subject, key_id, actor, requested_at, done_at`
 
 const listErasures = `
 SELECT ` + erasureColumns + ` FROM erasures
-WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after) AND (@subjects::bytea[] IS NULL OR subject = ANY (@subjects))
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after)
+    AND (@subjects::bytea[] IS NULL OR subject = ANY (@subjects))
 ORDER BY id DESC
 LIMIT @rows`
 
@@ -255,7 +263,8 @@ SELECT EXISTS (SELECT 1 FROM erasures WHERE workspace_id = @workspace_id AND id 
 
 // Erasures returns one page of the register, newest first. An empty number means all entries. A
 // number finds the entries under the configured keys.
-func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]Erasure, error) {
+func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]Erasure,
+	error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "subjects": nil, "rows": p.Rows()}
 	if number != "" {
 		args["subjects"] = s.keys.Subjects(workspace, string(number))
@@ -309,9 +318,11 @@ func (s *Store) withProgress(ctx context.Context, entries []Erasure) ([]Erasure,
 }
 
 const progressOf = `
-SELECT erasure_id, service, steps, 0::bigint AS open, done_at FROM erasure_services WHERE erasure_id = ANY (@ids::uuid[])
+SELECT erasure_id, service, steps, 0::bigint AS open, done_at FROM erasure_services
+    WHERE erasure_id = ANY (@ids::uuid[])
 UNION ALL
-SELECT erasure_id, service, count(*), count(*) FILTER (WHERE done_at IS NULL), CASE WHEN bool_and(done_at IS NOT NULL) THEN max(done_at) END
+SELECT erasure_id, service, count(*), count(*) FILTER (WHERE done_at IS NULL),
+    CASE WHEN bool_and(done_at IS NOT NULL) THEN max(done_at) END
 FROM erasure_steps WHERE erasure_id = ANY (@ids::uuid[]) GROUP BY erasure_id, service
 ORDER BY service`
 

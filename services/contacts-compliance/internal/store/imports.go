@@ -47,7 +47,8 @@ const (
 	Done      = "done"
 )
 
-const importColumns = `id, workspace_id, status, actor, reason, bytes, lines, bad, bad_rows, numbers, applied, applied_to, since_seq,
+const importColumns = `id, workspace_id, status, actor, reason, bytes, lines, bad, bad_rows, numbers, applied,
+	applied_to, since_seq,
     file_sha256, list_sha256, same_as, record_id, updated_at, done_at, claim`
 
 const insertImport = `
@@ -61,7 +62,8 @@ func (s *Store) OpenImport(ctx context.Context, workspace uuid.UUID, actor strin
 	if err != nil {
 		return Import{}, fmt.Errorf("make import id: %w", err)
 	}
-	opened, err := pg.One[Import](ctx, s.pool, insertImport, pgx.NamedArgs{"id": id, "workspace_id": workspace, "actor": actor, "reason": reason})
+	opened, err := pg.One[Import](ctx, s.pool, insertImport,
+		pgx.NamedArgs{"id": id, "workspace_id": workspace, "actor": actor, "reason": reason})
 	if err != nil {
 		return opened, fmt.Errorf("open import: %w", err)
 	}
@@ -119,12 +121,14 @@ ON CONFLICT (import_id, part) DO UPDATE SET content = excluded.content`
 
 const countParts = `
 UPDATE opt_out_imports
-SET bytes = (SELECT coalesce(sum(length(content)), 0) FROM opt_out_import_parts WHERE import_id = @id), updated_at = now()
+SET bytes = (SELECT coalesce(sum(length(content)), 0) FROM opt_out_import_parts WHERE import_id = @id),
+    updated_at = now()
 WHERE workspace_id = @workspace_id AND id = @id
 RETURNING ` + importColumns
 
 // PutPart stores one part of the file. A part with the same number is replaced.
-func (s *Store) PutPart(ctx context.Context, workspace, id uuid.UUID, part int, content []byte) (put Import, err error) {
+func (s *Store) PutPart(ctx context.Context, workspace, id uuid.UUID, part int, content []byte) (put Import,
+	err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		known, err := readImport(ctx, tx, importByID+` FOR UPDATE`, workspace, id)
 		if err != nil {
@@ -143,7 +147,8 @@ func (s *Store) PutPart(ctx context.Context, workspace, id uuid.UUID, part int, 
 }
 
 const missingPart = `
-SELECT coalesce(min(wanted), 0) FROM generate_series(1, greatest(1, (SELECT max(part) FROM opt_out_import_parts WHERE import_id = @id))) AS wanted
+SELECT coalesce(min(wanted), 0) FROM generate_series(1, greatest(1, (SELECT max(part) FROM opt_out_import_parts
+    WHERE import_id = @id))) AS wanted
 WHERE NOT EXISTS (SELECT 1 FROM opt_out_import_parts WHERE import_id = @id AND part = wanted)`
 
 const startImport = `
@@ -155,7 +160,8 @@ RETURNING ` + importColumns
 // of the first missing part and starts nothing. An import that was started before stays unchanged.
 func (s *Store) StartImport(ctx context.Context, workspace, id uuid.UUID) (started Import, missing int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if started, err = readImport(ctx, tx, importByID+` FOR UPDATE`, workspace, id); err != nil || started.Status != Receiving {
+		if started, err = readImport(ctx, tx, importByID+` FOR UPDATE`, workspace, id); err != nil ||
+			started.Status != Receiving {
 			return err
 		}
 		if err := tx.QueryRow(ctx, missingPart, pg.Args{"id": id}).Scan(&missing); err != nil || missing > 0 {
@@ -217,15 +223,19 @@ var ErrClaimLost = errors.New("another process has claimed the import")
 
 const updateImport = `
 UPDATE opt_out_imports
-SET status = @status, lines = @lines, bad = @bad, bad_rows = @bad_rows, numbers = @numbers, applied = @applied, applied_to = @applied_to,
-    since_seq = @since_seq, file_sha256 = @file_sha256, list_sha256 = @list_sha256, same_as = @same_as, record_id = @record_id,
+SET status = @status, lines = @lines, bad = @bad, bad_rows = @bad_rows, numbers = @numbers, applied = @applied,
+    applied_to = @applied_to,
+    since_seq = @since_seq, file_sha256 = @file_sha256, list_sha256 = @list_sha256, same_as = @same_as,
+        record_id = @record_id,
     done_at = CASE WHEN @status = 'done' THEN now() END, updated_at = now(), claimed_until = now() + @till::interval
 WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim`
 
 func saveImport(ctx context.Context, tx pgx.Tx, i *Import) error {
 	kept, err := tx.Exec(ctx, updateImport, pg.Args{
-		"workspace_id": i.WorkspaceID, "id": i.ID, "claim": i.Claim, "status": i.Status, "lines": i.Lines, "bad": i.Bad, "bad_rows": []byte(i.BadRows),
-		"numbers": i.Numbers, "applied": i.Applied, "applied_to": i.AppliedTo, "since_seq": i.SinceSeq, "file_sha256": i.FileSHA256,
+		"workspace_id": i.WorkspaceID, "id": i.ID, "claim": i.Claim, "status": i.Status, "lines": i.Lines, "bad": i.Bad,
+		"bad_rows": []byte(i.BadRows),
+		"numbers":  i.Numbers, "applied": i.Applied, "applied_to": i.AppliedTo, "since_seq": i.SinceSeq,
+		"file_sha256": i.FileSHA256,
 		"list_sha256": i.ListSHA256, "same_as": i.SameAs, "record_id": i.RecordID, "till": importClaim,
 	})
 	if err != nil {
@@ -301,7 +311,8 @@ func (s *Store) AddNumbers(ctx context.Context, i *Import, numbers []string) err
 }
 
 const numbersAfter = `
-SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
+SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id
+    AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
 
 // NumbersAfter returns numbers of the list in ascending order.
 func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
@@ -319,7 +330,8 @@ ORDER BY id DESC LIMIT 1`
 
 const allOptedOut = `
 SELECT NOT EXISTS (
-    SELECT 1 FROM opt_out_import_numbers n LEFT JOIN contacts c ON c.workspace_id = @workspace_id AND c.phone_e164 = n.phone_e164
+    SELECT 1 FROM opt_out_import_numbers n LEFT JOIN contacts c ON c.workspace_id = @workspace_id
+        AND c.phone_e164 = n.phone_e164
     WHERE n.import_id = @id AND c.dnd_status IS DISTINCT FROM 'dnd')`
 
 const deleteNumbers = `
@@ -377,7 +389,8 @@ const longTimeout = `SET LOCAL statement_timeout = '5min'`
 
 const deleteIdleImports = `
 WITH gone AS (
-    DELETE FROM opt_out_imports WHERE status = 'receiving' AND updated_at < now() - make_interval(secs => @seconds) RETURNING id
+    DELETE FROM opt_out_imports WHERE status = 'receiving'
+        AND updated_at < now() - make_interval(secs => @seconds) RETURNING id
 ), pieces AS (DELETE FROM opt_out_import_parts WHERE import_id IN (SELECT id FROM gone))
 SELECT count(*) FROM gone`
 

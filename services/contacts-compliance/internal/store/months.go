@@ -68,14 +68,16 @@ var ErrMonthKept = errors.New("the month is not dropped")
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time
-		if err := a.pool.QueryRow(ctx, oldestMonth, pgx.NamedArgs{"table": table, "before": before}).Scan(&month); err != nil {
+		if err := a.pool.QueryRow(ctx, oldestMonth, pgx.NamedArgs{"table": table, "before": before}).Scan(
+			&month); err != nil {
 			return dropped, fmt.Errorf("find months of %s before %s: %w", table, before.Format(time.DateOnly), err)
 		}
 		if month == nil {
 			return dropped, nil
 		}
 		if end := month.AddDate(0, 1, 0); end.After(before) {
-			return dropped, fmt.Errorf("drop month %s of %s: %w: it ends after %s", month.Format("2006-01"), table, ErrMonthKept, before.Format(time.DateOnly))
+			return dropped, fmt.Errorf("drop month %s of %s: %w: it ends after %s", month.Format("2006-01"), table, ErrMonthKept,
+				before.Format(time.DateOnly))
 		}
 		var existed bool
 		err := pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
@@ -136,7 +138,8 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 			return fmt.Errorf("%w: %s", ErrMonthKept, broken)
 		}
 		link := a.keys.SignStart(workspace, end)
-		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": link.Seq, "mac": link.MAC, "key_id": link.KeyID, "sum": link.Sum})
+		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": link.Seq, "mac": link.MAC, "key_id": link.KeyID,
+			"sum": link.Sum})
 		return nil
 	}
 	for rows.Next() {
@@ -148,7 +151,8 @@ func (a *Archive) advanceStarts(ctx context.Context, tx pgx.Tx, until time.Time)
 			if err := signStart(); err != nil {
 				return err
 			}
-			workspace, chain = row.WorkspaceID, consentchain.NewVerifier(row.WorkspaceID, a.keys, starts[row.WorkspaceID], consentchain.Link{})
+			workspace, chain = row.WorkspaceID, consentchain.NewVerifier(row.WorkspaceID, a.keys, starts[row.WorkspaceID],
+				consentchain.Link{})
 		}
 		if !row.RecordedAt.Before(until) {
 			return fmt.Errorf("%w: the database returned a newer row", ErrMonthKept)

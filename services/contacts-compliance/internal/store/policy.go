@@ -184,9 +184,11 @@ type RecentDials func(since time.Time, limit int) ([]time.Time, error)
 
 // DecideInOrder calls decide and stores its decision while it holds a lock on the number. Each call
 // therefore sees the dials that earlier calls allowed, on every replica.
-func (s *Store) DecideInOrder(ctx context.Context, q Target, decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
+func (s *Store) DecideInOrder(ctx context.Context, q Target,
+	decide func(Inputs, RecentDials) (Decision, error)) (decided Decision, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID, "phone_e164": q.Number})); err != nil {
+		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID,
+			"phone_e164": q.Number})); err != nil {
 			return fmt.Errorf("lock number of request %s: %w", q.CallRequestID, err)
 		}
 		// The statement starts after the lock was granted, so it sees everything that earlier
@@ -198,7 +200,10 @@ func (s *Store) DecideInOrder(ctx context.Context, q Target, decide func(Inputs,
 		if k.Policy, err = decodePolicy(k.RawPolicy); err != nil {
 			return err
 		}
-		decided, err = decide(k, func(since time.Time, limit int) ([]time.Time, error) { return readDials(ctx, tx, q, since, limit) })
+		decided, err = decide(k, func(since time.Time, limit int) ([]time.Time,
+			error) {
+			return readDials(ctx, tx, q, since, limit)
+		})
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,8 @@ func chains(t testing.TB) *consentchain.Keys {
 
 func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,
+		pg.Migrations{Name: "contacts_compliance", FS: store.Migrations})
 	return store.New(pool, chains(t)), pool
 }
 
@@ -51,7 +52,8 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 	created, ids := 0, map[uuid.UUID]bool{}
 	for range 16 {
 		all.Go(func() {
-			c, existed, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
+			c, existed, err := st.Create(t.Context(), contacts.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace,
+				Number: number})
 			if err != nil {
 				t.Errorf("Create: %v", err)
 				return
@@ -83,17 +85,20 @@ func TestCreate_ConcurrentCallsCreateOneContact(t *testing.T) {
 func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
-	change := contacts.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: "api", Actor: "test"}
+	change := contacts.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: "api",
+		Actor: "test"}
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
 	var super string // the bootstrap superuser
-	if err := pool.QueryRow(t.Context(), "SELECT quote_ident(rolname) FROM pg_roles WHERE oid = 10").Scan(&super); err != nil {
+	if err := pool.QueryRow(t.Context(), "SELECT quote_ident(rolname) FROM pg_roles WHERE oid = 10").Scan(
+		&super); err != nil {
 		t.Fatal(err)
 	}
 	month, imported, record := time.Now().UTC().Format("200601"), uuid.NewString(), uuid.NewString()
 	for _, sql := range []string{
-		"INSERT INTO opt_out_imports (id, workspace_id, status, actor, record_id) VALUES ('" + imported + "', '" + change.WorkspaceID.String() + "', 'done', 'operator:ann', '" + record + "')",
+		"INSERT INTO opt_out_imports (id, workspace_id, status, actor, record_id) VALUES ('" + imported + "', '" +
+			change.WorkspaceID.String() + "', 'done', 'operator:ann', '" + record + "')",
 		"INSERT INTO opt_out_import_numbers VALUES ('" + imported + "', '+14155550100')",
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
@@ -103,16 +108,24 @@ func TestSchema_ServiceRoleCannotChangeRecords(t *testing.T) {
 	for _, sql := range []string{
 		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
 		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
-		"UPDATE consent_records_default SET actor = 'nobody'", "INSERT INTO consent_records_default SELECT * FROM consent_records", "SELECT * FROM decisions_default",
-		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'nobody'", "TRUNCATE consent_records_" + month,
-		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month, "DELETE FROM consent_heads", "DELETE FROM consent_starts",
+		"UPDATE consent_records_default SET actor = 'nobody'",
+		"INSERT INTO consent_records_default SELECT * FROM consent_records", "SELECT * FROM decisions_default",
+		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'nobody'",
+		"TRUNCATE consent_records_" + month,
+		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month,
+		"DELETE FROM consent_heads", "DELETE FROM consent_starts",
 		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
-		"DELETE FROM opt_out_import_numbers", "UPDATE opt_out_import_numbers SET phone_e164 = '+14155550101'", "TRUNCATE opt_out_import_numbers",
+		"DELETE FROM opt_out_import_numbers", "UPDATE opt_out_import_numbers SET phone_e164 = '+14155550101'",
+		"TRUNCATE opt_out_import_numbers",
 		"UPDATE opt_out_imports SET record_id = NULL", "DELETE FROM opt_out_imports", "TRUNCATE opt_out_imports",
-		"ALTER TABLE opt_out_imports DISABLE TRIGGER ALL", "SET session_replication_role = replica", "ALTER TABLE consent_records DISABLE TRIGGER ALL", "DROP TABLE consent_records",
-		"ALTER TABLE consent_records OWNER TO contacts_compliance_app", "ALTER TABLE consent_records DETACH PARTITION consent_records_" + month, "CREATE TABLE mine (x int)",
-		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'", "CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION refuse_import_change()",
-		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner", "SET SESSION AUTHORIZATION " + super,
+		"ALTER TABLE opt_out_imports DISABLE TRIGGER ALL", "SET session_replication_role = replica",
+		"ALTER TABLE consent_records DISABLE TRIGGER ALL", "DROP TABLE consent_records",
+		"ALTER TABLE consent_records OWNER TO contacts_compliance_app",
+		"ALTER TABLE consent_records DETACH PARTITION consent_records_" + month, "CREATE TABLE mine (x int)",
+		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'",
+		"CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION refuse_import_change()",
+		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner",
+		"SET SESSION AUTHORIZATION " + super,
 		"CREATE OR REPLACE FUNCTION oldest_month(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
 	} {
 		var fault *pgconn.PgError
@@ -136,7 +149,8 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 	t.Parallel()
 	st, _ := open(t)
 	change := contacts.Change{
-		WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: contacts.SourceCall, Actor: "call",
+		WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contacts.OptOut, Source: contacts.SourceCall,
+		Actor:  "call",
 		CallID: uuid.Must(uuid.NewV7()), OccurredAt: time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC),
 	}
 	var all sync.WaitGroup
@@ -150,7 +164,8 @@ func TestRecord_RecordsAnOptOutOncePerCall(t *testing.T) {
 		})
 	}
 	all.Wait()
-	removed := contacts.Change{WorkspaceID: change.WorkspaceID, Number: number, Kind: contacts.OptOutRemoved, Source: "api", Actor: "test"}
+	removed := contacts.Change{WorkspaceID: change.WorkspaceID, Number: number, Kind: contacts.OptOutRemoved,
+		Source: "api", Actor: "test"}
 	if _, err := st.Record(t.Context(), removed, store.RefuseUnknown); err != nil {
 		t.Fatal(err)
 	}
@@ -179,9 +194,11 @@ func TestRecord_DNDAndConsentAreIndependent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace := uuid.Must(uuid.NewV7())
 		dnd, consent := contacts.DNDUnknown, contacts.ConsentUnknown
-		kinds := rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved, contacts.ConsentGranted, contacts.ConsentWithdrawn}), 1, 5).Draw(rt, "kinds")
+		kinds := rapid.SliceOfN(rapid.SampledFrom([]contacts.Kind{contacts.OptOut, contacts.OptOutRemoved,
+			contacts.ConsentGranted, contacts.ConsentWithdrawn}), 1, 5).Draw(rt, "kinds")
 		for _, kind := range kinds {
-			c, err := st.Record(t.Context(), contacts.Change{WorkspaceID: workspace, Number: number, Kind: kind, Source: "api", Actor: "test"}, store.CreateUnknown)
+			c, err := st.Record(t.Context(), contacts.Change{WorkspaceID: workspace, Number: number, Kind: kind, Source: "api",
+				Actor: "test"}, store.CreateUnknown)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -290,8 +307,10 @@ func TestSetPolicy_StoredVersionLocksNothing(t *testing.T) {
 func TestDeletePreChecks_KeepsRecentRows(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
-	_, err := pool.Exec(t.Context(), `INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
-		SELECT gen_random_uuid(), gen_random_uuid(), '+15005550001', gen_random_uuid(), '{}', now(), now() - make_interval(days => d) FROM unnest(ARRAY[0, 29, 31, 60]) AS d`)
+	_, err := pool.Exec(t.Context(),
+		`INSERT INTO pre_checks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), '+15005550001', gen_random_uuid(), '{}', now(),
+			now() - make_interval(days => d) FROM unnest(ARRAY[0, 29, 31, 60]) AS d`)
 	if err != nil {
 		t.Fatal(err)
 	}

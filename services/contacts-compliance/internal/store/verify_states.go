@@ -16,7 +16,8 @@ import (
 // without a record is left out too.
 const wrongStates = `
 WITH recorded AS (
-    SELECT workspace_id, phone_e164, seq, id, kind IN ('opt_out', 'opt_out_removed') AS dnd, after FROM consent_records WHERE phone_e164 IS NOT NULL
+    SELECT workspace_id, phone_e164, seq, id, kind IN ('opt_out', 'opt_out_removed') AS dnd, after
+        FROM consent_records WHERE phone_e164 IS NOT NULL
     UNION ALL
     SELECT r.workspace_id, n.phone_e164, r.seq, r.id, true, r.after
     FROM consent_records r JOIN opt_out_import_numbers n ON n.import_id::text = r.evidence->>'import_id'
@@ -25,16 +26,19 @@ WITH recorded AS (
     SELECT DISTINCT ON (workspace_id, phone_e164, dnd) workspace_id, phone_e164, dnd, seq, id, after
     FROM recorded ORDER BY workspace_id, phone_e164, dnd, seq DESC
 ), current AS (
-    SELECT workspace_id, phone_e164, true AS dnd, id AS contact_id, dnd_status AS state FROM contacts WHERE dnd_status <> 'unknown'
+    SELECT workspace_id, phone_e164, true AS dnd, id AS contact_id, dnd_status AS state FROM contacts
+        WHERE dnd_status <> 'unknown'
     UNION ALL
     SELECT workspace_id, phone_e164, false, id, consent_status FROM contacts WHERE consent_status <> 'unknown'
 )
-SELECT workspace_id, coalesce(l.seq, 0) AS seq, coalesce(l.id, h.contact_id) AS id, coalesce(l.after, '') AS recorded, coalesce(h.state, 'unknown') AS state
+SELECT workspace_id, coalesce(l.seq, 0) AS seq, coalesce(l.id, h.contact_id) AS id, coalesce(l.after,
+    '') AS recorded, coalesce(h.state, 'unknown') AS state
 FROM last l FULL JOIN current h USING (workspace_id, phone_e164, dnd)
 WHERE l.after IS DISTINCT FROM h.state
   AND (l.after IS NOT NULL OR NOT EXISTS (SELECT 1 FROM consent_starts s WHERE s.workspace_id = h.workspace_id))
   AND NOT (dnd AND h.state = 'dnd' AND EXISTS (
-       SELECT 1 FROM opt_out_imports i JOIN opt_out_import_numbers n ON n.import_id = i.id AND n.phone_e164 = h.phone_e164
+       SELECT 1 FROM opt_out_imports i JOIN opt_out_import_numbers n ON n.import_id = i.id
+           AND n.phone_e164 = h.phone_e164
        WHERE i.workspace_id = h.workspace_id AND i.status = 'applying'))
 ORDER BY workspace_id, seq
 LIMIT @limit`
@@ -49,7 +53,8 @@ func (w *verifier) states(ctx context.Context, tx pgx.Tx) error {
 	var seq int64
 	var recorded, state string
 	_, err = pgx.ForEachRow(rows, []any{&workspace, &seq, &id, &recorded, &state}, func() error {
-		why := fmt.Sprintf("is the last record of its contact with the state %s, and the contact has the state %s", recorded, state)
+		why := fmt.Sprintf("is the last record of its contact with the state %s, and the contact has the state %s", recorded,
+			state)
 		if recorded == "" {
 			why = fmt.Sprintf("contact %s has the state %s without a record", id, state)
 			id = uuid.Nil

@@ -16,7 +16,8 @@ func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 // UnmarshalText parses "HH:MM-HH:MM". The first time must be before the second.
 func (r *Range) UnmarshalText(text []byte) error {
 	start, end, found := strings.Cut(string(text), "-")
-	if !found || r.Start.UnmarshalText([]byte(start)) != nil || r.End.UnmarshalText([]byte(end)) != nil || r.Start >= r.End {
+	if !found || r.Start.UnmarshalText([]byte(start)) != nil || r.End.UnmarshalText([]byte(end)) != nil ||
+		r.Start >= r.End {
 		return fmt.Errorf("%.20q is no range such as 09:00-20:00", text)
 	}
 	return nil

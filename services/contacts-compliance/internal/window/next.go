@@ -62,7 +62,8 @@ func nextIn(hours Hours, z Zone, from, limit time.Time) (time.Time, bool) {
 // local day of from.
 func nextWithin(hours Hours, day Date, offset time.Duration, from, end time.Time) (time.Time, bool) {
 	// midnight is the start of the local day, as if the offset applied to the whole day.
-	for midnight := day.midnight().Add(-offset); midnight.Before(end); day, midnight = day.AddDays(1), midnight.Add(24*time.Hour) {
+	for midnight := day.midnight().Add(-offset); midnight.Before(end); day, midnight = day.AddDays(1),
+		midnight.Add(24*time.Hour) {
 		for _, r := range hours.On(day) {
 			opens, closes := midnight.Add(time.Duration(r.Start)*time.Minute), midnight.Add(time.Duration(r.End)*time.Minute)
 			if opens.Before(from) {

@@ -41,13 +41,15 @@ func someDays() []time.Time {
 		day(2026, 4, 4), day(2026, 4, 5), day(2026, 10, 3), day(2026, 10, 4), // Australia, Lord Howe by 30 minutes
 		day(2026, 9, 5), day(2026, 4, 4), // Santiago, at midnight
 		day(2026, 4, 23), day(2026, 10, 29), // Cairo, at midnight
-		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29), // days without a change, the end of a year, and the day that Samoa skipped
+		// days without a change, the end of a year, and the day that Samoa skipped
+		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29),
 	}
 }
 
 func someZones() []string {
 	return []string{
-		"America/New_York", "America/Los_Angeles", "Europe/Berlin", "Europe/London", "Australia/Sydney", "Australia/Lord_Howe",
+		"America/New_York", "America/Los_Angeles", "Europe/Berlin", "Europe/London", "Australia/Sydney",
+		"Australia/Lord_Howe",
 		"America/Santiago", "Africa/Cairo", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Apia", "UTC", "America/St_Johns",
 	}
 }
@@ -58,7 +60,8 @@ func drawWindow(t *rapid.T) window.Window {
 		start = rapid.IntRange(0, 240).Draw(t, "start at night")
 	}
 	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
-	return window.Window{Start: window.Minute(start), End: window.Minute(start + length), Days: window.Days(days)} //nolint:gosec // 7 bits
+	return window.Window{Start: window.Minute(start), End: window.Minute(start + length),
+		Days: window.Days(days)} //nolint:gosec // 7 bits
 }
 
 func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
@@ -75,7 +78,8 @@ func TestNext_MatchesAMinuteByMinuteSearch(t *testing.T) {
 			locs = append(locs, loc)
 		}
 		zones := window.Zones(locs)
-		from := rapid.SampledFrom(someDays()).Draw(t, "day").Add(time.Duration(rapid.IntRange(0, 36*3600).Draw(t, "second")) * time.Second)
+		from := rapid.SampledFrom(someDays()).Draw(t, "day").Add(time.Duration(
+			rapid.IntRange(0, 36*3600).Draw(t, "second")) * time.Second)
 
 		next, ok := w.Next(zones, from)
 		if got, want := w.Open(zones, from), openByTheClock(w, locs, from); got != want {
@@ -118,15 +122,24 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 		start, end window.Minute
 		from, want string
 	}{
-		{"clocks go forward: 09:00 is an hour earlier in UTC", []string{"America/New_York"}, 540, 1200, "2026-03-08T02:00:00Z", "2026-03-08T13:00:00Z"},
-		{"clocks go back: 09:00 is an hour later in UTC", []string{"America/New_York"}, 540, 1200, "2026-11-01T01:30:00Z", "2026-11-01T14:00:00Z"},
-		{"a window inside the skipped hour opens on the next day", []string{"America/New_York"}, 120, 180, "2026-03-08T06:00:00Z", "2026-03-09T06:00:00Z"},
-		{"a window that begins in the skipped hour opens after it", []string{"America/New_York"}, 150, 240, "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z"},
-		{"a window in the repeated hour opens twice", []string{"America/New_York"}, 90, 110, "2026-11-01T05:55:00Z", "2026-11-01T06:30:00Z"},
-		{"every zone must be open", []string{"America/New_York", "America/Los_Angeles"}, 540, 1200, "2026-06-15T10:00:00Z", "2026-06-15T16:00:00Z"},
-		{"at the end it is closed", []string{"UTC"}, 540, 1200, "2026-06-15T20:00:00Z", "2026-06-16T09:00:00Z"},
-		{"at the start it is open", []string{"UTC"}, 540, 1200, "2026-06-15T09:00:00Z", "2026-06-15T09:00:00Z"},
-		{"Samoa had no 30 December 2011", []string{"Pacific/Apia"}, 540, 1200, "2011-12-30T08:00:00Z", "2011-12-30T19:00:00Z"},
+		{name: "clocks go forward: 09:00 is an hour earlier in UTC", zones: []string{"America/New_York"}, start: 540,
+			end: 1200, from: "2026-03-08T02:00:00Z", want: "2026-03-08T13:00:00Z"},
+		{name: "clocks go back: 09:00 is an hour later in UTC", zones: []string{"America/New_York"}, start: 540, end: 1200,
+			from: "2026-11-01T01:30:00Z", want: "2026-11-01T14:00:00Z"},
+		{name: "a window inside the skipped hour opens on the next day", zones: []string{"America/New_York"}, start: 120,
+			end: 180, from: "2026-03-08T06:00:00Z", want: "2026-03-09T06:00:00Z"},
+		{name: "a window that begins in the skipped hour opens after it", zones: []string{"America/New_York"}, start: 150,
+			end: 240, from: "2026-03-08T06:00:00Z", want: "2026-03-08T07:00:00Z"},
+		{name: "a window in the repeated hour opens twice", zones: []string{"America/New_York"}, start: 90, end: 110,
+			from: "2026-11-01T05:55:00Z", want: "2026-11-01T06:30:00Z"},
+		{name: "every zone must be open", zones: []string{"America/New_York", "America/Los_Angeles"}, start: 540, end: 1200,
+			from: "2026-06-15T10:00:00Z", want: "2026-06-15T16:00:00Z"},
+		{name: "at the end it is closed", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T20:00:00Z",
+			want: "2026-06-16T09:00:00Z"},
+		{name: "at the start it is open", zones: []string{"UTC"}, start: 540, end: 1200, from: "2026-06-15T09:00:00Z",
+			want: "2026-06-15T09:00:00Z"},
+		{name: "Samoa had no 30 December 2011", zones: []string{"Pacific/Apia"}, start: 540, end: 1200,
+			from: "2011-12-30T08:00:00Z", want: "2011-12-30T19:00:00Z"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,7 +200,8 @@ func TestMinute_ParsesOnlyTimesOfADay(t *testing.T) {
 
 func TestLoadZone_RefusesNamesThatAreNotIANA(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"", "Local", "localtime", "right/UTC", "posix/UTC", "Etc/Unknown", "Mars/Olympus", "../UTC", "+02:00", "Factory"} {
+	for _, name := range []string{"", "Local", "localtime", "right/UTC", "posix/UTC", "Etc/Unknown", "Mars/Olympus",
+		"../UTC", "+02:00", "Factory"} {
 		if z, err := window.LoadZone(name); err == nil {
 			t.Errorf("LoadZone(%q) = %v, want an error", name, z)
 		}
