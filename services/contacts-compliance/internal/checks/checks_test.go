@@ -112,8 +112,8 @@ const number = phone.Number("+15005550001")
 func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	ask := h.request(number, `{"a":1,"b":null}`)
-	first, err := h.checks.PreCheck(t.Context(), ask)
+	req := h.request(number, `{"a":1,"b":null}`)
+	first, err := h.checks.PreCheck(t.Context(), req)
 	if err != nil {
 		t.Fatalf("first: PreCheck: %v", err)
 	}
@@ -123,7 +123,7 @@ func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	if _, err := h.checks.PreCheck(t.Context(), h.request(number, `{"a":2,"c":3}`)); err != nil {
 		t.Fatal(err)
 	}
-	again, err := h.checks.PreCheck(t.Context(), ask)
+	again, err := h.checks.PreCheck(t.Context(), req)
 	if err != nil {
 		t.Fatalf("replay: error = %v", err)
 	}
@@ -142,7 +142,7 @@ func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 	} else if got := string(c.Variables.Encode()); got != `{"a":2,"c":3}` {
 		t.Errorf("c.Variables.Encode() = %q, want %q", got, `{"a":2,"c":3}`)
 	}
-	if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1", ask.CallRequestID); n != 1 {
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1", req.CallRequestID); n != 1 {
 		t.Errorf("decisions of the request = %d, want 1", n)
 	}
 }
@@ -150,11 +150,11 @@ func TestPreCheck_ReplayReturnsTheStoredResultAndMergesNothing(t *testing.T) {
 func TestPreCheck_ConcurrentRepeatsOfOneRequestMergeOnce(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	ask := h.request(number, `{"a":1}`)
+	req := h.request(number, `{"a":1}`)
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
-			if _, err := h.checks.PreCheck(t.Context(), ask); err != nil {
+			if _, err := h.checks.PreCheck(t.Context(), req); err != nil {
 				t.Errorf("PreCheck: %v", err)
 			}
 		})
@@ -250,12 +250,12 @@ func TestPreCheck_RefusedRequestIsEvaluatedAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.change(t, number, contacts.OptOut)
-	ask := h.request(number, "")
-	if _, err := h.checks.PreCheck(t.Context(), ask); code(err) != "recipient_dnd" {
+	req := h.request(number, "")
+	if _, err := h.checks.PreCheck(t.Context(), req); code(err) != "recipient_dnd" {
 		t.Fatalf("err = %v, want recipient_dnd", err)
 	}
 	h.change(t, number, contacts.OptOutRemoved)
-	if _, err := h.checks.PreCheck(t.Context(), ask); err != nil {
+	if _, err := h.checks.PreCheck(t.Context(), req); err != nil {
 		t.Errorf("after the opt-out was removed: %v", err)
 	}
 }
@@ -267,25 +267,25 @@ func TestPreCheck_OrderOfRefusals(t *testing.T) {
 	other := h.change(t, "+15005550009", contacts.OptOutRemoved)
 	h.change(t, number, contacts.ConsentWithdrawn)
 	h.change(t, number, contacts.OptOut)
-	expect := func(what string, ask checks.PreCheckRequest, want string) {
+	expect := func(what string, req checks.PreCheckRequest, want string) {
 		t.Helper()
-		if _, err := h.checks.PreCheck(t.Context(), ask); code(err) != want {
+		if _, err := h.checks.PreCheck(t.Context(), req); code(err) != want {
 			t.Errorf("%s: %v, want %s", what, err, want)
 		}
 	}
-	ask := h.request(number, "")
-	ask.NamedContact = uuid.Must(uuid.NewV7())
-	expect("an unknown contact", ask, "invalid_contact")
-	ask.NamedContact = other.ID
-	expect("a contact with another number", ask, "contact_phone_mismatch")
-	ask.NamedContact = uuid.Nil
-	expect("opted out and withdrawn", ask, "recipient_dnd")
+	req := h.request(number, "")
+	req.NamedContact = uuid.Must(uuid.NewV7())
+	expect("an unknown contact", req, "invalid_contact")
+	req.NamedContact = other.ID
+	expect("a contact with another number", req, "contact_phone_mismatch")
+	req.NamedContact = uuid.Nil
+	expect("opted out and withdrawn", req, "recipient_dnd")
 	h.change(t, number, contacts.OptOutRemoved)
-	expect("withdrawn, and its zone unknown", ask, "consent_withdrawn")
+	expect("withdrawn, and its zone unknown", req, "consent_withdrawn")
 	h.change(t, number, contacts.ConsentGranted)
-	expect("its zone unknown", ask, "outside_calling_hours")
+	expect("its zone unknown", req, "outside_calling_hours")
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
-	expect("every gate allows", ask, "<nil>")
+	expect("every gate allows", req, "<nil>")
 	expect("variables that are not an object", h.request(number, `[]`), "validation_error")
 	stranger := h.request(number, "")
 	stranger.NamedContact, stranger.WorkspaceID = other.ID, uuid.Must(uuid.NewV7())
@@ -298,20 +298,20 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 	h.policy(t, `{"window":{"start":"09:00","end":"20:00"},"timezone":"UTC"}`)
 	tomorrow := time.Now().UTC().AddDate(0, 0, 2).Truncate(24 * time.Hour)
 
-	ask := h.request(number, "")
-	ask.At = tomorrow.Add(12 * time.Hour)
-	if got, err := h.checks.PreCheck(t.Context(), ask); err != nil {
+	req := h.request(number, "")
+	req.At = tomorrow.Add(12 * time.Hour)
+	if got, err := h.checks.PreCheck(t.Context(), req); err != nil {
 		t.Errorf("in the window: PreCheck: %v", err)
-	} else if !got.ScheduledFor.Equal(ask.At) {
-		t.Errorf("in the window: got.ScheduledFor = %v, want %v", got.ScheduledFor, ask.At)
+	} else if !got.ScheduledFor.Equal(req.At) {
+		t.Errorf("in the window: got.ScheduledFor = %v, want %v", got.ScheduledFor, req.At)
 	}
-	ask = h.request(number, "")
-	ask.At = tomorrow.Add(20 * time.Hour)
-	if _, err := h.checks.PreCheck(t.Context(), ask); code(err) != "outside_calling_hours" {
+	req = h.request(number, "")
+	req.At = tomorrow.Add(20 * time.Hour)
+	if _, err := h.checks.PreCheck(t.Context(), req); code(err) != "outside_calling_hours" {
 		t.Errorf("at the end of the window: %v", err)
 	}
-	ask.DeferIfClosed = true
-	if got, err := h.checks.PreCheck(t.Context(), ask); err != nil {
+	req.DeferIfClosed = true
+	if got, err := h.checks.PreCheck(t.Context(), req); err != nil {
 		t.Errorf("deferred: PreCheck: %v", err)
 	} else if !got.ScheduledFor.Equal(tomorrow.Add(33 * time.Hour)) {
 		t.Errorf("deferred: got.ScheduledFor = %v, want %v", got.ScheduledFor, tomorrow.Add(33*time.Hour))
@@ -343,13 +343,13 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	ask := h.request(number, "")
-	if _, err := h.checks.PreCheck(t.Context(), ask); err != nil {
+	req := h.request(number, "")
+	if _, err := h.checks.PreCheck(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(want gate.Result, code string) {
 		t.Helper()
-		v, err := h.checks.Check(t.Context(), ask.Target, false)
+		v, err := h.checks.Check(t.Context(), req.Target, false)
 		if err != nil {
 			t.Fatalf("Check: error = %v", err)
 		}
@@ -370,7 +370,7 @@ func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 	h.policy(t, `null`)
 	expect(gate.Denied, "outside_calling_hours")
 	if n := h.count(t, "SELECT count(*) FROM decisions WHERE kind = 'dial' AND call_request_id = $1",
-		ask.CallRequestID); n != 4 {
+		req.CallRequestID); n != 4 {
 		t.Errorf("decisions at dial time = %d, want 4", n)
 	}
 }
@@ -378,9 +378,9 @@ func TestCheck_UsesEveryChangeCommittedBefore(t *testing.T) {
 func TestCheck_FailsWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	ask := h.request(number, "")
+	req := h.request(number, "")
 	h.pool.Close()
-	if _, err := h.checks.Check(context.WithoutCancel(t.Context()), ask.Target, true); err == nil {
+	if _, err := h.checks.Check(context.WithoutCancel(t.Context()), req.Target, true); err == nil {
 		t.Error("Check without a database = nil, want an error")
 	} else if !pg.IsDown(err) {
 		t.Error("Check without a database: pg.IsDown(err) = false, want true")

@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
+// PreCheckRequest contains the fields of a call request that the pre-check uses.
 type PreCheckRequest struct {
 	store.Target
 	// Variables is the request's JSON object, or empty.

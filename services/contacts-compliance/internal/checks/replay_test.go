@@ -37,10 +37,10 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 			h.change(t, florida, contacts.ConsentGranted)
 			h.change(t, paris, contacts.ConsentGranted)
 		}
-		ask := h.request([]phone.Number{california, florida, paris, tollFree}[i/12], "")
-		ask.At, ask.DeferIfClosed = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
-		_, _ = h.checks.PreCheck(t.Context(), ask)
-		if _, err := h.checks.Check(t.Context(), ask.Target, ask.DeferIfClosed); err != nil {
+		req := h.request([]phone.Number{california, florida, paris, tollFree}[i/12], "")
+		req.At, req.DeferIfClosed = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
+		_, _ = h.checks.PreCheck(t.Context(), req)
+		if _, err := h.checks.Check(t.Context(), req.Target, req.DeferIfClosed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 // everyRule stores at least one decision of each rule.
 func everyRule(t *testing.T, h fixture) {
 	t.Helper()
-	ask := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
+	req := func(number phone.Number, at time.Time, change func(*checks.PreCheckRequest)) {
 		a := h.request(number, "")
 		a.At = at
 		if change != nil {
@@ -63,22 +63,22 @@ func everyRule(t *testing.T, h fixture) {
 		}
 	}
 	other := h.change(t, "+14155550199", contacts.OptOut)
-	ask(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = other.ID })
-	ask(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = uuid.Must(uuid.NewV7()) })
-	ask("+14155550199", time.Time{}, nil)
+	req(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = other.ID })
+	req(california, time.Time{}, func(a *checks.PreCheckRequest) { a.NamedContact = uuid.Must(uuid.NewV7()) })
+	req("+14155550199", time.Time{}, nil)
 	h.change(t, "+14155550198", contacts.ConsentWithdrawn)
-	ask("+14155550198", time.Time{}, nil)
+	req("+14155550198", time.Time{}, nil)
 	// a pack requires consent
-	ask("+14155550197", time.Time{}, nil)
-	ask(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // a holiday
+	req("+14155550197", time.Time{}, nil)
+	req(paris, time.Date(2026, 12, 25, 10, 0, 0, 0, time.UTC), nil) // a holiday
 	// after the pack's covers_until
-	ask(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)
-	ask(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
+	req(paris, time.Date(2029, 6, 15, 10, 0, 0, 0, time.UTC), nil)
+	req(california, time.Now().AddDate(0, 0, 3).UTC().Truncate(24*time.Hour).Add(9*time.Hour), nil) // at night
 	h.change(t, tollFree, contacts.ConsentGranted)
-	ask(tollFree, time.Time{}, nil)
+	req(tollFree, time.Time{}, nil)
 	h.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
 	for range 5 {
-		ask(florida, time.Time{}, nil)
+		req(florida, time.Time{}, nil)
 	}
 	h.policy(t, `{"window":{"start":"09:00","end":"09:01"}}`)
 	if _, _, err := h.store.Create(t.Context(), contacts.Contact{ // a zone that is open while California is closed
@@ -87,7 +87,7 @@ func everyRule(t *testing.T, h fixture) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ask("+14155550196", time.Time{}, nil)
+	req("+14155550196", time.Time{}, nil)
 }
 
 // replay evaluates every stored decision again.
@@ -182,28 +182,10 @@ func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		for _, waits := range []bool{false, true} {
-			ask := h.request(number, "")
-			ask.At, ask.DeferIfClosed = at, waits
-			allowed, err := h.checks.PreCheck(t.Context(), ask)
-			switch {
-			case p.Outcome.Result == gate.Open || lastMinute(p):
-				if err != nil {
-					rt.Fatalf("error = %v, want nil", err)
-				}
-				if !allowed.ScheduledFor.Equal(at) {
-					rt.Fatalf("allowed.ScheduledFor = %v, want %v; p.Verdict = %+v", allowed.ScheduledFor, at, p.Outcome)
-				}
-			case waits && p.Next != nil:
-				if err != nil {
-					rt.Fatalf("POST that waits, for %v: error = %v, want nil", at, err)
-				}
-				if !allowed.ScheduledFor.Equal(*p.Next) {
-					rt.Fatalf("POST that waits, for %v: allowed.ScheduledFor = %v, want %v", at, allowed.ScheduledFor, *p.Next)
-				}
-			case err == nil || err.Error() != p.Outcome.Code+": "+p.Outcome.Message:
-				rt.Fatalf("pre-check at %v = %v, preview = %+v", at, err, p.Outcome)
-			}
+		for _, deferIfClosed := range []bool{false, true} {
+			req := h.request(number, "")
+			req.At, req.DeferIfClosed = at, deferIfClosed
+			h.comparePreCheck(t, rt, req, p)
 		}
 		if p.Next != nil { // the dial-time check allows a call at that time
 			f := p.Facts
@@ -213,6 +195,29 @@ func TestPreview_MatchesThePreCheckAtThatTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// comparePreCheck runs a pre-check and compares its result with the preview p.
+func (h fixture) comparePreCheck(t *testing.T, rt *rapid.T, req checks.PreCheckRequest, p checks.Preview) {
+	allowed, err := h.checks.PreCheck(t.Context(), req)
+	switch {
+	case p.Outcome.Result == gate.Open || lastMinute(p):
+		if err != nil {
+			rt.Fatalf("pre-check at %v = %v, want nil", req.At, err)
+		}
+		if !allowed.ScheduledFor.Equal(req.At) {
+			rt.Fatalf("scheduled_for = %v, want %v; preview = %+v", allowed.ScheduledFor, req.At, p.Outcome)
+		}
+	case req.DeferIfClosed && p.Next != nil:
+		if err != nil {
+			rt.Fatalf("deferred pre-check at %v = %v, want nil", req.At, err)
+		}
+		if !allowed.ScheduledFor.Equal(*p.Next) {
+			rt.Fatalf("scheduled_for of the deferred call = %v, want %v", allowed.ScheduledFor, *p.Next)
+		}
+	case err == nil || err.Error() != p.Outcome.Code+": "+p.Outcome.Message:
+		rt.Fatalf("pre-check at %v = %v, preview = %+v", req.At, err, p.Outcome)
+	}
 }
 
 // lastMinute reports whether the previewed minute is open but closes too soon for a dial.

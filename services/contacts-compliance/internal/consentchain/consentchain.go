@@ -134,8 +134,10 @@ type ImportEvidence struct {
 // feed.
 type ListHash struct{ sum hash.Hash }
 
+// NewListHash returns the digest of an empty list.
 func NewListHash() *ListHash { return &ListHash{sum: sha256.New()} }
 
+// Add adds the next number. The numbers must be distinct and in ascending order.
 func (l *ListHash) Add(number string) {
 	l.sum.Write([]byte(number))
 	l.sum.Write([]byte{'\n'})

@@ -56,6 +56,7 @@ type HeadLogReader struct {
 	lines map[string]int64
 }
 
+// NewHeadLogReader returns a reader that verifies the lines with keys.
 func NewHeadLogReader(keys *Keys) *HeadLogReader {
 	return &HeadLogReader{Last: map[uuid.UUID]Link{}, keys: keys, lines: map[string]int64{}}
 }

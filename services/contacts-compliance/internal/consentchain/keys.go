@@ -68,9 +68,9 @@ func mac(key, text []byte) []byte {
 func (k *Keys) sum(id string, text []byte) []byte { return mac(k.keys[id], text) }
 
 var (
-	// ErrUnknownKey: the signature names a key that is not in CONSENT_KEYS.
+	// ErrUnknownKey is returned if the signature names a key that is not in CONSENT_KEYS.
 	ErrUnknownKey = errors.New("signed under a key that is not configured")
-	// ErrForged: the signature is not valid.
+	// ErrForged is returned if the signature is not valid.
 	ErrForged = errors.New("invalid signature")
 )
 

@@ -35,6 +35,7 @@ type RetentionJob struct {
 	cfg     RetentionConfig
 }
 
+// NewRetentionJob creates a job. A retention period below five years is raised to five years.
 func NewRetentionJob(st *store.Store, archive *store.Archive, cfg RetentionConfig) *RetentionJob {
 	return &RetentionJob{store: st, archive: archive, cfg: cfg}
 }

@@ -47,11 +47,11 @@ type fixture struct {
 
 func keys(t *testing.T, secret string) *consentchain.Keys {
 	t.Helper()
-	made, err := consentchain.NewKeys(nil, secret)
+	parsed, err := consentchain.NewKeys(nil, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return parsed
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -107,31 +107,31 @@ func (r *fixture) verify() (string, error) {
 }
 
 // checkJSON checks that the output for scripts contains the same as the text.
-func (r *fixture) checkJSON(text string, fault error) {
+func (r *fixture) checkJSON(text string, textErr error) {
 	r.Helper()
 	var out bytes.Buffer
 	err := consentlog.Verify(service.ForScript(r.Context()), r.archive, r.keys, r.logPath, &out)
-	var told struct {
+	var decoded struct {
 		Chains, Rows int
 		HeadLog      *struct{ Lines, Cut, Chains int } `json:"head_log"`
 		Broken       []string
 	}
-	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil {
-		r.Fatalf("json.Unmarshal: %v", fault)
-	} else if told.Broken == nil {
+	if textErr := json.Unmarshal(out.Bytes(), &decoded); textErr != nil {
+		r.Fatalf("json.Unmarshal: %v", textErr)
+	} else if decoded.Broken == nil {
 		r.Fatalf("broken = nil, want a list; output = %s", out.String())
 	}
 	head := "head log: none"
-	if told.HeadLog != nil {
-		head = fmt.Sprintf("head log: %d lines (%d incomplete), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut,
-			told.HeadLog.Chains)
+	if decoded.HeadLog != nil {
+		head = fmt.Sprintf("head log: %d lines (%d incomplete), %d chains\n", decoded.HeadLog.Lines, decoded.HeadLog.Cut,
+			decoded.HeadLog.Chains)
 	}
-	sum := fmt.Sprintf("consent records: %d rows in %d chains, ", told.Rows, told.Chains)
-	if !errors.Is(err, fault) {
-		r.Errorf("JSON output = %s with error %v, text output = %s with error %v", out.String(), err, text, fault)
+	sum := fmt.Sprintf("consent records: %d rows in %d chains, ", decoded.Rows, decoded.Chains)
+	if !errors.Is(err, textErr) {
+		r.Errorf("JSON output = %s with error %v, text output = %s with error %v", out.String(), err, text, textErr)
 	}
-	if !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) {
-		r.Errorf("output = %s, want it to begin with %q", text, strings.Join(append(told.Broken, head), "\n"))
+	if !strings.HasPrefix(text, strings.Join(append(decoded.Broken, head), "\n")) {
+		r.Errorf("output = %s, want it to begin with %q", text, strings.Join(append(decoded.Broken, head), "\n"))
 	}
 	if !strings.Contains(text, sum) {
 		r.Errorf("output = %s, want it to contain %q", text, sum)
@@ -141,19 +141,19 @@ func (r *fixture) checkJSON(text string, fault error) {
 // requireIntact fails the test if verify reports a break.
 func (r *fixture) requireIntact() {
 	r.Helper()
-	if said, err := r.verify(); err != nil {
-		r.Fatalf("verify of unchanged records reports breaks:\n%s", said)
+	if output, err := r.verify(); err != nil {
+		r.Fatalf("verify of unchanged records reports breaks:\n%s", output)
 	}
 }
 
 // requireBreak fails the test unless verify reports a break with this text.
 func (r *fixture) requireBreak(words string) {
 	r.Helper()
-	said, err := r.verify()
+	output, err := r.verify()
 	if err == nil {
 		r.Error("verify = nil, want an error")
-	} else if !strings.Contains(said, words) {
-		r.Errorf("verify output = %q, want it to contain %q", said, words)
+	} else if !strings.Contains(output, words) {
+		r.Errorf("verify output = %q, want it to contain %q", output, words)
 	}
 }
 
@@ -199,7 +199,8 @@ func TestVerify_FindsChangesMadeAsSuperuser(t *testing.T) {
 		{name: "a row inserted", harm: []string{`UPDATE consent_records SET seq = seq + 100` + mine + ` AND seq > 2`,
 			`UPDATE consent_records SET seq = seq - 99` + mine + ` AND seq > 100`,
 			`INSERT INTO consent_records SELECT workspace_id, 3, recorded_at, gen_random_uuid(), phone_e164, contact_id, kind,
-				source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac FROM consent_records` + mine + ` AND seq = 2`},
+				source, actor, reason, evidence, NULL, before, after, occurred_at, key_id, mac
+				FROM consent_records` + mine + ` AND seq = 2`},
 			words: "row 3 ("},
 		{name: "a row appended",
 			harm: []string{`INSERT INTO consent_records SELECT workspace_id, 6, recorded_at, gen_random_uuid(), phone_e164,
@@ -338,13 +339,13 @@ func TestVerify_KeyRotation(t *testing.T) {
 	}
 	change := func(entries ...string) {
 		t.Helper()
-		made, err := consentchain.NewKeys(entries, "ours")
+		parsed, err := consentchain.NewKeys(entries, "ours")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.keys = made
-		r.store, r.archive = store.New(r.super, made), store.NewArchive(r.super, made)
-		r.headLog = consentlog.NewHeadLog(r.archive, made, consentlog.HeadLogConfig{Path: r.logPath},
+		r.keys = parsed
+		r.store, r.archive = store.New(r.super, parsed), store.NewArchive(r.super, parsed)
+		r.headLog = consentlog.NewHeadLog(r.archive, parsed, consentlog.HeadLogConfig{Path: r.logPath},
 			prometheus.NewRegistry())
 	}
 	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {

@@ -34,6 +34,7 @@ func NewRepeatJob(st *store.Store, wake func(), metrics prometheus.Registerer) *
 	return w
 }
 
+// Run runs once a minute until ctx ends.
 func (w *RepeatJob) Run(ctx context.Context) error {
 	ticker := time.NewTicker(repeatInterval)
 	defer ticker.Stop()

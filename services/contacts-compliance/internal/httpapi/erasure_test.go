@@ -62,14 +62,14 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	} else if left != 0 {
 		t.Errorf("left = %v, want 0", left)
 	}
-	answer, err := r.dialCheck("dialer").Check(t.Context(),
+	response, err := r.dialCheck("dialer").Check(t.Context(),
 		connect.NewRequest(&compliancev1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(),
 			ToE164: "+15005550001"}))
 	if err != nil {
 		t.Errorf("check of the queued request: Check: %v", err)
-	} else if answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
+	} else if response.Msg.GetClosed().GetCode() != "consent_withdrawn" {
 		t.Errorf(`the gate of what was queued: answer.Msg.GetClosed().GetCode() = %q, want "consent_withdrawn"`,
-			answer.Msg.GetClosed().GetCode())
+			response.Msg.GetClosed().GetCode())
 	}
 	r.checkResponse(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
 	if got := r.operator(t, http.MethodDelete, path, ""); got.body["dnd_status"] != "dnd" {
@@ -89,7 +89,7 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
 
 // publishedErasures returns the erasures on contacts.v1.
-func (r *fixture) publishedErasures(t *testing.T) (orders []*eventv1.Erased) {
+func (r *fixture) publishedErasures(t *testing.T) (published []*eventv1.Erased) {
 	t.Helper()
 	rows, err := r.pool.Query(t.Context(),
 		"SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
@@ -108,13 +108,13 @@ func (r *fixture) publishedErasures(t *testing.T) (orders []*eventv1.Erased) {
 		} else if len(key) != 64 {
 			t.Errorf("length of key = %d, want 64", len(key))
 		}
-		orders = append(orders, event.GetErased())
+		published = append(published, event.GetErased())
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return orders
+	return published
 }
 
 // report passes a step to its handler without the inbox. Each element of next is "service ref".
@@ -156,19 +156,19 @@ func (r *fixture) progress(t *testing.T) string {
 		t.Fatalf("the register: length of data = 0, want more; got.raw = %s", got.raw)
 	}
 	entry, _ := data[0].(map[string]any)
-	said := "open"
+	text := "open"
 	if entry["done_at"] != nil {
-		said = "done"
+		text = "done"
 	}
 	services, _ := entry["services"].([]any)
 	for _, one := range services {
 		part, _ := one.(map[string]any)
-		said += fmt.Sprintf("; %v %v-%v", part["service"], part["steps"], part["open"])
+		text += fmt.Sprintf("; %v %v-%v", part["service"], part["steps"], part["open"])
 		if open := part["open"] != 0.0; open == (part["done_at"] != nil) {
 			t.Errorf("service %v: done_at does not match its open steps: %s", part["service"], got.raw)
 		}
 	}
-	return said
+	return text
 }
 
 // The reports arrive twice and in an unusual order.
@@ -182,20 +182,20 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	if want := []any{entry}; !reflect.DeepEqual(listed, want) {
 		t.Errorf("listed erasures = %v, want %v", listed, want)
 	}
-	orders := r.publishedErasures(t)
-	if got := len(orders); got != 1 {
+	published := r.publishedErasures(t)
+	if got := len(published); got != 1 {
 		t.Fatalf("length of orders = %v, want 1", got)
 	}
-	if got := orders[0].GetErasureId(); got != entry["id"] {
+	if got := published[0].GetErasureId(); got != entry["id"] {
 		t.Fatalf("orders[0].GetErasureId() = %v, want %v", got, entry["id"])
 	}
-	if got := orders[0].GetPhoneE164(); got != "+15005550001" {
+	if got := published[0].GetPhoneE164(); got != "+15005550001" {
 		t.Fatalf("orders[0].GetPhoneE164() = %v, want +15005550001", got)
 	}
-	if got := orders[0].GetErasures(); got != 1 {
+	if got := published[0].GetErasures(); got != 1 {
 		t.Fatalf("orders[0].GetErasures() = %v, want 1", got)
 	}
-	id := orders[0].GetErasureId()
+	id := published[0].GetErasureId()
 	const webhook, dialer = "webhook-dispatcher", "dialer"
 	for _, step := range []struct {
 		service, ref string
@@ -263,7 +263,7 @@ func TestErasure_IsDoneAfterEveryStep(t *testing.T) {
 	}
 }
 
-// The second erasure of a number has the count 2.
+// The published event of a second erasure of a number has the count 2.
 func TestErasure_IsPublishedAgainUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -313,22 +313,22 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.allowAllHours(t)
-	ask := func(request string) *compliancev1.Allowed {
+	preCheck := func(request string) *compliancev1.Allowed {
 		t.Helper()
-		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
+		response, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&compliancev1.PreCheckRequest{
 			CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001",
 			VariablesJson: []byte(`{"v":"Secret"}`)}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer.Msg.GetAllowed()
+		return response.Msg.GetAllowed()
 	}
 	before, since := uuid.NewString(), uuid.NewString()
-	if got := ask(before); got.GetErasures() != 0 {
+	if got := preCheck(before); got.GetErasures() != 0 {
 		t.Errorf("before: %v", got)
 	}
 	r.checkResponse(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
-	got := ask(before)
+	got := preCheck(before)
 	if got == nil {
 		t.Fatalf("repeated: %v, want the count of then and no variables", got)
 	}
@@ -338,12 +338,12 @@ func TestErasure_EarlierPreCheckKeepsItsErasureCount(t *testing.T) {
 	if strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf("repeated: %s contains %q", string(got.GetVariablesJson()), "Secret")
 	}
-	if got := ask(since); got != nil {
+	if got := preCheck(since); got != nil {
 		t.Errorf("pre-check without consent = %v, want a refusal", got)
 	}
 	r.checkResponse(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`),
 		http.StatusOK, "")
-	if got := ask(since); got.GetErasures() != 1 {
+	if got := preCheck(since); got.GetErasures() != 1 {
 		t.Errorf("since: got.GetErasures() = %v, want 1", got.GetErasures())
 	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
 		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))

@@ -32,12 +32,12 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	r := start(t)
 	r.allowAllHours(t)
 	ctx, workspace, number := t.Context(), r.workspace.String(), "+15005550096"
-	ask := &compliancev1.PreCheckRequest{
+	req := &compliancev1.PreCheckRequest{
 		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number,
 		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(
 			time.Now().Add(time.Hour).Truncate(time.Millisecond)),
 	}
-	first, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(ask))
+	first, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(req))
 	if err != nil {
 		t.Fatalf("PreCheck: %v", err)
 	}
@@ -47,13 +47,13 @@ func TestInternalAPI_FromPreCheckToOptOutInACall(t *testing.T) {
 	allowed := first.Msg.GetAllowed()
 	if string(allowed.GetVariablesJson()) != `{"plan":"gold"}` {
 		t.Errorf("allowed: allowed.GetVariablesJson() = %q, want %q", string(allowed.GetVariablesJson()), `{"plan":"gold"}`)
-	} else if !allowed.GetScheduledFor().AsTime().Equal(ask.GetScheduledFor().AsTime()) {
+	} else if !allowed.GetScheduledFor().AsTime().Equal(req.GetScheduledFor().AsTime()) {
 		t.Error("allowed: scheduled_for differs from the requested time")
 	}
 	check := func(code string) {
 		t.Helper()
 		got, err := r.dialCheck("dialer").Check(ctx, connect.NewRequest(&compliancev1.CheckRequest{
-			CallRequestId: ask.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
+			CallRequestId: req.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
 		}))
 		if err != nil {
 			t.Fatalf("Check: error = %v", err)
@@ -160,15 +160,15 @@ func TestCheck_DefersOnlyIfTheRequestAllowsIt(t *testing.T) {
 	// short for a dial.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
-	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
+	req := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
 		ToE164: "+15005550001"}
-	if got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
+	if got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(req)); err != nil {
 		t.Errorf("Check: %v", err)
 	} else if got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
 		t.Errorf(`Check: got.Msg.GetClosed().GetCode() = %q, want "outside_calling_hours"`, got.Msg.GetClosed().GetCode())
 	}
-	ask.ScheduleIfOutsideHours = true
-	got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask))
+	req.ScheduleIfOutsideHours = true
+	got, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(req))
 	if err != nil {
 		t.Fatalf("Check: %v", err)
 	}
@@ -219,7 +219,7 @@ func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 	}
 	_, byDialer := r.preCheck("dialer").PreCheck(t.Context(), pre)
 	_, byCalls := r.dialCheck("calls").Check(t.Context(), check())
-	_, byNobody := compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
+	_, anonymous := compliancev1.NewDialCheckServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
 	_, malformed := r.dialCheck("dialer").Check(t.Context(), check())
 	for name, got := range map[string]struct {
 		err  error
@@ -227,7 +227,7 @@ func TestInternalAPI_RefusesOtherCallers(t *testing.T) {
 	}{
 		"the dialer's pre-check":      {err: byDialer, want: connect.CodePermissionDenied},
 		"calls at the gate":           {err: byCalls, want: connect.CodePermissionDenied},
-		"dial check without a caller": {err: byNobody, want: connect.CodeUnauthenticated},
+		"dial check without a caller": {err: anonymous, want: connect.CodeUnauthenticated},
 		"an empty request":            {err: malformed, want: connect.CodeInvalidArgument},
 	} {
 		if connect.CodeOf(got.err) != got.want {
@@ -240,9 +240,9 @@ func TestInternalAPI_IsUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.pool.Close()
-	ask := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
+	req := &compliancev1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(),
 		ToE164: "+15005550001"}
-	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(
+	if _, err := r.dialCheck("dialer").Check(t.Context(), connect.NewRequest(req)); connect.CodeOf(
 		err) != connect.CodeUnavailable {
 		t.Errorf("Check = %v, want unavailable", err)
 	}

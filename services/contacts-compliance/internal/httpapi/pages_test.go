@@ -41,7 +41,7 @@ const insertContact = `
 INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
 
-// Pages are exact for every combination of filters, and while contacts change.
+// Every combination of filters returns exact pages, also while contacts change.
 func TestContacts_PagesAreExactForEveryFilter(t *testing.T) {
 	t.Parallel()
 	r := start(t)

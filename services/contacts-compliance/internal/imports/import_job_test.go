@@ -159,6 +159,27 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	if done.DoneAt == nil {
 		t.Fatalf("import = %+v, want done_at", done)
 	}
+	checkBadRows(t, done)
+	if n := r.count(countOptedOut, r.workspace); n != 12_345 {
+		t.Errorf("opted-out contacts = %d, want 12345", n)
+	}
+	for _, number := range []phone.Number{"+14150000007", "+14150012344"} {
+		r.checkRecord(t, number, done)
+	}
+	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil {
+		t.Errorf("records of a number on no list: %v", err)
+	} else if len(records) != 0 {
+		t.Errorf("records of a number on no list: records = %v, want none", records)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`) +
+		r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
+		t.Errorf("records and parts = %d, want 2: the removal and the import", n)
+	}
+	r.requireIntact()
+}
+
+func checkBadRows(t *testing.T, done store.Import) {
+	t.Helper()
 	var bad []imports.BadLine
 	err := json.Unmarshal(done.BadRows, &bad)
 	if err != nil {
@@ -176,43 +197,41 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	if bad[1].Reason == "" {
 		t.Errorf("reason of bad rows %s is empty: %v", done.BadRows, err)
 	}
-	if n := r.count(countOptedOut, r.workspace); n != 12_345 {
-		t.Errorf("opted-out contacts = %d, want 12345", n)
+}
+
+// checkRecord checks that the newest record of a number is the record of the import.
+func (r *fixture) checkRecord(t *testing.T, number phone.Number, done store.Import) {
+	t.Helper()
+	records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
+	if err != nil {
+		t.Fatalf("error = %v", err)
 	}
-	for _, number := range []phone.Number{"+14150000007", "+14150012344"} {
-		records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
-		if err != nil {
-			t.Fatalf("error = %v", err)
-		}
-		if len(records) == 0 {
-			t.Fatalf("records of %s = %+v, %v, want the record of the import", number, records, err)
-		}
-		if records[0].ID != *done.RecordID {
-			t.Errorf("records[0].ID = %v, want %v", records[0].ID, *done.RecordID)
-		}
-		if records[0].Source != "import" {
-			t.Errorf("records[0].Source = %v, want import", records[0].Source)
-		}
-		if records[0].Number != "" {
-			t.Errorf("records[0].Number = %v, want \"\"", records[0].Number)
-		}
-		if records[0].After != "dnd" {
-			t.Errorf("records[0].After = %v, want dnd", records[0].After)
-		}
-		if !strings.Contains(string(records[0].Evidence), *done.ListSHA256) {
-			t.Errorf("%s does not contain %q", string(records[0].Evidence), *done.ListSHA256)
-		}
+	if len(records) == 0 {
+		t.Fatalf("records of %s = %+v, %v, want the record of the import", number, records, err)
 	}
-	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil {
-		t.Errorf("records of a number on no list: %v", err)
-	} else if len(records) != 0 {
-		t.Errorf("records of a number on no list: records = %v, want none", records)
+	if records[0].ID != *done.RecordID {
+		t.Errorf("records[0].ID = %v, want %v", records[0].ID, *done.RecordID)
 	}
-	if n := r.count(`SELECT count(*) FROM consent_records`) +
-		r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
-		t.Errorf("records and parts = %d, want 2: the removal and the import", n)
+	if records[0].Source != "import" {
+		t.Errorf("records[0].Source = %v, want import", records[0].Source)
 	}
-	r.requireIntact()
+	if records[0].Number != "" {
+		t.Errorf("records[0].Number = %v, want \"\"", records[0].Number)
+	}
+	if records[0].After != "dnd" {
+		t.Errorf("records[0].After = %v, want dnd", records[0].After)
+	}
+	if !strings.Contains(string(records[0].Evidence), *done.ListSHA256) {
+		t.Errorf("%s does not contain %q", string(records[0].Evidence), *done.ListSHA256)
+	}
+}
+
+func TestRunNext_SameFileAgainChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	file := listFile(12_345)
+	id := r.start(file, 7)
+	r.runNext()
 
 	same := r.start(file, 3)
 	r.runNext()
@@ -235,10 +254,10 @@ func TestRunNext_OptsOutEveryNumberWithOneRecord(t *testing.T) {
 	if again := r.importByID(once); again.RecordID == nil {
 		t.Error("the same file after a removal: again.RecordID = nil, want a value")
 	} else if got := r.count(countOptedOut, r.workspace); got != 12_345 {
-		t.Errorf("the same file after a removal: r.count(opted, r.workspace) = %v, want 12_345", got)
+		t.Errorf("the same file after a removal: opted-out contacts = %v, want 12345", got)
 	}
-	if n := r.count(`SELECT count(*) FROM consent_records`); n != 4 {
-		t.Errorf("records = %d, want 4: two removals and two imports", n)
+	if n := r.count(`SELECT count(*) FROM consent_records`); n != 3 {
+		t.Errorf("records = %d, want 3: a removal and two imports", n)
 	}
 	r.requireIntact()
 	if more, err := r.importer.RunNext(t.Context()); err != nil {
@@ -389,10 +408,10 @@ func TestApplyNumbers_WithoutTheClaimChangesNothing(t *testing.T) {
 	}
 	sum := "x"
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
-	for deed, do := range map[string]func(context.Context, *store.Import) error{"RenewClaim": r.store.RenewClaim,
+	for method, do := range map[string]func(context.Context, *store.Import) error{"RenewClaim": r.store.RenewClaim,
 		"FinishReading": r.store.FinishReading, "FinishImport": r.store.FinishImport} {
 		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrClaimLost) {
-			t.Errorf("%s = %v, want ErrClaimLost", deed, err)
+			t.Errorf("%s = %v, want ErrClaimLost", method, err)
 		}
 	}
 	if got := r.count(`SELECT count(*) FROM consent_records`); got != 0 {
@@ -471,17 +490,17 @@ func TestDeleteIdleImports_DeletesOnlyImportsThatWereNotStarted(t *testing.T) {
 	if _, err := r.store.PutPart(t.Context(), r.workspace, opened.ID, 1, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := r.store.DeleteIdleImports(t.Context(), time.Hour); err != nil {
+	if deleted, err := r.store.DeleteIdleImports(t.Context(), time.Hour); err != nil {
 		t.Errorf("DeleteIdleImports: %v", err)
-	} else if gone != 0 {
-		t.Errorf("DeleteIdleImports = %v, want 0", gone)
+	} else if deleted != 0 {
+		t.Errorf("DeleteIdleImports = %v, want 0", deleted)
 	}
-	gone, err := r.store.DeleteIdleImports(t.Context(), 0)
+	deleted, err := r.store.DeleteIdleImports(t.Context(), 0)
 	if err != nil {
 		t.Fatalf("error = %v", err)
 	}
-	if gone != 1 {
-		t.Errorf("gone = %v, want 1", gone)
+	if deleted != 1 {
+		t.Errorf("gone = %v, want 1", deleted)
 	}
 	if got := r.count(`SELECT count(*) FROM opt_out_import_parts`); got != 1 {
 		t.Errorf("parts = %v, want 1", got)

@@ -31,8 +31,8 @@ FROM generate_series(1, 30000) AS n,
 func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
-	told, seen := pgtest.Watch(t, pool)
-	st := store.New(told, chains(t))
+	watched, seen := pgtest.Watch(t, pool)
+	st := store.New(watched, chains(t))
 	large, small, none := uuid.New(), uuid.New(), uuid.New()
 	owner := pgtest.Owner(t, pool, "contacts_compliance")
 	if _, err := owner.Exec(t.Context(), seedContacts, pgx.NamedArgs{"large": large, "small": small}); err != nil {

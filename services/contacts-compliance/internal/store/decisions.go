@@ -134,6 +134,7 @@ INSERT INTO decisions (` + decisionColumns + `)
 VALUES (@decision_id, @workspace_id, @call_request_id, @phone_e164, @contact_id, @kind, @inputs, @policy_version,
         @result, @rule, @code, @message, @call_at, @judged_at)`
 
+// SaveDecision stores a decision without a pre-check result.
 func (s *Store) SaveDecision(ctx context.Context, d Decision) error {
 	args, err := d.args()
 	if err != nil {

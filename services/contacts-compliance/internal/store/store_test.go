@@ -314,9 +314,9 @@ func TestDeletePreChecks_KeepsRecentRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := st.DeletePreChecks(t.Context(), 30*24*time.Hour); err != nil {
+	if deleted, err := st.DeletePreChecks(t.Context(), 30*24*time.Hour); err != nil {
 		t.Errorf("DeletePreChecks: %v", err)
-	} else if gone != 2 {
-		t.Errorf("DeletePreChecks: gone = %v, want 2", gone)
+	} else if deleted != 2 {
+		t.Errorf("DeletePreChecks: gone = %v, want 2", deleted)
 	}
 }
