@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// Config is the gateway's environment.
 type Config struct {
 	app.Config
 	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator's side (/admin/v1); keep it private"`
@@ -34,10 +33,10 @@ func (c Config) owners() map[string]string {
 		proxy.Wallet: c.WalletURL, proxy.Webhooks: c.WebhooksURL}
 }
 
-// minToken keeps tokens out of reach of guessing.
+// minToken is the minimum length of an operator token, so that it cannot be guessed.
 const minToken = 16
 
-// operators are the ones to seed, by the hash of their token.
+// operators returns the operators of OPERATOR_TOKENS with the hashes of their tokens.
 func (c Config) operators(pepper apikeys.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var faults []error

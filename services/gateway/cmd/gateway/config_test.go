@@ -47,7 +47,7 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// Two tokens of one name: the second would silently end the first.
+// If a name had two tokens, the second one would silently replace the first.
 func TestOperators_OneNameHasOneToken(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")

@@ -60,7 +60,7 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 	}, nil
 }
 
-// parsed are the settings that are more than a value.
+// parsed are the settings that need more than the parser of environment variables.
 type parsed struct {
 	pepper    apikeys.Pepper
 	operators []store.Operator
@@ -68,7 +68,7 @@ type parsed struct {
 	ready     *httpapi.Readiness
 }
 
-// parse returns all faults together.
+// parse returns the parsed settings, or all errors joined.
 func (c Config) parse() (p parsed, err error) {
 	var faults [4]error
 	p.pepper, faults[0] = apikeys.NewPepper(c.APIKeyPepper)

@@ -28,7 +28,7 @@ import (
 
 const token = "a-token-of-ada-0001"
 
-// freeAddr is an address that nobody else takes until the service does.
+// freeAddr returns a loopback address with a port that is free now.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	port, err := testkit.Port()
@@ -38,8 +38,9 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// TestServe_WorkspaceReachesKafka runs the whole process: an operator makes a workspace and a key, a customer asks, the fact
-// is published, and SIGTERM's context ends it cleanly.
+// TestServe_PublishesAWorkspace runs the whole process. An operator creates a workspace and a key,
+// a customer sends a request, and the workspace is published to Kafka. Then the process shuts down
+// without an error.
 func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
@@ -82,7 +83,7 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	}
 }
 
-// owners is the SettingService of every owner.
+// owners is a fake SettingService for every service.
 type owners struct{}
 
 // ApplySetting accepts every setting.
@@ -92,7 +93,7 @@ func (owners) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-// mustHear waits for the fact on workspaces.v1.
+// wantWorkspaceEvent waits for the workspace's event in workspaces.v1.
 func mustHear(t *testing.T, brokers []string, id string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("workspaces.v1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -103,7 +104,7 @@ func mustHear(t *testing.T, brokers []string, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	var records []*kgo.Record
-	for len(records) == 0 && ctx.Err() == nil { // a poll may come back with nothing
+	for len(records) == 0 && ctx.Err() == nil { // a poll can return no records
 		records = client.PollFetches(ctx).Records()
 	}
 	if len(records) != 1 {
@@ -124,7 +125,7 @@ func mustHear(t *testing.T, brokers []string, id string) {
 	}
 }
 
-// ask gives the JSON answer, nil while nobody answers.
+// request returns the JSON response, or nil if the server does not respond.
 func ask(t *testing.T, method, address, bearer, body string) map[string]any {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))

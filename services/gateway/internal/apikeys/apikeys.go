@@ -1,5 +1,5 @@
-// Package apikeys owns what a secret of ours looks like and how it is kept: a customer's key and an operator's
-// token are stored only as HMAC-SHA256 under a pepper that the database does not hold.
+// Package apikeys creates and hashes API keys and operator tokens. Only their HMAC-SHA256 is
+// stored. Its key, the pepper, is not in the database.
 package apikeys
 
 import (
@@ -25,28 +25,29 @@ const (
 	maxCarried = 512
 )
 
-// Key is a key as it is kept. The key itself is shown once and never again.
+// Key is a stored API key without its secret. The secret is shown only in the response that creates
+// the key.
 type Key struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Name        string
 	Access      serviceauth.Access
-	// Prefix is the part by which a person recognises the key.
+	// Prefix is the start of the key. People recognize the key by it.
 	Prefix    string
 	CreatedAt time.Time
 	RevokedAt *time.Time
 }
 
-// Hash stands for a secret.
+// Hash is the HMAC-SHA256 of a secret.
 type Hash [sha256.Size]byte
 
 // Equal compares in constant time.
 func (h Hash) Equal(other []byte) bool { return subtle.ConstantTimeCompare(h[:], other) == 1 }
 
-// Pepper turns secrets into hashes.
+// Pepper is the HMAC key for secrets.
 type Pepper struct{ key []byte }
 
-// NewPepper takes the value of API_KEY_PEPPER: 16 bytes at least.
+// NewPepper returns the pepper of API_KEY_PEPPER, which must have at least 16 bytes.
 func NewPepper(value string) (Pepper, error) {
 	if len(value) < minPepper {
 		return Pepper{}, errors.New("API_KEY_PEPPER must be at least 16 bytes long")
@@ -54,25 +55,27 @@ func NewPepper(value string) (Pepper, error) {
 	return Pepper{[]byte(value)}, nil
 }
 
-// Hash is the secret as the database keeps it.
+// Hash returns the hash of a secret, as the database stores it.
 func (p Pepper) Hash(secret string) Hash {
 	mac := hmac.New(sha256.New, p.key)
 	mac.Write([]byte(secret))
 	return Hash(mac.Sum(nil))
 }
 
-// Generate makes a key: rf_live_<8 hex>_<52 characters, 256 bits>, and the prefix by which it is recognised.
+// Generate returns a new key and its prefix. A key is rf_live_<8 hex digits>_<52 characters>; the
+// 52 characters encode 256 random bits.
 func Generate() (key, prefix string) {
 	var public [4]byte
 	var secret [32]byte
-	_, _ = rand.Read(public[:]) // never fails since Go 1.24
+	_, _ = rand.Read(public[:]) // it never returns an error since Go 1.24
 	_, _ = rand.Read(secret[:])
 	prefix = mark + hex.EncodeToString(public[:])
 	encoded := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret[:])
 	return prefix + "_" + strings.ToLower(encoded), prefix
 }
 
-// Bearer is the secret of an Authorization header: exactly one, of the scheme Bearer. ok is false otherwise.
+// Bearer returns the secret of the Authorization header. ok is false unless there is exactly one
+// such header with the scheme Bearer.
 func Bearer(header http.Header) (secret string, ok bool) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -86,7 +89,7 @@ func Bearer(header http.Header) (secret string, ok bool) {
 	return secret, true
 }
 
-// WellFormed says whether a secret can be a customer's key at all, so that nonsense costs no look-up.
+// WellFormed reports whether a secret has the form of an API key. Others need no look-up.
 func WellFormed(secret string) bool {
 	rest, ok := strings.CutPrefix(secret, mark)
 	return ok && len(rest) == 8+1+52 && rest[8] == '_'

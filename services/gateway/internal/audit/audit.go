@@ -1,4 +1,4 @@
-// Package audit owns what is remembered of an operator's change, and what must not be: secrets.
+// Package audit defines the audit log of operators' changes, and removes secrets from it.
 package audit
 
 import (
@@ -16,50 +16,50 @@ type Outcome string
 const (
 	// Done means that the change was made.
 	Done Outcome = "done"
-	// Unchanged means that the owner accepted the request and changed nothing, because it had applied the same
-	// request before. An example is a wallet transaction whose reference was used.
+	// Unchanged means that the owner accepted the request but changed nothing, because it had
+	// applied the same request before. An example is a wallet transaction whose reference was used.
 	Unchanged Outcome = "unchanged"
-	// Unknown means that the change was begun and no response was seen: a process crashed, or the owner did not respond.
+	// Unknown means that no response was received: a process crashed, or the owner did not respond.
 	Unknown Outcome = "unknown"
 )
 
-// Intent is a change that is about to be tried.
+// Intent is a change that is about to be sent to its owner.
 type Intent struct {
 	ID       uuid.UUID
 	Operator string
-	// WorkspaceID is nil for what concerns none.
+	// WorkspaceID is nil if the change belongs to no workspace.
 	WorkspaceID *uuid.UUID
 	RequestID   uuid.UUID
 	Method      string
-	// Route is the template, Path what it was for.
+	// Route is the template of the route, Path the path of the request.
 	Route  string
 	Path   string
 	Before json.RawMessage
 }
 
-// Entry is one row of the audit: who, what, before, after, when.
+// Entry is one entry of the audit log.
 type Entry struct {
 	Intent
-	// Status is nil when the outcome is unknown.
+	// Status is the HTTP status of the response. It is nil if the outcome is unknown.
 	Status     *int32
 	Outcome    Outcome
 	After      json.RawMessage
 	OccurredAt time.Time
 }
 
-// maxState bounds what is kept of a state.
+// maxState limits the bytes of a state. A larger state is not stored.
 const maxState = 256 << 10
 
 const redacted = "[redacted]"
 
-// State is a JSON body as the audit keeps it: without the values of members that are secret. What is no JSON, or too large, is
-// not kept.
+// State returns a JSON body for the audit log, with the values of secret members replaced. It
+// returns nil if the body is not JSON, or too large.
 func State(body []byte) json.RawMessage {
 	if len(bytes.TrimSpace(body)) == 0 || len(body) > maxState {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // amounts stay as they were written
+	decoder.UseNumber() // amounts keep their digits
 	var state any
 	if err := decoder.Decode(&state); err != nil {
 		return nil
@@ -89,7 +89,8 @@ func strip(value any) any {
 	return value
 }
 
-// secret tells by its name whether a member may hold key material. Too much is better than too little here.
+// secret reports whether a member may contain a secret, by its name. It rather redacts too many
+// members than too few.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	if name == "key" || strings.HasSuffix(name, "_key") {

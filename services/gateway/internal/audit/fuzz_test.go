@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// FuzzState: what the audit keeps is JSON, and never the value of a secret member.
+// FuzzState checks that a state is JSON without the value of any secret member.
 func FuzzState(f *testing.F) {
 	for _, body := range append(testkit.Mutations(`{"name":"x","signing_secret":"whsec_1","nested":[{"api_key":{"key":"whsec_1"}}]}`), testkit.Bodies()...) {
 		f.Add([]byte(body))

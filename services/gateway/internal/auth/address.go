@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Proxies are the networks whose X-Forwarded-For is believed.
+// Proxies are the networks whose X-Forwarded-For header is trusted.
 type Proxies []netip.Prefix
 
-// ParseProxies reads TRUSTED_PROXIES: addresses and networks.
+// ParseProxies parses TRUSTED_PROXIES, a list of addresses and networks.
 func ParseProxies(entries []string) (Proxies, error) {
 	var proxies Proxies
 	for _, entry := range entries {
@@ -33,8 +33,9 @@ func ParseProxies(entries []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// Client is the address a request came from: the peer's, or, behind listed proxies, the last hop that one of them added. An
-// IPv6 client is its /64, since it has all of it.
+// Client returns the client's address: the address of the connection or, behind trusted proxies,
+// the last hop that one of them added. An IPv6 client is returned as its /64 network, because one
+// client has the whole network.
 func (p Proxies) Client(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// Authenticator admits requests or refuses them.
+// Authenticator authenticates and counts requests. It can be used concurrently.
 type Authenticator struct {
 	store   *store.Store
 	keys    *keyIDs
@@ -29,7 +29,7 @@ type Authenticator struct {
 	proxies Proxies
 }
 
-// New returns a door over the store.
+// New returns an authenticator that uses the keys, operators and counters of the store.
 func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator {
 	return &Authenticator{
 		store: st,
@@ -44,14 +44,15 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 	}
 }
 
-// Authenticate finds the holder of the request's API key and counts the request. It returns 401 for a key
-// that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside
-// every error.
+// Authenticate finds the holder of the request's API key and counts the request. It returns 401 for
+// a key that is missing, malformed or unknown, and 429 above the limit. The status is also valid if
+// an error is returned.
 //
 // A key that is not in the cache is counted by address before the look-up if the address sent an
 // unknown key within the last minute. Above the limit of the address, such keys are looked up one
-// at a time: a flood of invented keys from one address does not delay the look-ups of other
-// customers' keys, and a good key behind the same address is still let in (contract.md 6.3).
+// at a time. So a flood of invented keys from one address does not delay the look-ups of other
+// customers' keys, and a valid key from the same address is still accepted. See
+// docs/reference/api/README.md#requests-without-a-valid-key.
 func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimit.Status, error) {
 	ctx := r.Context()
 	secret, ok := apikeys.Bearer(r.Header)
@@ -88,12 +89,12 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 	return d.unknown(d.allow(ctx, address, ratelimit.Anonymous))
 }
 
-// allowKey counts a request of an API key and returns the key's holder as it is now: a change of the
-// workspace and a revocation are in force at the next request, on every replica. It returns
-// ErrMissing if the key is revoked, and 429 above the limit.
+// allowKey counts a request of an API key and returns the key's holder as it is stored now. A
+// change of the workspace and a revocation therefore apply to the next request on every replica. It
+// returns pg.ErrNotFound if the key is revoked, and 429 above the limit.
 //
-// A key that was refused is not counted again before its time, so that a flood of one key writes
-// nothing. Its holder is still read: the limit may have been raised, or the key revoked.
+// A refused key is not counted again before its Retry-After has passed, so that a flood of one key
+// writes nothing. Its holder is still read: the limit may have been raised, or the key revoked.
 func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID uuid.UUID) (store.Principal, ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -130,16 +131,16 @@ func (d *Authenticator) unknown(standing ratelimit.Status, err error) (store.Pri
 // The prefixes of the counters of client addresses.
 const (
 	addressKey  = "address "
-	strangerKey = "stranger " // on the operator's address
+	strangerKey = "stranger " // counts wrong operator tokens
 )
 
-// LimitAnonymous counts a request that needs no key by the client's address. It returns 429 above the limit.
-// The standing is valid beside every error.
+// LimitAnonymous counts a request that needs no key by the client's address. It returns 429 above
+// the limit. The status is also valid if an error is returned.
 func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error) {
 	return d.allow(r.Context(), addressKey+d.proxies.Client(r), ratelimit.Anonymous)
 }
 
-// allow counts a request; a 429 is its error.
+// allow counts a request. It returns 429 above the limit.
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -157,7 +158,7 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 // token, and 429 if the client address sent more than 600 in a minute.
 //
 // An operator's requests are not counted, except from an address that sent an unknown token within
-// the last minute. Such requests are counted before the comparison: above the limit a correct token
+// the last minute. Such requests are counted before the comparison. Above the limit a correct token
 // is refused like a wrong one, so that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
 	address := strangerKey + d.proxies.Client(r)

@@ -97,7 +97,8 @@ func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
 	})
 }
 
-// TestKeyIDs_FloodOfUnknownKeys sends more unknown keys than the cache has entries. The known key stays in the cache.
+// TestKeyIDs_FloodOfUnknownKeys sends more unknown keys than the cache has entries. The known key
+// stays in the cache.
 func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	t.Parallel()
 	known := keyHash(maxEntries * 2)
@@ -121,7 +122,8 @@ func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	}
 }
 
-// TestKeyIDs_FloodOnSlowDatabase: at most maxUnknownLookups look-ups run, and a known key needs none.
+// TestKeyIDs_FloodOnSlowDatabase checks that at most maxUnknownLookups look-ups run, and that a
+// known key needs none.
 func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32

@@ -21,7 +21,7 @@ import (
 
 const goodToken = "a-token-of-ada-0001"
 
-// newDoor returns a door over an empty database with one operator, ada.
+// newAuthenticator returns an authenticator with an empty database and one operator, ada.
 func newDoor(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
@@ -66,8 +66,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// TestOperator_GuessAboveTheLimitIsNotCompared sends 5,000 wrong tokens and then the correct one from the same
-// address.
+// TestOperator_GuessAboveTheLimitIsNotCompared sends 5,000 wrong tokens and then the correct one
+// from the same address.
 func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	t.Parallel()
 	door, _, pool := newDoor(t)
@@ -84,7 +84,7 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 			t.Fatalf("wrong token %d: %v, want 401 or 429", i, err)
 		}
 		if limited == 1 {
-			setRate(t, pool, "stranger ", "1 hour") // no turn comes back while the test runs
+			setRate(t, pool, "stranger ", "1 hour") // no request becomes available again during the test
 			limited++
 		}
 	}
@@ -103,7 +103,8 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	}
 }
 
-// TestOperator_AddressBelowTheLimitIsLetIn: a mistyped token does not lock an operator out.
+// TestOperator_AddressBelowTheLimitIsAccepted checks that a mistyped token does not lock an
+// operator out.
 func TestOperator_AddressBelowTheLimitIsLetIn(t *testing.T) {
 	t.Parallel()
 	door, _, _ := newDoor(t)
@@ -120,8 +121,9 @@ func TestOperator_AddressBelowTheLimitIsLetIn(t *testing.T) {
 	}
 }
 
-// TestAdmit_GoodKeyBehindAFloodIsLetIn: the limit of an address applies to requests without a valid
-// key. A good key is let in from the same address, whether this replica knows it or not.
+// TestAuthenticate_ValidKeyBehindAFloodIsAccepted covers the limit of an address, which applies to
+// requests without a valid key. A valid key from the same address is accepted, whether this replica
+// knows it or not.
 func TestAdmit_GoodKeyBehindAFloodIsLetIn(t *testing.T) {
 	t.Parallel()
 	door, pepper, pool := newDoor(t)

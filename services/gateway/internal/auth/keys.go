@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// lookupTimeout bounds one look-up and one count: if the database hangs, the response is 503.
+	// lookupTimeout limits one look-up and one count. If the database hangs, the response is 503.
 	lookupTimeout = 3 * time.Second
-	// maxUnknownLookups bounds the concurrent look-ups of keys that are not in the cache, so that a
+	// maxUnknownLookups limits the concurrent look-ups of keys that are not in the cache, so that a
 	// flood of invented keys leaves the database to other requests.
 	maxUnknownLookups = 4
-	// limitedTimeout is how long a look-up waits for its turn if the client address is above its
-	// limit.
+	// limitedTimeout limits how long a look-up waits for its slot if the client address is above
+	// its limit.
 	limitedTimeout = 500 * time.Millisecond
-	// maxEntries bounds each cache of this package.
+	// maxEntries limits each cache of this package.
 	maxEntries = 20_000
 )
 
@@ -37,7 +37,7 @@ type keyIDs struct {
 	unknown *lru.Cache[apikeys.Hash, struct{}]
 	flights singleflight.Group
 	turns   chan struct{}
-	// limited is the turn of requests from addresses above their limit.
+	// limitedSlot is for requests from addresses above their limit.
 	limited chan struct{}
 }
 
@@ -63,8 +63,8 @@ func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) 
 	return k.through(ctx, hash, k.turns, lookupTimeout)
 }
 
-// getLimited is get for a request from an address above its limit. These requests look up one at a
-// time, beside the turns of other addresses; each waits for at most limitedTimeout.
+// getLimited is get for a request from an address above its limit. Only one of these requests looks
+// up a key at a time. They use no slots of other addresses. Each waits for at most limitedTimeout.
 func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	return k.through(ctx, hash, k.limited, limitedTimeout)
 }
@@ -72,14 +72,14 @@ func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, 
 // isKnown reports whether the key was found before and is not known to be revoked.
 func (k *keyIDs) isKnown(hash apikeys.Hash) bool { return k.known.Contains(hash) }
 
-// revoke removes a key that is no longer valid.
+// revoke moves a key that is no longer valid to the unknown keys.
 func (k *keyIDs) revoke(hash apikeys.Hash) {
 	k.known.Remove(hash)
 	k.unknown.Add(hash, struct{}{})
 }
 
-// through returns the cached id, or looks it up when it has one of the turns. Concurrent look-ups
-// of one key are one.
+// lookUp returns the cached id, or reads it when one of the slots is free. Concurrent look-ups of
+// one key share one query.
 func (k *keyIDs) through(
 	ctx context.Context, hash apikeys.Hash, turns chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-// TestGetLimited_DoesNotDelayOthers holds up the look-ups of 10 keys from addresses above their
+// TestGetLimited_DoesNotDelayOthers blocks the look-ups of 10 keys from addresses above their
 // limit. The look-up of another customer's key does not wait for them.
 func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 		if _, err := keys.get(t.Context(), good); err != nil {
 			t.Errorf("look-up of another customer's key: %v", err)
 		}
-		if took := time.Since(begun); took != 0 { // synctest's clock moves only while all goroutines wait
+		if took := time.Since(begun); took != 0 { // the clock of synctest moves only while all goroutines wait
 			t.Errorf("look-up of another customer's key waited %s, want 0", took)
 		}
 		close(blocked)
@@ -41,7 +41,7 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// TestGetLimited_GivesUp: a limited look-up that does not get its turn ends after limitedTimeout.
+// TestGetLimited_TimesOut covers a limited look-up that gets no slot within limitedTimeout.
 func TestGetLimited_GivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})

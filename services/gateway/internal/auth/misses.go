@@ -14,7 +14,7 @@ import (
 // One minute is enough: after a minute without a miss the address has its whole limit again. An
 // address that is evicted from the full cache gets one uncounted guess.
 type misses struct {
-	last *lru.Cache[string, time.Time] // the last miss of each address
+	last *lru.Cache[string, time.Time] // the time of the last miss of each address
 }
 
 func newMisses() *misses { return &misses{last: newCache[string, time.Time]()} }

@@ -26,7 +26,7 @@ type refusal struct {
 	until  time.Time
 }
 
-// next counts a request of the client address unless it is refused already.
+// count counts a request of the client address unless it is refused already.
 func (t *limiter) next(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	if standing, refused := t.stillRefused(key, policy); refused {
 		return standing, nil
@@ -39,8 +39,8 @@ func (t *limiter) next(ctx context.Context, key string, policy ratelimit.Policy)
 	return standing, err
 }
 
-// stillRefused returns the standing of a key that was refused under the policy and may not try
-// again yet.
+// stillRefused returns the status of a key that was refused under the policy and may not send
+// requests yet.
 func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (standing ratelimit.Status, refused bool) {
 	last, ok := t.refused.Get(key)
 	if !ok {

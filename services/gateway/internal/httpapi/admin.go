@@ -26,7 +26,7 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Admin is the operator's address.
+// Admin is the operator API.
 type Admin struct {
 	door   *auth.Authenticator
 	store  *store.Store
@@ -36,14 +36,14 @@ type Admin struct {
 	table  proxy.Table
 }
 
-// NewAdmin is the handler of the operator's address (contract.md §7).
+// NewAdmin returns the handler of the operator API. See docs/reference/api/operator-api.md.
 func NewAdmin(
 	door *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 	tel *telemetry.Telemetry,
 ) http.Handler {
 	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
-	router.Use(a.operators) // before the route is looked for, as on the customer's address
+	router.Use(a.operators) // before the routing, so that an unknown path without a token is 401
 	router.Route("/admin/v1", func(admin chi.Router) {
 		admin.Use(wellAsked)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
@@ -68,7 +68,7 @@ func NewAdmin(
 	return router
 }
 
-// actor is who asks, in one request.
+// actor is the operator of one request.
 type actor struct {
 	operator  string
 	requestID uuid.UUID
@@ -76,7 +76,7 @@ type actor struct {
 
 type actorKey struct{}
 
-// operators lets only operators through, whatever the path.
+// operators refuses requests without an operator token, on every path.
 func (a *Admin) operators(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		name, err := a.door.Operator(r)
@@ -97,7 +97,7 @@ func (a *Admin) operators(next http.Handler) http.Handler {
 	})
 }
 
-// wellAsked refuses a query that cannot be read: what it lost would have been a filter.
+// validQuery refuses a query that cannot be parsed. Otherwise a malformed filter would be ignored.
 func wellAsked(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		if err := readable(r.URL); err != nil {
@@ -113,12 +113,12 @@ func actorOf(r *http.Request) actor {
 	return who
 }
 
-// caller is what the owners are told: the operator, acting in a workspace.
+// caller returns the caller of the token for the owners: the operator, acting in a workspace.
 func (who actor) caller(w workspaces.Workspace) serviceauth.Caller {
 	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: who.requestID, Access: serviceauth.Write, Webhooks: w.Webhooks(), Operator: who.operator}
 }
 
-// intent is the request as the audit will know it.
+// intent returns the audit intent of the request.
 func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -128,7 +128,8 @@ func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID
 		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
 }
 
-// storable is the path as text that the database keeps: escaped where it holds what is no text.
+// storable returns the path as valid UTF-8 without zero bytes. A path with other bytes stays
+// escaped.
 func storable(address *url.URL) string {
 	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
 		return address.EscapedPath()
@@ -141,7 +142,8 @@ func done(intent audit.Intent, status int) audit.Entry {
 	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
 }
 
-// settle cares for the intent of a change that ended in err: a refusal did nothing and is dropped, anything else is unknown.
+// settle ends the intent of a change that ended with err. A refused change is not audited.
+// Otherwise the outcome is unknown.
 func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -152,12 +154,12 @@ func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
 	} else {
 		fault = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
 	}
-	if fault != nil { // the sweep will write it as unknown
+	if fault != nil { // the retention job writes it as unknown
 		slog.WarnContext(ctx, "an audit intent stays open", "intent", intent.ID, "error", fault)
 	}
 }
 
-// workspaceOf is the workspace of the path, or 404.
+// workspaceOf returns the workspace of the path, or 404.
 func (a *Admin) workspaceOf(r *http.Request) (workspaces.Workspace, error) {
 	id, err := httpserver.PathID(r, "id", "workspace")
 	if err != nil {
@@ -177,5 +179,5 @@ func missing(thing string) error {
 	return apierr.New(http.StatusNotFound, "not_found", "There is no such %s.", thing)
 }
 
-// template is the route of a request that chi matched.
+// template returns the route that chi matched.
 func template(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

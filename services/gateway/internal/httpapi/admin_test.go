@@ -86,7 +86,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	r.mustHaveAudited(id)
 }
 
-// mustHaveFacts looks at workspaces.v1 as it waits in the outbox: one full state a version.
+// wantEvents checks that the outbox has one event with the full state for each version of the
+// workspace.
 func (r *rig) mustHaveFacts(id string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)
@@ -260,7 +261,8 @@ func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
 	}
 }
 
-// TestAdmin_TrunksAreNoWorkspaces: what belongs to all workspaces is handed on as the operator's alone, and audited without one.
+// TestAdmin_TrunksBelongToNoWorkspace checks that requests about trunks are forwarded without a
+// workspace, and audited without one.
 func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,6 +1,3 @@
-// Package reference contains what a developer reads: the OpenAPI document at /openapi.json, its page at
-// /docs, the documentation at /docs/guides, and /llms.txt. All files are in the binary, and the pages
-// load nothing from other hosts. Swagger UI draws the page at /docs.
 
 package httpapi
 
@@ -24,24 +21,27 @@ import (
 //go:embed page
 var pages embed.FS
 
-// Policy lets the page run and show what this server sends and nothing else: no other host, no inline script or style.
+// Policy is the Content-Security-Policy of all documents. It permits only resources of this server,
+// and no inline script or style.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Document is one file in both of its encodings.
+// Document is one file, plain and compressed.
 type Document struct {
-	// Kind is its media type.
+	// Kind is the media type.
 	Kind string
-	// Plain and Zipped (gzip) are the same bytes.
+	// Plain and Zipped (gzip) have the same content.
 	Plain, Zipped []byte
-	// Tag tells this content from any other.
+	// Tag is a hash of the content, for the ETag header.
 	Tag string
 }
 
-// Docs holds every document by its path.
+// Docs contains the documents that developers read, by path: the OpenAPI document at /openapi.json,
+// its page at /docs, the documentation at /docs/guides, and /llms.txt. All files are embedded, and
+// the pages load nothing from other hosts. Swagger UI renders the page at /docs.
 type Docs struct{ documents map[string]Document }
 
-// New reads what is embedded.
+// NewDocs reads the embedded files and renders the documentation.
 func New() (*Docs, error) {
 	s := &Docs{documents: map[string]Document{}}
 	if err := s.put("/openapi.json", "application/json", openapi.Description); err != nil {
@@ -77,7 +77,7 @@ func New() (*Docs, error) {
 
 const guides = "/docs/guides/"
 
-// mediaTypes are those of the files of the documentation.
+// mediaTypes are the media types of the documentation's files, by extension.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".json": "application/json",

@@ -35,7 +35,8 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestPage_NamesNothingOutside reads every file of the page as a browser would: whatever it names is here.
+// TestPage_NamesNothingOutside checks that every file of the page refers only to files that this
+// server serves.
 func TestPage_NamesNothingOutside(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
@@ -60,7 +61,7 @@ func TestPage_NamesNothingOutside(t *testing.T) {
 	}
 	for path, text := range files {
 		if path == "/docs/swagger-ui-bundle.js" || path == "/openapi.json" {
-			continue // texts and links to standards; what they could load, the policy forbids
+			continue // texts and links; the policy forbids to load anything else
 		}
 		for _, match := range loaded.FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(match[1], "data:") {
@@ -68,7 +69,7 @@ func TestPage_NamesNothingOutside(t *testing.T) {
 			}
 		}
 		if path == "/docs/swagger-ui.css" {
-			continue // pictures inside it carry the names of XML vocabularies
+			continue // embedded pictures contain the names of XML namespaces
 		}
 		if found := scheme.FindString(strings.ReplaceAll(text, `xmlns="http://www.w3.org/2000/svg"`, "")); found != "" {
 			t.Errorf("%s names another host: %q", path, found)
@@ -94,7 +95,7 @@ func TestPolicy_ForbidsEveryOtherHost(t *testing.T) {
 			}
 		}
 	}
-	for _, needed := range []string{"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} { // default-src does not cover these
+	for _, needed := range []string{"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} { // default-src does not include these
 		if !strings.Contains(httpapi.Policy, needed) {
 			t.Errorf("policy lacks %s", needed)
 		}

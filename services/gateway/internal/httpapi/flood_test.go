@@ -17,13 +17,14 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// TestFlood_CostsLittleAndLeavesNothing is not parallel: it counts what the whole process holds.
+// TestFlood_CostsLittleAndLeavesNothing is not parallel, because it counts the goroutines and the
+// memory of the process.
 func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // what is opened once stays open
+	spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // a connection that is opened once stays open
 	before, allocated := settled(t, 0), allocatedBytes()
 	const clients = 24
 	var all sync.WaitGroup
@@ -50,7 +51,7 @@ func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// flood is one client that sends 16 MiB of something, or breaks off, and never reads more than it must.
+// flood is one client that sends 16 MiB, or aborts, and reads as little as possible.
 func flood(addr, with string, i int) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -70,7 +71,7 @@ func flood(addr, with string, i int) {
 		return
 	}
 	if i%6 == 5 {
-		return // announced, and gone
+		return // announces a body and disconnects
 	}
 	block := strings.Repeat("x", 64<<10)
 	for range 256 {
@@ -87,7 +88,8 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled is how many goroutines are left, at most so many if the wait does not hang; 0 waits for a number that stays.
+// settled waits until at most max goroutines are left and returns their number. If max is 0, it
+// waits until the number is stable.
 func settled(t *testing.T, most int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)

@@ -22,7 +22,7 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// listen starts the server that production runs, on a port of its own.
+// listen starts the production server on a free port.
 func (r *rig) listen() string {
 	r.t.Helper()
 	free := httptest.NewServer(http.NotFoundHandler())
@@ -47,12 +47,13 @@ func (r *rig) listen() string {
 		select {
 		case err := <-ended:
 			r.t.Fatalf("serve: %v", err)
-		default: // not listening yet
+		default: // it does not listen yet
 		}
 	}
 }
 
-// spoken writes a request as it is and reads every answer until the server closes, or until as many as wanted have come.
+// exchange writes a raw request and reads all responses until the server closes the connection, or
+// until want responses have arrived.
 func spoken(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -61,7 +62,7 @@ func spoken(t *testing.T, addr, request string, want int) (answers []answered, c
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(testkit.Timeout))
-	go func() { _, _ = io.WriteString(conn, request) }() // the server may answer, and close, before it has read it
+	go func() { _, _ = io.WriteString(conn, request) }() // the server may respond, and close, before it has read everything
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
 	for len(answers) < want {
@@ -80,7 +81,8 @@ func spoken(t *testing.T, addr, request string, want int) (answers []answered, c
 	return answers, false
 }
 
-// hostile is one request and the answer it must get. In request, {key} and {read} are Authorization lines, {host} the Host.
+// hostile is one request and the response that it must get. In request, {key} and {read} are
+// replaced by Authorization headers, and {host} by the Host.
 type hostile struct {
 	name, request string
 	status        int
@@ -308,7 +310,7 @@ func TestHostile_Bodies(t *testing.T) {
 		t.Errorf("pipelined = %v", statuses)
 	}
 
-	// What stands behind the end of a body is a request of its own, with a key of its own.
+	// The bytes after the end of a body are a separate request with its own key.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = spoken(t, addr, smuggled, 2)
@@ -326,7 +328,7 @@ func TestHostile_Bodies(t *testing.T) {
 	}
 }
 
-// bomb is 64 MiB of spaces, packed.
+// bomb returns 64 MiB of spaces, compressed with gzip.
 func bomb(t *testing.T) string {
 	t.Helper()
 	var packed bytes.Buffer

@@ -32,7 +32,7 @@ func viewKey(k apikeys.Key) keyView {
 		CreatedAt: openapi.TimestampOf(page.TimeOf(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
 }
 
-// keyState is what the audit keeps: never the key.
+// keyState returns the state of a key for the audit log, without the secret.
 func keyState(k apikeys.Key) []byte {
 	state, err := json.Marshal(viewKey(k))
 	if err != nil {
@@ -41,7 +41,7 @@ func keyState(k apikeys.Key) []byte {
 	return state
 }
 
-// newKey is the one answer that shows a key.
+// newKey is the response that creates a key. No other response contains the secret.
 type newKey struct {
 	ID     uuid.UUID          `json:"id"`
 	Key    string             `json:"key"`
@@ -113,8 +113,8 @@ func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) { return a.store.Key(r.Context(), owner, id) })
 }
 
-// revokeKey handles DELETE of an API key. Every replica refuses the next request of the key. If the key
-// is revoked already, nothing changes.
+// revokeKey handles DELETE of an API key. Every replica refuses the next request of the key. If the
+// key is revoked already, nothing changes.
 func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	return a.withKey(w, r, func(owner, id uuid.UUID) (apikeys.Key, error) {
 		intent, err := actorOf(r).intent(r, template(r), &owner)

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// TestLimits_AtAndOnePast counts in characters (contract.md §6).
+// TestLimits_AtAndOnePast counts characters, not bytes.
 func TestLimits_AtAndOnePast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -51,7 +51,8 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 	}
 }
 
-// TestAdmin_WithstandsWhatWasOnce500 has a row for each hostile request that was a fault, or was taken for something else.
+// TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that once caused a 500, or
+// was misinterpreted.
 func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -89,7 +90,7 @@ func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
 	}
 }
 
-// A body that breaks off is the client's doing, on both addresses.
+// A body that ends too early is a fault of the client, on both addresses.
 func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

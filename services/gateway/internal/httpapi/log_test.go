@@ -32,8 +32,8 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// TestLog_HasTheErrorCode is not parallel: it replaces the default logger. A refused request is logged
-// with its error code, whether the gateway or the owner of the route refused it.
+// TestLog_HasTheErrorCode is not parallel: it replaces the default logger. A refused request is
+// logged with its error code, whether the gateway or the owner of the route refused it.
 func TestLog_HasTheErrorCode(t *testing.T) {
 	log := &lockedBuffer{}
 	before := slog.Default()
@@ -109,7 +109,8 @@ func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[st
 	return line
 }
 
-// TestPublic_ReplayHeaderIsForwarded: the header of an idempotent replay reaches the client.
+// TestPublic_ReplayHeaderIsForwarded checks that the header of an idempotent replay reaches the
+// client.
 func TestPublic_ReplayHeaderIsForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,10 +13,12 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// undescribed are what /docs loads, and what links to recordings lead to: no operations of their own.
+// undescribed are paths that are not in the OpenAPI document: the files of /docs, and links to
+// recordings.
 var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
-// TestRoutes_AreTheDocumentsOperations fails when either has one more.
+// TestRoutes_MatchTheOpenAPIDocument fails if the routes or the document has an operation that the
+// other lacks.
 func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	t.Parallel()
 	var routed []string
@@ -43,8 +45,8 @@ func operations(t *testing.T) []openapi.Operation {
 	return all
 }
 
-// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway: those of services arrive at the owner with the
-// path that was sent, the open ones are answered without a key.
+// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway. Those of
+// services arrive at the owner with the path that was sent. The open ones need no key.
 func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,10 +16,10 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// contactRoute is the erasure of a person: what is erased must not live on in the audit.
+// contactRoute is the route that erases a person. The audit log must not store the erased contact.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// proxied hands an operator's request in a workspace to the owner of its collection.
+// proxied forwards an operator's request in a workspace to the owner of the resource.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
@@ -31,13 +31,14 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	return a.handOn(w, r, actorOf(r).caller(of))
 }
 
-// proxiedForAll forwards requests that are about no workspace: the trunks and the dialer.
+// proxiedForAll forwards requests that belong to no workspace: trunks and dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	who := actorOf(r)
 	return a.handOn(w, r, serviceauth.Caller{RequestID: who.requestID, Access: serviceauth.Write, Operator: who.operator})
 }
 
-// handOn asks the owner of a route. A change is recorded before it is tried and again when its end is known.
+// forward sends the request to the owner of its route. A change is recorded before it is sent, and
+// again when its outcome is known.
 func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
@@ -64,10 +65,10 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller serviceaut
 	return nil
 }
 
-// tryChange sends one change to its owner and writes the audit row. The header Idempotency-Replayed of the owner's
-// response says that it changed nothing.
+// tryChange sends one change to its owner and writes the audit entry. The header
+// Idempotency-Replayed in the owner's response means that nothing was changed.
 func (a *Admin) tryChange(r *http.Request, match proxy.Match, question proxy.OwnerRequest) (proxy.OwnerResponse, error) {
-	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
+	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
 	var of *uuid.UUID
 	if question.Caller.WorkspaceID != uuid.Nil {
 		of = &question.Caller.WorkspaceID
@@ -99,13 +100,15 @@ func (a *Admin) tryChange(r *http.Request, match proxy.Match, question proxy.Own
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
-		// The change was made and is answered as made; the sweep writes its audit row, as unknown.
+		// The change was made, so the client gets the success. The retention job writes its audit
+		// entry with the outcome unknown.
 		slog.ErrorContext(ctx, "a change was made and its audit row could not be written", "intent", intent.ID, "error", err)
 	}
 	return answer, nil
 }
 
-// before is the state that a change will replace: what a GET of the same path shows. What is created, and whom is erased, has none.
+// before returns the state that a change will replace, from a GET of the same path. A POST and an
+// erasure have none.
 func (a *Admin) before(ctx context.Context, match proxy.Match, question proxy.OwnerRequest) (json.RawMessage, error) {
 	if question.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil
@@ -131,5 +134,5 @@ func show(w http.ResponseWriter, answer proxy.OwnerResponse) {
 		}
 	}
 	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // the operator went away; nobody is left to tell
+	_, _ = w.Write(answer.Body) // an error means that the operator disconnected
 }

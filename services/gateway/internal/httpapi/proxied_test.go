@@ -163,7 +163,8 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// A gateway that dies between intent and end leaves the intent; the sweep of any replica writes the row, once.
+	// If a gateway is killed between intent and end, the intent stays. The retention job of any
+	// replica writes its entry, once.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada", WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
 		Method: "PUT", Route: "/admin/v1/workspaces/{id}/rates", Path: "/x", Before: json.RawMessage(`{}`)}
@@ -199,7 +200,7 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 	}
 }
 
-// JSON allows numbers that jsonb cannot hold; the audit of such a change is not lost.
+// JSON permits numbers that jsonb rejects. Such a change must still be audited.
 func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -217,7 +218,8 @@ func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
 	}
 }
 
-// A top-up whose reference was used before books nothing, also if the amount differs. The owner says so in a header.
+// A top-up whose reference was used before changes nothing, also if the amount differs. The owner
+// states it in a header.
 func TestAdmin_ChangeThatChangedNothingIsAuditedAsUnchanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,5 +1,6 @@
-// Package httpapi listens: the customer's address and the operator's. It judges in the order of contract.md §1
-// and hands each request to its owner; it decides nothing about calls.
+// Package httpapi serves the public API and the operator API. It applies the order of checks
+// (docs/reference/api/README.md#order-of-checks) and forwards each request to the service that owns
+// the route.
 package httpapi
 
 import (
@@ -21,10 +22,10 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// refusedBody is how long the body of a request that is refused may keep its answer waiting.
+// refusedBodyTimeout limits how long the body of a refused request can delay the response.
 const refusedBody = time.Second
 
-// Public is the customer's address.
+// Public is the public API.
 type Public struct {
 	door  *auth.Authenticator
 	peers *proxy.Upstreams
@@ -34,7 +35,8 @@ type Public struct {
 	open  proxy.Table
 }
 
-// NewPublic is the handler of the customer's address. It routes by itself: the path is judged as it was sent.
+// NewPublic returns the handler of the public API. It uses proxy.Table and no router, because the
+// table reads the path exactly as it was sent.
 func NewPublic(door *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs, tel *telemetry.Telemetry) http.Handler {
 	p := &Public{door: door, peers: peers, ready: ready, shelf: shelf, table: proxy.Public(), open: proxy.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
@@ -65,7 +67,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	httpserver.Hurry(w, r, refusedBody)
-	holder, standing, err := p.door.Authenticate(r) // 401, 429
+	holder, standing, err := p.door.Authenticate(r) // 401 or 429
 	standing.Write(w.Header())
 	if err != nil {
 		return err
@@ -91,7 +93,8 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// recording hands a link to the dialer, which has signed nothing less than this recording for this hour. Whoever has no key counts by address.
+// recording forwards a link to a recording to the dialer, which checks the signature of the link.
+// The request needs no key and is counted by address.
 func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
 	httpserver.Hurry(w, r, refusedBody)
 	standing, err := p.door.LimitAnonymous(r)
@@ -105,7 +108,7 @@ func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Ma
 	return p.peers.Fetch(w, r, open.Owner, open.Path, serviceauth.Caller{RequestID: requestID, Access: serviceauth.Read})
 }
 
-// readable answers 422 for a query that url.Values would read in part.
+// readable returns 422 for a query that url.Values would parse only in part.
 func readable(address *url.URL) error {
 	if _, err := url.ParseQuery(address.RawQuery); err != nil {
 		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
@@ -113,14 +116,14 @@ func readable(address *url.URL) error {
 	return nil
 }
 
-// Uncounted are the rate-limit headers of answers that do not count.
+// Uncounted returns the rate-limit headers of responses that are not counted.
 func Uncounted() http.Header {
 	header := http.Header{}
 	ratelimit.Anonymous.Status(true, 0).Write(header)
 	return header
 }
 
-// openRoute finds the paths that need no key. The two folders may end with a slash.
+// openRoute finds the paths that need no key. /docs and /docs/guides may end with a slash.
 func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	if path.Path == "/docs/" || path.Path == "/docs/guides/" {
 		path = &url.URL{Path: strings.TrimSuffix(path.Path, "/")}
@@ -128,7 +131,7 @@ func (p *Public) openRoute(path *url.URL) (proxy.Match, bool) {
 	return p.open.Find(path)
 }
 
-// included answers 403 for what the plan does not include.
+// included returns 403 if the workspace is suspended or its plan does not include the path.
 func included(w workspaces.Workspace, path *url.URL) error {
 	switch {
 	case w.Status == workspaces.Suspended:

@@ -193,15 +193,16 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 	}
 }
 
-// net/http repeats a POST with an Idempotency-Key by itself when its connection breaks before the answer.
+// net/http repeats a POST with an Idempotency-Key itself if its connection breaks before the
+// response.
 func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // the next request goes over this connection
+	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // the next request uses this connection
 	r.answers(func(_ http.ResponseWriter, h heard) bool {
 		if h.method == http.MethodPost {
-			panic(http.ErrAbortHandler) // the owner dies after it did what was asked
+			panic(http.ErrAbortHandler) // the owner dies after it has made the change
 		}
 		return false
 	})
@@ -220,7 +221,8 @@ func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
 	}
 }
 
-// TestPublic_NoPathReachesAnotherRoute sends what a router might read in two ways. The owners of other routes must stay unasked.
+// TestPublic_NoPathReachesAnotherRoute sends paths that two routers could read differently. The
+// owners of other routes must receive nothing.
 func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -238,13 +240,13 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	}
 	r.mu.Lock()
 	for _, h := range r.heard {
-		if !strings.HasPrefix(h.uri, "/internal/") || h.caller.Operator == "" { // the hand-ons of the test's own workspace
+		if !strings.HasPrefix(h.uri, "/internal/") || h.caller.Operator == "" { // requests that create the test's own workspace
 			t.Errorf("%s was asked %s", h.owner, h.uri)
 		}
 	}
 	r.mu.Unlock()
 
-	// What is odd but harmless goes to the one owner, in one spelling.
+	// Unusual but harmless paths reach their owner, in one spelling.
 	for path, want := range map[string]string{
 		"/v1/calls/a%2F..%2F..%2Fwallet": "/v1/calls/a%2F..%2F..%2Fwallet",
 		"/v1/opt-outs/%2B15550100":       "/v1/opt-outs/+15550100",
@@ -269,7 +271,7 @@ func uris(all []heard) string {
 	return text.String()
 }
 
-// rawGET sends a path as it is; a client would tidy it up.
+// rawGET sends a path unchanged. A normal client would clean it.
 func rawGET(t *testing.T, server *httptest.Server, path, key string) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)

@@ -57,8 +57,8 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 	}
 }
 
-// stopClock makes the database's clock stand still for the replicas that the test starts from now on:
-// no request becomes available again while the test runs, however long it takes.
+// stopClock stops the database's clock for the replicas that the test starts after it. No request
+// becomes available again during the test, however long it takes.
 func (r *rig) stopClock() {
 	r.t.Helper()
 	_, err := pgtest.Owner(r.t, r.pool, store.Schema).Exec(r.t.Context(), `CREATE FUNCTION clock_timestamp()
@@ -67,7 +67,7 @@ func (r *rig) stopClock() {
 		r.t.Fatal(err)
 	}
 	settings := r.pool.Config()
-	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema + ", pg_catalog" // before Postgres's own function
+	settings.ConnConfig.RuntimeParams["search_path"] = store.Schema + ", pg_catalog" // found before Postgres's own function
 	stopped, err := pgxpool.NewWithConfig(r.t.Context(), settings)
 	if err != nil {
 		r.t.Fatal(err)
@@ -112,7 +112,7 @@ func (r *rig) useUp(key string) {
 	}
 }
 
-// wantLimited checks that a response is a 429 that says when to try again.
+// wantLimited checks that a response is a 429 with the time of the next attempt.
 func wantLimited(t *testing.T, what string, got answered) {
 	t.Helper()
 	if got.status != http.StatusTooManyRequests {
@@ -150,7 +150,8 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	}
 }
 
-// TestAdmin_GuessesAreCounted: TestOperator_GuessAboveTheLimitIsNotCompared covers the limit.
+// TestAdmin_GuessesAreCounted checks the counter. TestOperator_GuessAboveTheLimitIsNotCompared
+// covers the limit.
 func TestAdmin_GuessesAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,13 +21,15 @@ import (
 )
 
 const (
-	// readyLimit is how long one service has to say that it is ready.
+	// probeTimeout limits one probe of a service.
 	readyLimit = time.Second
-	// readyKept spares the services a flood of questions.
+	// readyCacheTime is how long a result is reused, so that many requests do not flood the
+	// services.
 	readyKept = 250 * time.Millisecond
 )
 
-// Readiness asks the services' private /readyz, so that one address tells whether calls can be placed end to end.
+// Readiness probes the private /readyz of the services, so that one address reports whether calls
+// can be placed end to end.
 type Readiness struct {
 	probes map[string][]string
 	client *http.Client
@@ -37,7 +39,8 @@ type Readiness struct {
 	asked   time.Time
 }
 
-// NewReadiness takes READY_URLS: name=url. A name may stand twice, for replicas: one that is ready will do.
+// NewReadiness parses READY_URLS: entries name=url. If a name occurs several times, it has
+// replicas, and one ready replica is enough.
 func NewReadiness(entries []string) (*Readiness, error) {
 	r := &Readiness{probes: map[string][]string{}, client: serviceauth.Client()}
 	for _, entry := range entries {
@@ -81,7 +84,7 @@ type serviceView struct {
 	Ready bool   `json:"ready"`
 }
 
-// list answers GET /admin/v1/services with the services that READY_URLS names.
+// list handles GET /admin/v1/services. It returns the services of READY_URLS.
 func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	failing := r.ask(request.Context())
 	answer := struct {
@@ -93,7 +96,8 @@ func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
-// ask names the services that are not ready; who asks at the same time gets the same answer.
+// unready returns the names of the services that are not ready. Concurrent callers get the same
+// result.
 func (r *Readiness) ask(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The operator sees which services have a ready replica.
+// An operator sees which services have a ready replica.
 func TestServices_ShowWhichAreReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/libs/httpserver"
 )
 
-// referenceKept is how long a document may be shown without asking again; after it the ETag spares the body.
+// referenceCacheControl lets a client use a document for 5 minutes. After that the ETag avoids a
+// second download.
 const referenceKept = "public, max-age=300"
 
 // reference handles /openapi.json, /llms.txt, /docs and the paths below it. It responds 304 to a
@@ -45,11 +46,11 @@ func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
 	header.Set("Content-Type", document.Kind)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body) // the client went away; nobody is left to tell
+	_, _ = w.Write(body) // an error means that the client disconnected
 	return nil
 }
 
-// takesGzip says whether the client names gzip as an encoding it takes (RFC 9110, 12.5.3).
+// acceptsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).
 func takesGzip(r *http.Request) bool {
 	for _, part := range entries(r, "Accept-Encoding") {
 		coding, weight, _ := strings.Cut(part, ";")
@@ -62,7 +63,7 @@ func takesGzip(r *http.Request) bool {
 	return false
 }
 
-// holds says whether the client has the document with this tag (RFC 9110, 13.1.2).
+// hasCurrent reports whether the client has the document with this tag (RFC 9110, 13.1.2).
 func holds(r *http.Request, tag string) bool {
 	for _, known := range entries(r, "If-None-Match") {
 		if known == "*" || strings.TrimPrefix(known, "W/") == tag {
@@ -72,7 +73,7 @@ func holds(r *http.Request, tag string) bool {
 	return false
 }
 
-// entries are those of a header that is a list.
+// listHeader returns the members of a header that is a list.
 func entries(r *http.Request, name string) []string {
 	all := strings.Split(strings.Join(r.Header.Values(name), ","), ",")
 	for i := range all {

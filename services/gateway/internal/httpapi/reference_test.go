@@ -14,7 +14,8 @@ import (
 	"ringfence.dev/services/gateway/internal/httpapi"
 )
 
-// look asks as a browser without a key; it sends pairs of a header's name and value, and no Accept-Encoding of its own.
+// get sends a request as a browser without a key. headers are pairs of name and value. It sends no
+// Accept-Encoding unless it is in headers.
 func look(t *testing.T, r *rig, method, path string, headers ...string) answered {
 	t.Helper()
 	header := http.Header{}

@@ -31,7 +31,7 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// heard is a request as an owner received it.
+// received is a request as an owner received it.
 type heard struct {
 	owner  string
 	method string
@@ -41,7 +41,8 @@ type heard struct {
 	caller serviceauth.Caller
 }
 
-// rig is one gateway (or more over one database) with five owners that record what they are asked.
+// rig is one gateway, or several with one database, with five fake owners that record their
+// requests.
 type rig struct {
 	t      testing.TB
 	pool   *pgxpool.Pool
@@ -55,7 +56,7 @@ type rig struct {
 	mu     sync.Mutex
 	heard  []heard
 	answer func(w http.ResponseWriter, h heard) bool
-	// settings are the owners' SettingService, by service.
+	// settings are the owners' SettingServices, by service.
 	settings map[string]*settingOwner
 }
 
@@ -100,7 +101,7 @@ func seed() string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// replica is one more gateway over the same database.
+// replica starts one more gateway with the same database.
 func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	r.t.Helper()
 	proxies, err := auth.ParseProxies([]string{"127.0.0.0/8"})
@@ -123,7 +124,8 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	return public, admin
 }
 
-// owner records the request and answers 200 {"owner":…}, or what the test wants.
+// owner returns a fake owner. It records the request and responds 200 {"owner":…}, or as the test
+// sets.
 func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
@@ -148,7 +150,7 @@ func (r *rig) answers(answer func(w http.ResponseWriter, h heard) bool) {
 	r.answer = answer
 }
 
-// asked are the requests an owner heard so far.
+// requestsTo returns the requests that an owner has received.
 func (r *rig) asked(owner string) []heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +203,7 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.CheckTimestamps(t, read, "paths", "webhooks") // the API description has examples of requests
+	testkit.CheckTimestamps(t, read, "paths", "webhooks") // the OpenAPI document has examples of requests
 	return answered{response.StatusCode, response.Header, string(read)}
 }
 
@@ -215,7 +217,7 @@ func (r *rig) customer(method, path, key, body string) answered {
 	return send(r.t, method, r.public.URL+path, key, body, nil)
 }
 
-// workspace makes one over the admin API and gives its id.
+// workspace creates a workspace with the operator API and returns its id.
 func (r *rig) workspace(members string) string {
 	r.t.Helper()
 	body := `{"name":"Acme","plan":"growth","currency":"USD"}`
@@ -229,7 +231,7 @@ func (r *rig) workspace(members string) string {
 	return made.member("id")
 }
 
-// key makes one over the admin API and gives it and its id.
+// key creates a key with the operator API and returns it and its id.
 func (r *rig) key(workspaceID, access string) (key, id string) {
 	r.t.Helper()
 	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)
@@ -256,7 +258,7 @@ type entry struct {
 	After       map[string]any
 }
 
-// audit is what the audit holds for a workspace, newest first.
+// audit returns the audit entries of a workspace, newest first.
 func (r *rig) audit(workspaceID string) []entry {
 	r.t.Helper()
 	listed := r.operator("GET", "/admin/v1/audit?limit=100&workspace_id="+workspaceID, "")

@@ -25,7 +25,7 @@ import (
 type settingOwner struct {
 	mu      sync.Mutex
 	applied []*eventv1.WorkspaceEvent
-	// apply runs for each ApplySetting; nil accepts it.
+	// apply is called for each ApplySetting. If it is nil, the setting is accepted.
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the response of CheckPolicy.
 	policyFault string
@@ -80,7 +80,7 @@ func (o *settingOwner) versions() []int64 {
 	return versions
 }
 
-// onApply sets what the owner does when it receives a workspace.
+// onApply sets the function that is called when the owner receives a workspace.
 func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,8 +322,8 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 	}
 }
 
-// Each change is made through one replica. The next request to the other replica must obey it. A
-// request before the change fills the caches of the other replica.
+// Each change is made on one replica. The next request on the other replica must obey it. A request
+// before the change fills the caches of the other replica.
 func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

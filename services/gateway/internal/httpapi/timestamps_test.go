@@ -7,7 +7,8 @@ import (
 	"ringfence.dev/libs/testkit"
 )
 
-// The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
+// The stored times are whole seconds. An encoder that omits zeros would write them without
+// decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,20 +14,20 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// maxAnswer bounds an answer that is held in memory.
+// maxResponse limits a response that is read into memory.
 const maxAnswer = 4 << 20
 
-// OwnerResponse is what an owner said.
+// OwnerResponse is the response of an owner.
 type OwnerResponse struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// OK says whether it is any 2xx.
+// OK reports whether the status is 2xx.
 func (a OwnerResponse) OK() bool { return a.Status >= 200 && a.Status < 300 }
 
-// OwnerRequest is one request of ours, or of an operator, to an owner.
+// OwnerRequest is a request to the owner of a route.
 type OwnerRequest struct {
 	Owner  string
 	Method string
@@ -38,8 +38,8 @@ type OwnerRequest struct {
 	Caller serviceauth.Caller
 }
 
-// Do sends a question and reads the whole answer. An error means that the owner did not answer; only with ErrUnreached is it
-// certain that it did nothing.
+// Do sends a request and reads the whole response. An error means that no response was received.
+// The owner may have made the change, except with ErrUnreached.
 func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, error) {
 	to, err := p.target(q.Owner, q.Path, q.Caller)
 	if err != nil {
@@ -96,7 +96,8 @@ func (a OwnerResponse) LogCode(ctx context.Context) {
 	}
 }
 
-// Refusal is the owner's own refusal, to be shown as it is; anything but a 4xx with the error body is a fault.
+// Refusal returns a 4xx response with an error body as an error for the client, and a 503 as
+// unavailable. Any other status is an internal error.
 func (a OwnerResponse) Refusal(owner string) error {
 	var shown errorBody
 	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {

@@ -1,5 +1,5 @@
-// Package proxy carries question 1: the customer's or operator's own request, handed to the service that
-// owns its route, with a signed caller in place of the credential.
+// Package proxy forwards requests to the service that owns the route, with a signed caller token in
+// place of the client's credential.
 package proxy
 
 import (
@@ -25,16 +25,16 @@ import (
 	"ringfence.dev/libs/serviceauth"
 )
 
-// limit is how long an owner may take for its answer.
+// ownerTimeout limits the time for a response of an owner.
 const limit = 30 * time.Second
 
-// fetching is how long a file may take to be fetched.
+// fetchTimeout limits the download of a file.
 const fetching = time.Hour
 
-// bodyLimit is how long a client may take to send the body of a request that was let in.
+// bodyTimeout limits the time in which a client must send the body of an accepted request.
 const bodyLimit = 30 * time.Second
 
-// Upstreams are the owners of routes.
+// Upstreams are the clients of the owners of routes.
 type Upstreams struct {
 	keys      *serviceauth.Keys
 	bases     map[string]*url.URL
@@ -43,10 +43,10 @@ type Upstreams struct {
 	settings  settingClients
 }
 
-// New makes the peers; urls has each owner's address under its name.
+// New returns the clients. urls has the address of each owner by its name.
 func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	p := &Upstreams{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
-		Proxy:                 nil, // the owners are in the house
+		Proxy:                 nil, // the owners are in the private network
 		DialContext:           (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
@@ -72,10 +72,9 @@ func New(keys *serviceauth.Keys, urls map[string]string) (*Upstreams, error) {
 	return p, errors.Join(faults...)
 }
 
-// buffers keeps what answers are copied through; the proxy would make 32 KiB for each.
+// buffers reuses the buffers of 32 KiB through which responses are copied.
 type buffers struct{ pool sync.Pool }
 
-// Get gives a buffer that nobody else uses.
 func (b *buffers) Get() []byte {
 	if used, ok := b.pool.Get().(*[]byte); ok {
 		return *used
@@ -83,13 +82,12 @@ func (b *buffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put takes it back.
 func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 
-// Close ends the idle connections.
+// Close closes the idle connections.
 func (p *Upstreams) Close() { p.transport.CloseIdleConnections() }
 
-// target travels to rewrite with the request.
+// target is the destination of a request. The request's context carries it to rewrite.
 type target struct {
 	base  *url.URL
 	path  *url.URL
@@ -99,15 +97,16 @@ type target struct {
 
 type targetKey struct{}
 
-// Forward hands the request to the owner of its route and streams the answer back. The body is read first: one that is too
-// large never reaches the owner (413), and a slow client does not hold it up.
+// Forward sends the request to the owner of its route and streams the response back. It reads the
+// body first: a body that is too large never reaches the owner (413), and a slow client does not
+// occupy the owner.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
 	return p.forward(w, r, owner, path, caller, limit)
 }
 
-// Fetch is Forward for a file, whose client may take an hour over it.
+// Fetch is Forward for a file. The client may take an hour to download it.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that cannot has no connection
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that supports no deadline has no connection
 	return p.forward(w, r, owner, path, caller, fetching)
 }
 
@@ -143,12 +142,13 @@ func (p *Upstreams) target(owner string, path *url.URL, caller serviceauth.Calle
 	return target{base: base, path: path, token: token, owner: owner}, nil
 }
 
-// keyed is the one path that knows Idempotency-Key. On any other the header would only make net/http repeat a POST by itself when
-// the owner dies under it, and do twice what was asked once.
+// keyed is the only path that uses Idempotency-Key. On other paths the header is removed: it would
+// make net/http repeat a POST when the owner's connection breaks, and the change could be made
+// twice.
 const keyed = "/v1/calls"
 
-// stripOutside drops what a client may not say: credentials, our own headers, what belongs to one hop, and the wish to
-// speak another protocol.
+// stripOutside removes headers that a client must not set: credentials, internal headers,
+// hop-by-hop headers, and an upgrade to another protocol.
 func stripOutside(header http.Header) {
 	for name := range header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Forwarded-") {
@@ -200,15 +200,15 @@ func sign(out *http.Request, to target) {
 	otel.GetTextMapPropagator().Inject(out.Context(), propagation.HeaderCarrier(out.Header))
 }
 
-// ErrUnreached: the owner was never asked, so nothing happened there.
+// ErrUnreached means that no connection to the owner was made, so it has changed nothing.
 var ErrUnreached = errors.New("the owner was not reached")
 
 var errDistrusted = errors.New("the owner does not accept our signature")
 
-// relay lets an answer through, without the headers that are ours to set.
+// relay checks a response and removes the headers that the gateway sets itself.
 func relay(answer *http.Response) error {
 	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusSwitchingProtocols {
-		return errDistrusted // the customer's key was good: the fault is in our keys
+		return errDistrusted // the client was authenticated, so the service keys are wrong
 	}
 	for name := range answer.Header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit") {
@@ -221,7 +221,7 @@ func relay(answer *http.Response) error {
 	return nil
 }
 
-// maxRefusal bounds an error body that is read for its code. The error bodies of the services are
+// maxRefusal limits an error body that is read for its code. The error bodies of the services are
 // smaller than 1 KiB.
 const maxRefusal = 8 << 10
 
@@ -234,7 +234,7 @@ func relayRefusal(answer *http.Response) error {
 		return nil
 	}
 	body, err := io.ReadAll(answer.Body)
-	_ = answer.Body.Close() // it was read to its end
+	_ = answer.Body.Close() // the body was read to its end
 	if err != nil {
 		return fmt.Errorf("read error body: %w", err)
 	}
@@ -248,8 +248,9 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteError(w, r, refusal(r.Context(), r.Method, to.owner, err))
 }
 
-// refusal tells apart an owner that was never reached from one whose answer was not seen: after the second the client must
-// look before it repeats what may have changed something.
+// refusal returns the error for a request without a response. It distinguishes an owner that was
+// not reached from one that may have made the change: then the client must check before it repeats
+// the request.
 func refusal(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errDistrusted) {
 		return fmt.Errorf("ask %s: %w", owner, err)
@@ -263,7 +264,7 @@ func refusal(ctx context.Context, method, owner string, err error) error {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))
 	}
 	if method == http.MethodGet || method == http.MethodHead {
-		return apierr.Unavailable("This part of the service") // reading changes nothing, seen or not
+		return apierr.Unavailable("This part of the service") // a read changes nothing
 	}
 	return apierr.Unanswered("This part of the service")
 }

@@ -1,5 +1,3 @@
-// Package route owns which paths exist, who answers them and by which methods: the gateway's map of question
-// 1. It reads the path as it was sent, so that nothing hidden in it can lead to another route than the one judged.
 
 package proxy
 
@@ -9,7 +7,7 @@ import (
 	"strings"
 )
 
-// The owners of routes: the services' names.
+// The names of the services that own routes.
 const (
 	Gateway  = "gateway"
 	Calls    = "calls"
@@ -19,25 +17,26 @@ const (
 	Webhooks = "webhook-dispatcher"
 )
 
-// Route is one template and its owner.
+// Route is one template of a path and the service that owns it.
 type Route struct {
-	// Template has {name} for one segment and, at its end, * for one or more.
+	// Template contains {name} for one segment. A * at its end matches one or more segments.
 	Template string
 	Owner    string
-	// Methods that it knows, HEAD left out; empty: the owner judges.
+	// Methods are the methods of the route without HEAD. If it is empty, the owner checks the
+	// method.
 	Methods []string
 }
 
-// Match is a path that names a route.
+// Match is a path that matches a route.
 type Match struct {
 	Route
-	// Path is the path to ask the owner for, every segment decoded and encoded again.
+	// Path is the path for the owner. Every segment was decoded and encoded again.
 	Path *url.URL
-	// Values are the decoded segments under the template's names.
+	// Values are the decoded segments by the names in the template.
 	Values map[string]string
 }
 
-// Allows says whether the route knows the method; HEAD is as good as GET.
+// Allows reports whether the route has the method. A route with GET also has HEAD.
 func (r Route) Allows(method string) bool {
 	if len(r.Methods) == 0 {
 		return true
@@ -50,7 +49,7 @@ func (r Route) Allows(method string) bool {
 	return false
 }
 
-// Allow is the Allow header's list.
+// Allow returns the methods for the Allow header.
 func (r Route) Allow() []string {
 	var methods []string
 	for _, known := range r.Methods {
@@ -62,11 +61,12 @@ func (r Route) Allow() []string {
 	return methods
 }
 
-// Table is a list of routes; the first that matches counts.
+// Table is a list of routes. The first match is used.
 type Table []Route
 
-// Find is the route of a path; ok is false when there is none. A path with an empty segment, a dot segment (encoded or not) or a
-// literal segment written with escapes names no route.
+// Find returns the route of a path. It reads the path as it was sent, so that the owner cannot read
+// it as another route. A path with an empty segment, a dot segment (encoded or not) or an escaped
+// literal segment matches no route.
 func (t Table) Find(path *url.URL) (Match, bool) {
 	sent := strings.Split(strings.TrimPrefix(path.EscapedPath(), "/"), "/")
 	decoded := make([]string, len(sent))
@@ -101,14 +101,14 @@ func (r Route) match(sent, decoded []string) (map[string]string, bool) {
 			values[strings.TrimSuffix(name, "}")] = decoded[i]
 			continue
 		}
-		if sent[i] != part { // as sent: an escaped letter is another path
+		if sent[i] != part { // a literal must not be escaped
 			return nil, false
 		}
 	}
 	return values, true
 }
 
-// rebuilt writes the segments in one way only, whatever way they came in.
+// rebuilt encodes the segments in one fixed way.
 func rebuilt(segments []string) *url.URL {
 	escaped := make([]string, len(segments))
 	for i, segment := range segments {
@@ -121,8 +121,8 @@ func rebuilt(segments []string) *url.URL {
 	return path
 }
 
-// InWebhooks says whether a path lies under /v1/webhook-subscriptions, be it a route or not: the plan is judged before the
-// route (contract.md §1).
+// InWebhooks reports whether a path is under /v1/webhook-subscriptions, even if it matches no
+// route. The plan is checked before the route.
 func InWebhooks(path *url.URL) bool {
 	rest, ok := strings.CutPrefix(path.Path, webhookSubscriptions)
 	return ok && (rest == "" || rest[0] == '/')

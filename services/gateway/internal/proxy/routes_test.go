@@ -69,8 +69,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFind_ForwardedPathIsTheJudgedOne: whatever is sent, the path that goes to the owner names the same route when it is
-// read again, by us or by a reader that looks at the decoded path.
+// TestFind_ForwardedPathMatchesTheSameRoute sends random paths. The path for the owner matches the
+// same route when it is read again, also by a reader of the decoded path.
 func TestFind_ForwardedPathIsTheJudgedOne(t *testing.T) {
 	t.Parallel()
 	segment := rapid.SampledFrom([]string{"v1", "calls", "webhook-subscriptions", "opt-outs", "..", ".", "", "%2e%2e", "%2F", "..%2F..", "a%2Fb", "%00", "+1", "%2B1", "a;b", "%5C", "wallet", "%25", "%252e"})

@@ -53,7 +53,7 @@ func (p *Upstreams) CheckPolicy(ctx context.Context, policy []byte) error {
 }
 
 // ApplyWorkspace sends a committed workspace to services and returns when each has stored it. See
-// settings.Confirm for the errors; subject begins their message.
+// settings.Confirm for the errors; subject is the beginning of their message.
 func (p *Upstreams) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
 	services []string) error {
 	apply := map[string]func(context.Context) error{}

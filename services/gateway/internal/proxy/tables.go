@@ -4,7 +4,7 @@ import "net/http"
 
 const webhookSubscriptions = "/v1/webhook-subscriptions"
 
-// Public is the customer's interface: the specification's part 4.
+// Public returns the routes of the public API that need a key.
 func Public() Table {
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
 	return Table{
@@ -27,7 +27,8 @@ func Public() Table {
 	}
 }
 
-// Open are the paths that need no key and count against no rate (contract.md §1, §6); but recordings, for which a link is the key, and which count against the address.
+// Open returns the routes that need no key. They are not counted, except /recordings: its links
+// contain a signature and are counted by address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{
@@ -40,8 +41,8 @@ func Open() Table {
 	}
 }
 
-// Admin is the operator's part that other services answer (contract.md §7). The owners judge methods and what lies
-// deeper; the templates named here are those that the audit tells apart.
+// Admin returns the routes of the operator API that other services own. The owners check the
+// methods. The audit log contains the template, so there is one template for each resource.
 func Admin() Table {
 	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
 	return Table{

@@ -1,5 +1,5 @@
-// Package ratelimit owns the arithmetic of the request rate (GCRA) and the headers that tell a client where it
-// stands. The one statement that takes a turn is the store's.
+// Package ratelimit computes rate limits (GCRA) and writes the rate-limit headers. The store has
+// the SQL statement that counts.
 package ratelimit
 
 import (
@@ -11,30 +11,33 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-// Window is what every limit is counted over.
+// Window is the period of every limit.
 const Window = time.Minute
 
-// Anonymous is how many requests a minute a client address has without a valid key (contract.md §6).
+// Anonymous is the limit of a client address for requests without a valid key. See
+// docs/reference/api/README.md#requests-without-a-valid-key.
 const Anonymous Policy = 600
 
-// Policy is a number of requests a minute, which may all come at once.
+// Policy is a number of requests per minute. All of them may arrive in one burst.
 type Policy int
 
-// Step is the time one request costs.
+// Step is the time after which one request is available again.
 func (p Policy) Step() time.Duration { return Window / time.Duration(p) }
 
-// Span is the whole burst in time: as many steps as requests, so that rounding never costs one.
+// Span is the time of the whole burst: Step for each request, so that rounding never costs a
+// request.
 func (p Policy) Span() time.Duration { return p.Step() * time.Duration(p) }
 
-// Status is where a client stands after a request.
+// Status is the state of a rate limit after a request.
 type Status struct {
 	Policy    Policy
 	Allowed   bool
 	Remaining int
-	// Reset is the time until the next request is allowed if Remaining is 0. Otherwise it is the time
-	// until the whole limit is available again.
+	// Reset is the time until the next request is allowed if Remaining is 0. Otherwise it is the
+	// time until the whole limit is available again.
 	Reset time.Duration
-	// RetryAfter is the time until the next request is allowed. It is 0 if this request was allowed.
+	// RetryAfter is the time until the next request is allowed. It is 0 if this request was
+	// allowed.
 	RetryAfter time.Duration
 }
 
@@ -54,11 +57,12 @@ func (p Policy) Status(allowed bool, ahead time.Duration) Status {
 	return s
 }
 
-// Unknown is what is said while nobody can count: nothing is left, try again in two seconds.
+// Unknown returns the status while the database cannot count: nothing remains, and a client can try
+// again in two seconds.
 func (p Policy) Unknown() Status { return Status{Policy: p, Reset: 2 * time.Second} }
 
-// Write sets the five rate-limit headers of every response (contract.md 6.2). Beside a 429, the reset
-// is equal to Retry-After: a client may obey either.
+// Write sets the five rate-limit headers of every response. In a 429, the reset equals Retry-After,
+// so that a client may obey either. See docs/reference/api/README.md#rate-limit-headers.
 func (s Status) Write(header http.Header) {
 	reset := seconds(s.Reset)
 	if !s.Allowed {

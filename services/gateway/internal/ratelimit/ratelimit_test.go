@@ -41,7 +41,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestPolicy_WholeBurst: stepping from nothing, exactly the limit fits, whatever the limit is.
+// TestPolicy_WholeBurst checks that a burst of exactly the limit is allowed, for every limit.
 func TestPolicy_WholeBurst(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -84,9 +84,9 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestStanding_HeadersAgree checks for every state of every limit that a client may obey Retry-After,
-// X-RateLimit-Reset or the t of RateLimit. The wait is long enough for the next request to be allowed,
-// and at most one second too long because the headers have whole seconds.
+// TestStatus_HeadersAgree checks for every state of every limit that a client may obey Retry-After,
+// X-RateLimit-Reset or the t of RateLimit. The wait is long enough for the next request to be
+// allowed, and at most one second too long because the headers have whole seconds.
 func TestStanding_HeadersAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -116,8 +116,8 @@ func TestStanding_HeadersAgree(t *testing.T) {
 	})
 }
 
-// TestStanding_LastRequestOfTheLimit: the response that says that nothing remains also says when the
-// next request is allowed, not when the whole limit is.
+// TestStatus_LastRequestOfTheLimit checks the response after which nothing remains. It contains the
+// time of the next request, and not the time of the whole limit.
 func TestStanding_LastRequestOfTheLimit(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}

@@ -1,5 +1,5 @@
-// Package retention tidies up behind the requests: changes whose end nobody saw become audit rows, and
-// counts that say nothing any more go.
+// Package retention contains the background job that completes audit entries of interrupted changes
+// and deletes expired rate limits.
 package retention
 
 import (
@@ -12,17 +12,18 @@ import (
 
 const (
 	every = 15 * time.Second
-	// patience is longer than any forwarded change can take.
+	// maxChangeTime is longer than any forwarded change can take.
 	patience = time.Minute
 )
 
-// Sweeper is one replica's; any number may sweep.
+// Job is the background job. Replicas can run it concurrently.
 type Sweeper struct{ store *store.Store }
 
-// New makes a sweeper.
+// New returns a job.
 func New(st *store.Store) *Sweeper { return &Sweeper{st} }
 
-// Run sweeps until ctx ends. A fault is logged and the next round tries again.
+// Run runs the job until ctx ends. It logs an error and continues in the next round. It always
+// returns nil.
 func (s *Sweeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -38,7 +39,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep is one round; intents older than age are given up.
+// Once runs one round. Intents that are older than age become audit entries with the outcome
+// unknown.
 func (s *Sweeper) Sweep(ctx context.Context, age time.Duration) error {
 	unknown, err := s.store.GiveUpIntents(ctx, age)
 	if err != nil {

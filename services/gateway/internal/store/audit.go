@@ -16,7 +16,7 @@ import (
 const insertIntent = `INSERT INTO audit_intents (id, operator, workspace_id, request_id, method, route, path, before)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @before)`
 
-// Intend records that a change is about to be tried, before anything is tried.
+// Intend stores an intent. Call it before the change is sent.
 func (s *Store) Intend(ctx context.Context, intent audit.Intent) error {
 	_, err := s.pool.Exec(ctx, insertIntent, intentArgs(intent))
 	if err != nil {
@@ -32,7 +32,7 @@ func intentArgs(intent audit.Intent) pgx.NamedArgs {
 
 const deleteIntent = `DELETE FROM audit_intents WHERE id = @id`
 
-// Drop forgets an intent: the change was refused and nothing happened.
+// Drop deletes the intent of a change that was refused.
 func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	if _, err := s.pool.Exec(ctx, deleteIntent, pgx.NamedArgs{"id": intent.ID}); err != nil {
 		return fmt.Errorf("drop intent %s: %w", intent.ID, err)
@@ -40,7 +40,7 @@ func (s *Store) Drop(ctx context.Context, intent audit.Intent) error {
 	return nil
 }
 
-// Conclude turns an intent into the audit row of what became of it.
+// Conclude replaces an intent by its audit entry.
 func (s *Store) Conclude(ctx context.Context, entry audit.Entry) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return concludeIntent(ctx, tx, entry) })
 	if err != nil {
@@ -56,7 +56,7 @@ func concludeIntent(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 	return insertEntry(ctx, tx, entry)
 }
 
-// The sweep may have written the row of a very slow change first; then that row stands.
+// The retention job may have written the entry of a very slow change before. That entry is kept.
 const insertAudit = `INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, status, outcome, before, after, occurred_at)
 VALUES (@id, @operator, @workspace, @request, @method, @route, @path, @status, @outcome, @before, @after, now())
 ON CONFLICT (id) DO NOTHING`
@@ -77,7 +77,8 @@ INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route
 SELECT id, operator, workspace_id, request_id, method, route, path, 'unknown', before, created_at FROM old
 ON CONFLICT (id) DO NOTHING`
 
-// GiveUpIntents writes an audit row with outcome unknown for every intent older than age, and says for how many.
+// ConcludeOldIntents writes an audit entry with the outcome unknown for every intent older than
+// age, and returns how many.
 func (s *Store) GiveUpIntents(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := s.pool.Exec(ctx, giveUpIntents, pgx.NamedArgs{"age": age})
 	if err != nil {
@@ -90,7 +91,7 @@ const auditColumns = `id, operator, workspace_id, request_id, method, route, pat
 
 const auditByID = `SELECT ` + auditColumns + ` FROM audit_entries WHERE id = @id`
 
-// Entry is one audit row, or pg.ErrNotFound.
+// Entry reads one audit entry. It returns pg.ErrNotFound if there is none.
 func (s *Store) Entry(ctx context.Context, id uuid.UUID) (audit.Entry, error) {
 	found, err := pg.One[audit.Entry](ctx, s.pool, auditByID, pgx.NamedArgs{"id": id})
 	if err != nil {
@@ -104,7 +105,7 @@ const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 	AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
 	ORDER BY id DESC LIMIT @rows`
 
-// Entries is a page of the audit, of one workspace or of all, newest first.
+// Entries lists audit entries of one workspace, or of all if workspaceID is nil, newest first.
 func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, asked page.Request) ([]audit.Entry, error) {
 	if asked.After != uuid.Nil {
 		if _, err := s.Entry(ctx, asked.After); err != nil {

@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// Principal is what a key in use stands for: who and what its workspace may.
+// Principal is the holder of an API key: the key and its workspace.
 type Principal struct {
 	KeyID              uuid.UUID
 	WorkspaceID        uuid.UUID
@@ -28,19 +28,20 @@ type Principal struct {
 	RateLimitPerMinute *int32
 }
 
-// Workspace is the holder's, as far as admission needs it.
+// Workspace returns the workspace with only the fields that authentication needs.
 func (h Principal) Workspace() workspaces.Workspace {
 	return workspaces.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
 }
 
-// Policy returns the request rate of the holder's keys.
+// Policy returns the rate limit of the workspace's keys.
 func (h Principal) Policy() ratelimit.Policy { return ratelimit.Policy(h.Workspace().RatePerMinute()) }
 
 const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 WHERE k.hash = @hash AND k.revoked_at IS NULL`
 
-// PrincipalOf returns the holder of a key, or pg.ErrNotFound if the key is unknown or revoked.
+// PrincipalOf returns the holder of a key. It returns pg.ErrNotFound if the key is unknown or
+// revoked.
 func (s *Store) PrincipalOf(ctx context.Context, hash apikeys.Hash) (Principal, error) {
 	found, err := pg.One[Principal](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
 	if err != nil {
@@ -53,7 +54,7 @@ const keyColumns = `id, workspace_id, name, access, prefix, created_at, revoked_
 
 const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @workspace AND id = @id`
 
-// Key is one key of a workspace, revoked or not, or pg.ErrNotFound.
+// Key reads one key of a workspace, also a revoked one. It returns pg.ErrNotFound if there is none.
 func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikeys.Key, error) {
 	found, err := pg.One[apikeys.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
 	if err != nil {
@@ -66,7 +67,7 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 	WHERE workspace_id = @workspace AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
 	ORDER BY id DESC LIMIT @rows`
 
-// Keys is a page of a workspace's keys, revoked ones too, newest first.
+// Keys lists a workspace's keys with the revoked ones, newest first.
 func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]apikeys.Key, error) {
 	if asked.After != uuid.Nil {
 		if _, err := s.Key(ctx, workspaceID, asked.After); err != nil {
@@ -85,7 +86,7 @@ const insertKey = `INSERT INTO api_keys (id, workspace_id, name, access, prefix,
 VALUES (@id, @workspace, @name, @access, @prefix, @hash)
 RETURNING ` + keyColumns
 
-// AddKey stores a key by its hash, with its audit row.
+// AddKey stores a key by its hash, with its audit entry.
 func (s *Store) AddKey(ctx context.Context, key apikeys.Key, hash apikeys.Hash, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = pg.One[apikeys.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
@@ -106,7 +107,8 @@ const revokeKey = `UPDATE api_keys SET revoked_at = now()
 WHERE workspace_id = @workspace AND id = @id AND revoked_at IS NULL
 RETURNING ` + keyColumns
 
-// RevokeKey ends a key, with its audit row. A key that was revoked before stays as it was, and nothing is written.
+// RevokeKey revokes a key and writes the audit entry. If the key was revoked before, nothing is
+// changed or written.
 func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikeys.Key) []byte) (saved apikeys.Key, err error) {
 	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
@@ -129,7 +131,7 @@ func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry 
 	return saved, nil
 }
 
-// Operator is a person at /admin/v1, by the hash of their token.
+// Operator is an operator with the hash of the token.
 type Operator struct {
 	Name string
 	Hash []byte
@@ -137,7 +139,7 @@ type Operator struct {
 
 const listOperators = `SELECT name, hash FROM operator_tokens WHERE revoked_at IS NULL`
 
-// Operators are all whose token counts.
+// Operators returns the operators whose tokens are valid.
 func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
 	found, err := pg.Many[Operator](ctx, s.pool, listOperators, nil)
 	if err != nil {
@@ -152,8 +154,8 @@ WHERE operator_tokens.hash <> @hash OR operator_tokens.revoked_at IS NOT NULL`
 
 const revokeOtherOperators = `UPDATE operator_tokens SET revoked_at = now() WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
 
-// SeedOperators makes the given operators the ones that count: a new token replaces the old one of its name, and whoever is not
-// given loses access. Doing it again changes nothing.
+// SeedOperators stores exactly the given operators as valid. A new token replaces the old one of
+// its name, and the tokens of all other operators are revoked. It is idempotent.
 func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		names := make([]string, 0, len(operators))

@@ -1,4 +1,4 @@
-// Package store owns every SQL statement of the gateway.
+// Package store contains all SQL of the gateway.
 package store
 
 import (
@@ -7,17 +7,17 @@ import (
 	"ringfence.dev/libs/outbox"
 )
 
-// Schema is the gateway's.
+// Schema is the name of the gateway's schema.
 const Schema = "gateway"
 
-// Store reads and writes the gateway's tables.
+// Store accesses the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool
-	// wake tells the relay that a fact was committed.
+	// wake is called after an event was committed, so that the relay publishes it.
 	wake func()
 }
 
-// New makes a store; relay may be nil in tests.
+// New returns a store. relay may be nil in tests.
 func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	wake := func() {}
 	if relay != nil {
@@ -26,7 +26,7 @@ func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	return &Store{pool: pool, wake: wake}
 }
 
-// jsonOrNull keeps an absent document NULL.
+// jsonOrNull returns NULL for an absent document.
 func jsonOrNull(document []byte) any {
 	if len(document) == 0 {
 		return nil

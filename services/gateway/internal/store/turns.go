@@ -13,8 +13,9 @@ import (
 	"ringfence.dev/services/gateway/internal/workspaces"
 )
 
-// One statement decides, under the row's lock, so any number of replicas count as one. The clock is the database's, read once the row
-// is ours: who waited for it is judged by the time of its turn, not of its coming, and is never behind who went before.
+// The row's lock serializes the statement, so all replicas count together. clock_timestamp() is
+// read after the lock is held: a request that waited is judged by the time when it got the lock,
+// and never by an earlier time than the request before it.
 const takeTurn = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
@@ -24,9 +25,9 @@ ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
 	CROSS JOIN LATERAL (SELECT counted.next <= clock.now + @span::interval AS fits) AS judged)
 RETURNING allowed, tat - clock_timestamp() AS ahead`
 
-// The holder is read by the same statement that counts, so each request obeys the workspace and the
-// revocation that were committed before it arrived. The limit is the holder's. There is no row if the
-// key is revoked or unknown; nothing is counted then.
+// The same statement reads the holder and counts, so each request obeys the workspace and the
+// revocation that were committed before it arrived. If the key is revoked or unknown, there is no
+// row, and nothing is counted.
 const takeKeyTurn = `WITH holder AS (
 	SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 	FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
@@ -54,8 +55,8 @@ type keyTurn struct {
 	turn
 }
 
-// TakeKeyTurn counts one request of an API key. It returns the key's holder as it is now, and
-// pg.ErrNotFound if the key is revoked.
+// CountKeyRequest counts one request of an API key. It returns the key's holder as it is stored
+// now, and pg.ErrNotFound if the key is revoked.
 func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Principal, ratelimit.Status, error) {
 	taken, err := pg.One[keyTurn](ctx, s.pool, takeKeyTurn, pgx.NamedArgs{
 		"key_id": keyID, "standard_rate": workspaces.StandardRate, "scale_rate": workspaces.ScaleRate,
@@ -71,7 +72,7 @@ type turn struct {
 	Ahead   time.Duration
 }
 
-// Allow counts one request of key and says where it stands.
+// CountRequest counts one request of the counter key and returns the status of its limit.
 func (s *Store) Allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(),
 		"span": policy.Span()})
@@ -83,7 +84,8 @@ func (s *Store) Allow(ctx context.Context, key string, policy ratelimit.Policy) 
 
 const forgetTurns = `DELETE FROM rate_limits WHERE tat < now() - interval '1 minute'`
 
-// DeleteExpiredLimits deletes the counts of those who have their whole limit again, and says how many.
+// DeleteExpiredLimits deletes the counters whose whole limit is available again, and returns how
+// many.
 func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
 	tag, err := s.pool.Exec(ctx, forgetTurns)
 	if err != nil {
@@ -94,7 +96,7 @@ func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
 
 const ping = `SELECT 1`
 
-// Ping says whether the database answers.
+// Ping returns an error if the database does not respond.
 func (s *Store) Ping(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, ping); err != nil {
 		return fmt.Errorf("ping the database: %w", err)

@@ -41,7 +41,8 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The faster one's turn: the first of two, taken after the other had come.
+	// This is the first of two concurrent requests, counted after the second one has started to
+	// wait.
 	if _, err := faster.Exec(t.Context(), `UPDATE rate_limits SET tat = clock_timestamp() + $1::interval WHERE key = 'k'`, policy.Step()); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ const workspaceColumns = `id, name, plan, currency, status, calling_policy, poli
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
-// Workspace is one tenant, or pg.ErrNotFound.
+// Workspace reads one workspace. It returns pg.ErrNotFound if there is none.
 func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspaces.Workspace, error) {
 	found, err := pg.One[workspaces.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
 	if err != nil {
@@ -35,7 +35,7 @@ const listWorkspaces = `SELECT ` + workspaceColumns + ` FROM workspaces
 	WHERE @after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after
 	ORDER BY id DESC LIMIT @rows`
 
-// Workspaces is a page of tenants, newest first.
+// Workspaces lists workspaces, newest first.
 func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspaces.Workspace, error) {
 	if asked.After != uuid.Nil {
 		if _, err := s.Workspace(ctx, asked.After); err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspace
 	return found, nil
 }
 
-// cursor turns a missing row into the refusal of starting_after.
+// cursor returns a 422 for starting_after if its row does not exist.
 func cursor(err error) error {
 	if errors.Is(err, pg.ErrNotFound) {
 		return page.UnknownCursor()
@@ -63,7 +63,7 @@ VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator
 	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version)
 RETURNING ` + workspaceColumns
 
-// AddWorkspace commits a workspace with its event and its audit row.
+// AddWorkspace commits a workspace with its event and its audit entry.
 func (s *Store) AddWorkspace(
 	ctx context.Context, w workspaces.Workspace, entry audit.Entry, state State,
 ) (saved workspaces.Workspace, err error) {
@@ -87,9 +87,9 @@ const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, statu
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
-// ChangeWorkspace commits the version of a workspace that change returns, with its event and its audit row.
-// change gets the stored version, which is locked: concurrent changes follow one another, and none is lost.
-// An error of change is returned, and nothing is stored.
+// ChangeWorkspace commits the version of a workspace that change returns, with its event and its
+// audit entry. change gets the stored version, which is locked: concurrent changes run one after
+// another, and none is lost. An error of change is returned, and nothing is stored.
 func (s *Store) ChangeWorkspace(
 	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
 	change func(workspaces.Workspace) (workspaces.Workspace, error),
@@ -114,10 +114,10 @@ func (s *Store) ChangeWorkspace(
 	return saved, nil
 }
 
-// State renders what the audit keeps of a workspace: the same view that the operator gets.
+// State encodes a workspace for the audit log, as the operator API shows it.
 type State func(workspaces.Workspace) []byte
 
-// saveWorkspace stores a workspace with its event and its audit row.
+// saveWorkspace stores a workspace with its event and its audit entry.
 func saveWorkspace(
 	ctx context.Context, tx pgx.Tx, statement string, w workspaces.Workspace, entry audit.Entry, state State,
 ) (workspaces.Workspace, error) {

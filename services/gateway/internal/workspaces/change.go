@@ -21,21 +21,22 @@ const (
 	maxSetting      = 1_000_000
 )
 
-// Optional is a member of a request body that tells absent, null and a value apart.
+// Optional is a member of a request body that distinguishes absent, null and a value.
 type Optional[T any] struct {
-	// Set: the member was there, be it null.
+	// Set is true if the member is present, even if it is null.
 	Set bool
 	// Value is nil for null.
 	Value *T
 }
 
-// UnmarshalJSON is called only for a member that is there.
+// UnmarshalJSON is called only if the member is present.
 func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
 	o.Set = true
 	return json.Unmarshal(raw, &o.Value)
 }
 
-// FeatureChange is a change of the overrides: a member left out stays as it is, null gives it back to the plan.
+// FeatureChange changes the overrides of the plan's features. An absent member is not changed; null
+// removes the override.
 type FeatureChange struct {
 	API         Optional[bool] `json:"api"`
 	Webhooks    Optional[bool] `json:"webhooks"`
@@ -43,7 +44,8 @@ type FeatureChange struct {
 	Recordings  Optional[bool] `json:"recordings"`
 }
 
-// RetentionChange is a change of what is kept how long: a member left out stays as it is, null goes back to the standard.
+// RetentionChange changes the retention periods. An absent member is not changed; null sets the
+// default.
 type RetentionChange struct {
 	CallsDays       Optional[int32] `json:"calls_days"`
 	TranscriptsDays Optional[int32] `json:"transcripts_days"`
@@ -51,7 +53,8 @@ type RetentionChange struct {
 	WebhooksDays    Optional[int32] `json:"webhooks_days"`
 }
 
-// Change is the body of POST and PATCH. On PATCH what is absent stays; null goes back to the standard.
+// Change is the body of POST and PATCH. In PATCH an absent member is not changed, and null sets the
+// default.
 type Change struct {
 	Name               Optional[string]          `json:"name"`
 	Plan               Optional[Plan]            `json:"plan"`
@@ -66,8 +69,8 @@ type Change struct {
 	Retention          Optional[RetentionChange] `json:"retention"`
 }
 
-// New returns the workspace that the body of POST describes. operator sends the request. Errors are 422
-// validation_error and name the field.
+// New returns the workspace that the body of POST describes. operator is the name of the operator.
+// Errors are 422 validation_error and name the field.
 func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	switch {
 	case c.Name.Value == nil:
@@ -81,14 +84,14 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
 	}
 	c.Status = Optional[Status]{} // a new workspace is active
-	c.CallingPolicy.Set = true    // the default policy is set as well
+	c.CallingPolicy.Set = true // the default policy is set as well
 	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
 		MaxLiveCalls: standardLiveCalls, CallsPerSecond: standardCallsPerSecond}
 	return w.apply(operator, c)
 }
 
-// Changed returns the next version of the workspace after PATCH. operator sends the request. The
-// currency of a workspace never changes.
+// Changed returns the next version of the workspace after PATCH. operator is the name of the
+// operator. The currency of a workspace never changes.
 func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
@@ -137,7 +140,7 @@ func applyPlan(w *Workspace, c Change) error {
 	return nil
 }
 
-// applyPolicy keeps the policy as it came; its owner judges what is inside.
+// applyPolicy stores the policy unchanged. contacts-compliance validates its content.
 func applyPolicy(w *Workspace, c Change) error {
 	if !c.CallingPolicy.Set {
 		return nil
@@ -198,7 +201,7 @@ func applyLimits(w *Workspace, c Change) error {
 	return nil
 }
 
-// Calls are kept longer than any record of them may still be on its way, or be read again.
+// minCallsDays keeps calls longer than any record about them can be delayed or read again.
 const (
 	leastCallsDays = 60
 	mostDays       = 3653 // ten years

@@ -11,9 +11,10 @@ func AllServices() []string {
 	return []string{proxy.Wallet, proxy.Calls, proxy.Contacts, proxy.Dialer, proxy.Webhooks}
 }
 
-// Services returns the services that act on the settings in the body of PATCH. Each of them must store
-// the change before it is answered (contract.md 7.3). A setting counts if it is in the body, even if
-// its value is the stored one: an earlier request may have stored the value without confirmation.
+// Services returns the services that act on the settings in the body of PATCH. Each of them must
+// store the change before it is answered (docs/reference/api/operator-api.md#workspace-fields). A
+// setting counts if it is in the body, even if its value is the stored one: an earlier request may
+// have stored the value without confirmation.
 func (c Change) Services() []string {
 	set := map[string]bool{}
 	for _, setting := range []struct {

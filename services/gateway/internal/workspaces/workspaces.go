@@ -1,5 +1,5 @@
-// Package workspaces owns what a tenant is: its plan, what the plan includes, and which settings are
-// valid. It leaves the calling policy's rules to contacts-compliance and the money to billing-wallet.
+// Package workspaces defines workspaces, their plans, and which settings are valid.
+// contacts-compliance validates calling policies, and billing-wallet stores the money.
 package workspaces
 
 import (
@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// Plan is what the tenant pays for.
+// Plan is the plan of a workspace. It decides features and the rate limit.
 type Plan string
 
 const (
@@ -21,7 +21,7 @@ const (
 	Scale   Plan = "scale"
 )
 
-// Status says whether the tenant may work at all.
+// Status is whether a workspace is active or suspended.
 type Status string
 
 const (
@@ -29,19 +29,21 @@ const (
 	Suspended Status = "suspended"
 )
 
-// What a workspace has unless set (contract.md §6).
+// The defaults of a workspace. See docs/reference/api/operator-api.md#workspace-fields.
 const (
 	standardLiveCalls      = 500
 	standardCallsPerSecond = 50
 )
 
-// Requests per minute and API key, unless the workspace sets its own limit (contract.md 6.1).
+// The default rate limits in requests per minute and API key. See
+// docs/reference/api/README.md#rate-limits.
 const (
 	StandardRate = 120
 	ScaleRate    = 600
 )
 
-// Features override the plan; nil leaves it to the plan. Transcripts and recordings are in no plan: nil is off.
+// Features override the plan's features; nil uses the plan. No plan includes transcripts and
+// recordings, so there nil is off.
 type Features struct {
 	API         *bool `json:"api,omitempty"`
 	Webhooks    *bool `json:"webhooks,omitempty"`
@@ -49,7 +51,8 @@ type Features struct {
 	Recordings  *bool `json:"recordings,omitempty"`
 }
 
-// Retention says for how many days what is kept; nil leaves it to the standard (contract.md §10).
+// Retention sets retention periods in days; nil uses the default. See
+// docs/reference/api/operator-api.md#retention-periods.
 type Retention struct {
 	CallsDays       *int32 `json:"calls_days,omitempty"`
 	TranscriptsDays *int32 `json:"transcripts_days,omitempty"`
@@ -64,38 +67,41 @@ type Workspace struct {
 	Plan     Plan
 	Currency string
 	Status   Status
-	// CallingPolicy is what the operator last set, nil for the standard window; its owner is contacts-compliance.
+	// CallingPolicy is the policy that an operator set last. nil is the default calling window.
+	// contacts-compliance applies the policy.
 	CallingPolicy json.RawMessage
-	// PolicyOperator set CallingPolicy, with the change to PolicyVersion. Both are nil if CallingPolicy
-	// was set before they were stored.
+	// PolicyOperator set CallingPolicy with the change to PolicyVersion. Both are nil if no policy
+	// was set.
 	PolicyOperator *string
 	PolicyVersion  *int64
 	Features       Features
-	// RateLimitPerMinute overrides the plan's.
+	// RateLimitPerMinute overrides the rate limit of the plan; nil uses the plan.
 	RateLimitPerMinute *int32
 	MaxLiveCalls       int32
 	CallsPerSecond     int32
-	// Destinations are the only prefixes it calls; empty: no restriction.
+	// Destinations are the only number prefixes that the workspace calls. If empty, there is no
+	// restriction.
 	Destinations []string
 	Retention    Retention
-	// Version rises by one with every change.
+	// Version increases by one with each change.
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// API says whether its keys may be used: by plan or override, and never while suspended.
+// API reports whether the keys of the workspace may be used. The plan or its override decides. A
+// suspended workspace has no API access.
 func (w Workspace) API() bool {
 	return w.Status == Active && either(w.Features.API, w.Plan != Starter)
 }
 
-// Webhooks says whether it has the webhooks feature.
+// Webhooks reports whether the workspace has the webhooks feature.
 func (w Workspace) Webhooks() bool { return either(w.Features.Webhooks, w.Plan != Starter) }
 
-// Transcripts says whether what was said in its calls is kept and shown.
+// Transcripts reports whether transcripts are stored and shown.
 func (w Workspace) Transcripts() bool { return either(w.Features.Transcripts, false) }
 
-// Recordings says whether its calls are recorded, once that was said in them.
+// Recordings reports whether calls are recorded, after the notice of recording was played.
 func (w Workspace) Recordings() bool { return either(w.Features.Recordings, false) }
 
 func either(override *bool, plan bool) bool {
@@ -105,7 +111,7 @@ func either(override *bool, plan bool) bool {
 	return plan
 }
 
-// RatePerMinute is how many requests a minute each of its keys may make.
+// RatePerMinute returns the number of requests per minute that each key may make.
 func (w Workspace) RatePerMinute() int {
 	switch {
 	case w.RateLimitPerMinute != nil:
