@@ -14,18 +14,18 @@ import (
 
 type Config struct {
 	app.Config
-	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator's side (/admin/v1); keep it private"`
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator API (/admin/v1); it must not be reachable from the internet"`
 
-	CallsURL    string `env:"CALLS_URL,required" help:"address of calls"`
-	ContactsURL string `env:"CONTACTS_URL,required" help:"address of contacts-compliance"`
-	DialerURL   string `env:"DIALER_URL,required" help:"address of dialer"`
-	WalletURL   string `env:"WALLET_URL,required" help:"address of billing-wallet"`
-	WebhooksURL string `env:"WEBHOOKS_URL,required" help:"address of webhook-dispatcher"`
+	CallsURL    string `env:"CALLS_URL,required" help:"URL of calls, without a path"`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"URL of contacts-compliance, without a path"`
+	DialerURL   string `env:"DIALER_URL,required" help:"URL of the dialer, without a path"`
+	WalletURL   string `env:"WALLET_URL,required" help:"URL of billing-wallet, without a path"`
+	WebhooksURL string `env:"WEBHOOKS_URL,required" help:"URL of webhook-dispatcher, without a path"`
 
-	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"secret under which keys and tokens are hashed, 16 bytes or more; changing it ends every key"`
-	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"operators as name=token,name=token; when set, whoever is not listed loses access"`
-	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"addresses or networks whose X-Forwarded-For is believed"`
-	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of the services as name=url,name=url, for GET /readyz"`
+	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"secret of at least 16 bytes with which API keys and operator tokens are hashed; if it changes, all of them become invalid"`
+	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"operators as name=token,name=token; the tokens of all other operators are revoked; empty: no operator is changed"`
+	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"addresses or networks of proxies whose X-Forwarded-For header is trusted; empty: none"`
+	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of each service as name=url,name=url, for the public GET /readyz; a name with several URLs has replicas"`
 }
 
 func (c Config) owners() map[string]string {

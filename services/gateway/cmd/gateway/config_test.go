@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/gateway/internal/apikeys"
 )
 
-func TestOperators(t *testing.T) {
+func TestOperators_ParsesTheList(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestOperators(t *testing.T) {
 }
 
 // If a name had two tokens, the second one would silently replace the first.
-func TestOperators_OneNameHasOneToken(t *testing.T) {
+func TestOperators_DuplicateNameIsRefused(t *testing.T) {
 	t.Parallel()
 	pepper, err := apikeys.NewPepper("pepper-of-the-test-0001")
 	if err != nil {
@@ -66,12 +66,12 @@ func TestOperators_OneNameHasOneToken(t *testing.T) {
 	}
 }
 
-func TestConfig_EveryVariableStandsOnce(t *testing.T) {
+func TestConfig_EachVariableIsDefinedOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, v := range service.Variables[Config]() {
 		if seen[v.Name] {
-			t.Errorf("%s stands twice", v.Name)
+			t.Errorf("%s is defined twice", v.Name)
 		}
 		seen[v.Name] = true
 	}

@@ -29,7 +29,7 @@ func spec() app.Spec[Config] {
 
 func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, error) {
 	parsed, faults := cfg.parse()
-	docs, fault := httpapi.New()
+	docs, fault := httpapi.NewDocs()
 	faults = errors.Join(faults, fault)
 	peers, fault := proxy.New(rt.Keys, cfg.owners())
 	if faults = errors.Join(faults, fault); faults != nil {
@@ -41,20 +41,20 @@ func start(ctx context.Context, cfg Config, rt *app.Runtime) ([]service.Part, er
 			return nil, err
 		}
 	} else {
-		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators seeded before can use /admin/v1")
+		slog.WarnContext(ctx, "OPERATOR_TOKENS is empty: only operators of earlier configurations can use /admin/v1")
 	}
-	door := auth.New(st, parsed.pepper, parsed.proxies)
+	authenticator := auth.New(st, parsed.pepper, parsed.proxies)
 	public := &httpserver.Server{
-		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(door, peers, parsed.ready, docs, rt.Telemetry),
+		Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(authenticator, peers, parsed.ready, docs, rt.Telemetry),
 		Header: httpapi.Uncounted(),
 	}
 	admin := &httpserver.Server{
 		Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR",
-		Handler: httpapi.NewAdmin(door, st, peers, parsed.pepper, parsed.ready, rt.Telemetry),
+		Handler: httpapi.NewAdmin(authenticator, st, peers, parsed.pepper, parsed.ready, rt.Telemetry),
 	}
 	return []service.Part{
 		{Name: "peers", Run: func(ctx context.Context) error { <-ctx.Done(); peers.Close(); return nil }},
-		{Name: "sweeper", Run: retention.New(st).Run},
+		{Name: "retention", Run: retention.New(st).Run},
 		{Name: "admin", Run: admin.Run},
 		{Name: "public", Run: public.Run},
 	}, nil

@@ -41,7 +41,7 @@ func freeAddr(t *testing.T) string {
 // TestServe_PublishesAWorkspace runs the whole process. An operator creates a workspace and a key,
 // a customer sends a request, and the workspace is published to Kafka. Then the process shuts down
 // without an error.
-func TestServe_WorkspaceReachesKafka(t *testing.T) {
+func TestServe_PublishesAWorkspace(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(settingsv1.NewSettingServiceHandler(owners{}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
@@ -65,17 +65,17 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	go func() { ended <- spec().Serve(ctx, cfg) }()
 
 	testkit.Until(t, "the gateway is ready", func() bool {
-		return ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
+		return request(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
 	})
 	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
-	id, _ := ask(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
-	key, _ := ask(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
-	if got := ask(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil {
+	id, _ := request(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
+	key, _ := request(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
+	if got := request(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil {
 		t.Error("POST /v1/calls: got = nil, want a value")
 	} else if got["error"] != nil {
 		t.Errorf(`POST /v1/calls: got["error"] = %v, want nil`, got["error"])
 	}
-	mustHear(t, bus.Brokers, id)
+	wantWorkspaceEvent(t, bus.Brokers, id)
 
 	cancel()
 	if err := <-ended; err != nil {
@@ -94,7 +94,7 @@ func (owners) ApplySetting(
 }
 
 // wantWorkspaceEvent waits for the workspace's event in workspaces.v1.
-func mustHear(t *testing.T, brokers []string, id string) {
+func wantWorkspaceEvent(t *testing.T, brokers []string, id string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("workspaces.v1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -126,7 +126,7 @@ func mustHear(t *testing.T, brokers []string, id string) {
 }
 
 // request returns the JSON response, or nil if the server does not respond.
-func ask(t *testing.T, method, address, bearer, body string) map[string]any {
+func request(t *testing.T, method, address, bearer, body string) map[string]any {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {

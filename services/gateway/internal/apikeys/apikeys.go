@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	mark       = "rf_live_"
-	minPepper  = 16
-	maxCarried = 512
+	keyMark   = "rf_live_"
+	minPepper = 16
+	maxSecret = 512
 )
 
 // Key is a stored API key without its secret. The secret is shown only in the response that creates
@@ -69,7 +69,7 @@ func Generate() (key, prefix string) {
 	var secret [32]byte
 	_, _ = rand.Read(public[:]) // it never returns an error since Go 1.24
 	_, _ = rand.Read(secret[:])
-	prefix = mark + hex.EncodeToString(public[:])
+	prefix = keyMark + hex.EncodeToString(public[:])
 	encoded := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(secret[:])
 	return prefix + "_" + strings.ToLower(encoded), prefix
 }
@@ -83,7 +83,7 @@ func Bearer(header http.Header) (secret string, ok bool) {
 	}
 	scheme, secret, found := strings.Cut(values[0], " ")
 	secret = strings.TrimSpace(secret)
-	if !found || !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > maxCarried {
+	if !found || !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > maxSecret {
 		return "", false
 	}
 	return secret, true
@@ -91,6 +91,6 @@ func Bearer(header http.Header) (secret string, ok bool) {
 
 // WellFormed reports whether a secret has the form of an API key. Others need no look-up.
 func WellFormed(secret string) bool {
-	rest, ok := strings.CutPrefix(secret, mark)
+	rest, ok := strings.CutPrefix(secret, keyMark)
 	return ok && len(rest) == 8+1+52 && rest[8] == '_'
 }

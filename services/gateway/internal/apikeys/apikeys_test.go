@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestGenerate_IsWellFormedAndUnlike(t *testing.T) {
+func TestGenerate_ReturnsDifferentWellFormedKeys(t *testing.T) {
 	t.Parallel()
 	key, prefix := Generate()
 	other, _ := Generate()
@@ -26,9 +26,9 @@ func TestGenerate_IsWellFormedAndUnlike(t *testing.T) {
 	}
 }
 
-const operatorLike = "a-token-of-somebody"
+const operatorLike = "a-token-of-an-operator"
 
-func TestBearer(t *testing.T) {
+func TestBearer_NeedsExactlyOneHeader(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
@@ -42,7 +42,7 @@ func TestBearer(t *testing.T) {
 		{"another scheme", []string{"Basic abc"}, ""},
 		{"no scheme", []string{"abc"}, ""},
 		{"nothing behind it", []string{"Bearer  "}, ""},
-		{"far too long", []string{"Bearer " + strings.Repeat("x", maxCarried+1)}, ""},
+		{"far too long", []string{"Bearer " + strings.Repeat("x", maxSecret+1)}, ""},
 	} {
 		got, ok := Bearer(http.Header{"Authorization": row.values})
 		if got != row.want && ok {
@@ -53,7 +53,7 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-func TestPepper(t *testing.T) {
+func TestNewPepper_NeedsSixteenBytes(t *testing.T) {
 	t.Parallel()
 	if _, err := NewPepper("short"); err == nil {
 		t.Error("a short pepper was taken")

@@ -32,8 +32,8 @@ func FuzzBearer(f *testing.F) {
 		if secret == "" {
 			t.Errorf("%q, %q: secret is empty", first, second)
 		}
-		if len(secret) > maxCarried {
-			t.Fatalf("%q, %q: length of secret = %v, want at most %v", first, second, len(secret), maxCarried)
+		if len(secret) > maxSecret {
+			t.Fatalf("%q, %q: length of secret = %v, want at most %v", first, second, len(secret), maxSecret)
 		}
 		if !strings.EqualFold(first[:len("Bearer ")], "Bearer ") {
 			t.Errorf("header %q, %q: a secret was read, want the prefix Bearer", first, second)
@@ -41,7 +41,7 @@ func FuzzBearer(f *testing.F) {
 		if !strings.Contains(first, secret) {
 			t.Errorf("%q, %q: first = %q, want it to contain %q", first, second, first, secret)
 		}
-		if WellFormed(secret) && (!strings.HasPrefix(secret, mark) || len(secret) != len(key)) {
+		if WellFormed(secret) && (!strings.HasPrefix(secret, keyMark) || len(secret) != len(key)) {
 			t.Errorf("%q has the form of a key", secret)
 		}
 	})

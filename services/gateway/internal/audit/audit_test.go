@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestState_HoldsNoSecret(t *testing.T) {
+func TestState_ContainsNoSecret(t *testing.T) {
 	t.Parallel()
 	got := string(State([]byte(`{"id":"7","signing_secret":"whsec_abcdef","key":"rf_live_x","nested":{"Token":"t","list":[{"api_key":["k1","k2"]}]},
 		"keywords":["a"],"key_id":"9","amount":0.10}`)))
@@ -21,7 +21,7 @@ func TestState_HoldsNoSecret(t *testing.T) {
 	}
 }
 
-func TestState_KeepsOnlyJSONOfASize(t *testing.T) {
+func TestState_KeepsOnlyJSONUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"nothing": " ", "no JSON": "<html>", "too much": `"` + strings.Repeat("x", maxState) + `"`} {
 		if got := State([]byte(body)); got != nil {

@@ -23,7 +23,7 @@ import (
 type Authenticator struct {
 	store   *store.Store
 	keys    *keyIDs
-	turns   *limiter
+	limiter *limiter
 	misses  *misses
 	pepper  apikeys.Pepper
 	proxies Proxies
@@ -37,7 +37,7 @@ func New(st *store.Store, pepper apikeys.Pepper, proxies Proxies) *Authenticator
 			holder, err := st.PrincipalOf(ctx, hash)
 			return holder.KeyID, err
 		}),
-		turns:   newLimiter(st.Allow),
+		limiter: newLimiter(st.CountRequest),
 		misses:  newMisses(),
 		pepper:  pepper,
 		proxies: proxies,
@@ -74,9 +74,9 @@ func (d *Authenticator) Authenticate(r *http.Request) (store.Principal, ratelimi
 		return store.Principal{}, counted, refusal
 	}
 	if err == nil {
-		holder, standing, err := d.allowKey(ctx, hash, keyID)
+		holder, status, err := d.allowKey(ctx, hash, keyID)
 		if !errors.Is(err, pg.ErrNotFound) {
-			return holder, standing, err
+			return holder, status, err
 		}
 		d.keys.revoke(hash)
 	} else if !errors.Is(err, pg.ErrNotFound) {
@@ -99,39 +99,39 @@ func (d *Authenticator) allowKey(ctx context.Context, hash apikeys.Hash, keyID u
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()
-	if d.turns.isRefused(counter) {
+	if d.limiter.isRefused(counter) {
 		holder, err := d.store.PrincipalOf(ctx, hash)
 		if err != nil {
 			return holder, ratelimit.Anonymous.Unknown(), err
 		}
-		if standing, refused := d.turns.stillRefused(counter, holder.Policy()); refused {
-			return holder, standing, standing.Refusal()
+		if status, refused := d.limiter.stillRefused(counter, holder.Policy()); refused {
+			return holder, status, status.Refusal()
 		}
 	}
 	begun := time.Now()
-	holder, standing, err := d.store.TakeKeyTurn(ctx, keyID)
+	holder, status, err := d.store.CountKeyRequest(ctx, keyID)
 	if err != nil {
-		return holder, standing, err
+		return holder, status, err
 	}
-	if !standing.Allowed {
-		d.turns.refuse(counter, refusal{holder.Policy(), begun.Add(standing.RetryAfter)})
-		return holder, standing, standing.Refusal()
+	if !status.Allowed {
+		d.limiter.refuse(counter, refusal{holder.Policy(), begun.Add(status.RetryAfter)})
+		return holder, status, status.Refusal()
 	}
-	return holder, standing, nil
+	return holder, status, nil
 }
 
 // unknown returns the 401 for an unknown key, or the error of the count.
-func (d *Authenticator) unknown(standing ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
+func (d *Authenticator) unknown(status ratelimit.Status, err error) (store.Principal, ratelimit.Status, error) {
 	if err == nil {
 		err = unknownKey()
 	}
-	return store.Principal{}, standing, err
+	return store.Principal{}, status, err
 }
 
 // The prefixes of the counters of client addresses.
 const (
-	addressKey  = "address "
-	strangerKey = "stranger " // counts wrong operator tokens
+	addressKey    = "address "
+	wrongTokenKey = "stranger " // counts wrong operator tokens
 )
 
 // LimitAnonymous counts a request that needs no key by the client's address. It returns 429 above
@@ -144,14 +144,14 @@ func (d *Authenticator) LimitAnonymous(r *http.Request) (ratelimit.Status, error
 func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	standing, err := d.turns.next(ctx, key, policy)
+	status, err := d.limiter.count(ctx, key, policy)
 	if err != nil {
-		return standing, err
+		return status, err
 	}
-	if !standing.Allowed {
-		return standing, standing.Refusal()
+	if !status.Allowed {
+		return status, status.Refusal()
 	}
-	return standing, nil
+	return status, nil
 }
 
 // Operator returns the name of the operator whose token the request has. It returns 401 for another
@@ -161,7 +161,7 @@ func (d *Authenticator) allow(ctx context.Context, key string, policy ratelimit.
 // the last minute. Such requests are counted before the comparison. Above the limit a correct token
 // is refused like a wrong one, so that guessing is limited.
 func (d *Authenticator) Operator(r *http.Request) (string, error) {
-	address := strangerKey + d.proxies.Client(r)
+	address := wrongTokenKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)
 	if suspect {
 		if _, err := d.allow(r.Context(), address, ratelimit.Anonymous); err != nil {

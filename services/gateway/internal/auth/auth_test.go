@@ -40,7 +40,7 @@ func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
 	}
 }
 
-func TestKeyIDs_FaultIsNotCached(t *testing.T) {
+func TestKeyIDs_ErrorIsNotCached(t *testing.T) {
 	t.Parallel()
 	lookups := 0
 	keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
@@ -154,14 +154,14 @@ func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
 	})
 }
 
-func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
+func TestAllow_TimesOutIfTheDatabaseHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := &Authenticator{turns: newLimiter(func(ctx context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
+		authenticator := &Authenticator{limiter: newLimiter(func(ctx context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
 			<-ctx.Done()
 			return p.Unknown(), ctx.Err()
 		})}
 		begun := time.Now()
-		if _, err := door.allow(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := authenticator.allow(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("turn = %v, want %v", err, context.DeadlineExceeded)
 		} else if got := time.Since(begun); got != lookupTimeout {
 			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookupTimeout)
@@ -169,15 +169,15 @@ func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 	})
 }
 
-func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
+func TestLimiter_RefusedKeyIsNotCountedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		queries := 0
 		counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
-			asked++
-			return p.Status(asked != 1, p.Span()), nil
+			queries++
+			return p.Status(queries != 1, p.Span()), nil
 		})
-		first, _ := counted.next(t.Context(), "k", 60)
-		second, _ := counted.next(t.Context(), "k", 60)
+		first, _ := counted.count(t.Context(), "k", 60)
+		second, _ := counted.count(t.Context(), "k", 60)
 		if first.Allowed {
 			t.Errorf("first = %+v, want it refused", first)
 		}
@@ -185,37 +185,37 @@ func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 		if second != want {
 			t.Errorf("second = %+v, want %+v", second, want)
 		}
-		if asked != 1 {
-			t.Errorf("the database was asked %d times, want once", asked)
+		if queries != 1 {
+			t.Errorf("requests that the database counted = %d, want 1", queries)
 		}
-		if other, _ := counted.next(t.Context(), "other", 60); !other.Allowed {
+		if other, _ := counted.count(t.Context(), "other", 60); !other.Allowed {
 			t.Errorf("another key = %+v", other)
 		}
 		time.Sleep(time.Second)
-		if third, _ := counted.next(t.Context(), "k", 60); !third.Allowed {
+		if third, _ := counted.count(t.Context(), "k", 60); !third.Allowed {
 			t.Error("after Retry-After: third.Allowed = false, want true")
-		} else if asked != 3 {
-			t.Errorf("after Retry-After: asked = %v, want 3", asked)
+		} else if queries != 3 {
+			t.Errorf("after Retry-After: queries = %v, want 3", queries)
 		}
 	})
 }
 
-func TestTurns_ANewLimitCountsAtOnce(t *testing.T) {
+func TestLimiter_NewLimitAppliesImmediately(t *testing.T) {
 	t.Parallel()
 	counted := newLimiter(func(_ context.Context, _ string, p ratelimit.Policy) (ratelimit.Status, error) {
 		return p.Status(p > 1, p.Span()), nil
 	})
-	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed {
+	if got, _ := counted.count(t.Context(), "k", 1); got.Allowed {
 		t.Fatal("under a limit of 1: got.Allowed = true, want false")
 	} else if got.RetryAfter != time.Minute {
 		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
 	}
-	if got, _ := counted.next(t.Context(), "k", 100); !got.Allowed {
+	if got, _ := counted.count(t.Context(), "k", 100); !got.Allowed {
 		t.Errorf("under the raised limit = %+v: it is refused for what the old one said", got)
 	}
 }
 
-func TestClient(t *testing.T) {
+func TestClient_TrustsOnlyListedProxies(t *testing.T) {
 	t.Parallel()
 	proxies, err := ParseProxies([]string{"10.0.0.0/8", " 192.0.2.1 ", "::1", ""})
 	if err != nil {
@@ -226,7 +226,7 @@ func TestClient(t *testing.T) {
 		forwarded  []string
 		want       string
 	}{
-		{"a peer that is no proxy is the client, whatever it says", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
+		{"the header of a peer that is no proxy is ignored", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
 		{"a proxy without the header is the client", "10.0.0.1:1", nil, "10.0.0.1"},
 		{"the last hop counts, not the first", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
 		{"through two proxies", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9, 192.0.2.1"}, "203.0.113.9"},

@@ -23,7 +23,7 @@ func FuzzClient(f *testing.F) {
 		r := &http.Request{RemoteAddr: peer, Header: http.Header{"X-Forwarded-For": {hops}}}
 		client := proxies.Client(r)
 		if without := (Proxies(nil)).Client(r); without != (Proxies(nil)).Client(&http.Request{RemoteAddr: peer, Header: http.Header{}}) {
-			t.Errorf("%q with %q is %q though nobody is believed", peer, hops, without)
+			t.Errorf("Client(%q, X-Forwarded-For %q) = %q, want the peer: no proxy is trusted", peer, hops, without)
 		}
 		if client == peer || client == (Proxies(nil)).Client(r) {
 			return

@@ -36,16 +36,16 @@ type keyIDs struct {
 	known   *lru.Cache[apikeys.Hash, uuid.UUID]
 	unknown *lru.Cache[apikeys.Hash, struct{}]
 	flights singleflight.Group
-	turns   chan struct{}
+	slots   chan struct{}
 	// limitedSlot is for requests from addresses above their limit.
-	limited chan struct{}
+	limitedSlot chan struct{}
 }
 
 // newKeyIDs returns an empty cache. find returns pg.ErrNotFound for an unknown key.
 func newKeyIDs(find func(context.Context, apikeys.Hash) (uuid.UUID, error)) *keyIDs {
 	return &keyIDs{
 		find: find, known: newCache[apikeys.Hash, uuid.UUID](), unknown: newCache[apikeys.Hash, struct{}](),
-		turns: make(chan struct{}, maxUnknownLookups), limited: make(chan struct{}, 1),
+		slots: make(chan struct{}, maxUnknownLookups), limitedSlot: make(chan struct{}, 1),
 	}
 }
 
@@ -60,13 +60,13 @@ func newCache[K comparable, V any]() *lru.Cache[K, V] {
 
 // get returns the id of a key, or pg.ErrNotFound. Other errors are not cached.
 func (k *keyIDs) get(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
-	return k.through(ctx, hash, k.turns, lookupTimeout)
+	return k.lookUp(ctx, hash, k.slots, lookupTimeout)
 }
 
 // getLimited is get for a request from an address above its limit. Only one of these requests looks
 // up a key at a time. They use no slots of other addresses. Each waits for at most limitedTimeout.
 func (k *keyIDs) getLimited(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
-	return k.through(ctx, hash, k.limited, limitedTimeout)
+	return k.lookUp(ctx, hash, k.limitedSlot, limitedTimeout)
 }
 
 // isKnown reports whether the key was found before and is not known to be revoked.
@@ -80,7 +80,7 @@ func (k *keyIDs) revoke(hash apikeys.Hash) {
 
 // lookUp returns the cached id, or reads it when one of the slots is free. Concurrent look-ups of
 // one key share one query.
-func (k *keyIDs) through(
+func (k *keyIDs) lookUp(
 	ctx context.Context, hash apikeys.Hash, turns chan struct{}, timeout time.Duration,
 ) (uuid.UUID, error) {
 	if id, ok := k.known.Get(hash); ok {
@@ -100,7 +100,7 @@ func (k *keyIDs) through(
 		case <-wait.Done():
 			return uuid.Nil, fmt.Errorf("wait for a turn to look up a key: %w", wait.Err())
 		}
-		return k.lookup(own, hash)
+		return k.query(own, hash)
 	})
 	select {
 	case <-ctx.Done():
@@ -111,7 +111,7 @@ func (k *keyIDs) through(
 	}
 }
 
-func (k *keyIDs) lookup(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
+func (k *keyIDs) query(ctx context.Context, hash apikeys.Hash) (uuid.UUID, error) {
 	id, err := k.find(ctx, hash)
 	switch {
 	case err == nil:

@@ -42,7 +42,7 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 }
 
 // TestGetLimited_TimesOut covers a limited look-up that gets no slot within limitedTimeout.
-func TestGetLimited_GivesUp(t *testing.T) {
+func TestGetLimited_TimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
 		keys := newKeyIDs(func(context.Context, apikeys.Hash) (uuid.UUID, error) {

@@ -28,7 +28,7 @@ import (
 
 // Admin is the operator API.
 type Admin struct {
-	door   *auth.Authenticator
+	auth   *auth.Authenticator
 	store  *store.Store
 	peers  *proxy.Upstreams
 	pepper apikeys.Pepper
@@ -38,14 +38,14 @@ type Admin struct {
 
 // NewAdmin returns the handler of the operator API. See docs/reference/api/operator-api.md.
 func NewAdmin(
-	door *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
+	authenticator *auth.Authenticator, st *store.Store, peers *proxy.Upstreams, pepper apikeys.Pepper, ready *Readiness,
 	tel *telemetry.Telemetry,
 ) http.Handler {
-	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
+	a := &Admin{auth: authenticator, store: st, peers: peers, pepper: pepper, ready: ready, table: proxy.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(a.operators) // before the routing, so that an unknown path without a token is 401
 	router.Route("/admin/v1", func(admin chi.Router) {
-		admin.Use(wellAsked)
+		admin.Use(validQuery)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
 		admin.Post("/workspaces", httpserver.Handle(a.createWorkspace))
 		admin.Get("/workspaces/{id}", httpserver.Handle(a.readWorkspace))
@@ -79,7 +79,7 @@ type actorKey struct{}
 // operators refuses requests without an operator token, on every path.
 func (a *Admin) operators(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		name, err := a.door.Operator(r)
+		name, err := a.auth.Operator(r)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (a *Admin) operators(next http.Handler) http.Handler {
 }
 
 // validQuery refuses a query that cannot be parsed. Otherwise a malformed filter would be ignored.
-func wellAsked(next http.Handler) http.Handler {
+func validQuery(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		if err := readable(r.URL); err != nil {
 			return err
@@ -109,22 +109,22 @@ func wellAsked(next http.Handler) http.Handler {
 }
 
 func actorOf(r *http.Request) actor {
-	who, _ := r.Context().Value(actorKey{}).(actor)
-	return who
+	act, _ := r.Context().Value(actorKey{}).(actor)
+	return act
 }
 
 // caller returns the caller of the token for the owners: the operator, acting in a workspace.
-func (who actor) caller(w workspaces.Workspace) serviceauth.Caller {
-	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: who.requestID, Access: serviceauth.Write, Webhooks: w.Webhooks(), Operator: who.operator}
+func (act actor) caller(w workspaces.Workspace) serviceauth.Caller {
+	return serviceauth.Caller{WorkspaceID: w.ID, RequestID: act.requestID, Access: serviceauth.Write, Webhooks: w.Webhooks(), Operator: act.operator}
 }
 
 // intent returns the audit intent of the request.
-func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
+func (act actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return audit.Intent{}, err
 	}
-	return audit.Intent{ID: id, Operator: who.operator, WorkspaceID: workspaceID, RequestID: who.requestID,
+	return audit.Intent{ID: id, Operator: act.operator, WorkspaceID: workspaceID, RequestID: act.requestID,
 		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
 }
 
@@ -155,7 +155,7 @@ func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
 		fault = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
 	}
 	if fault != nil { // the retention job writes it as unknown
-		slog.WarnContext(ctx, "an audit intent stays open", "intent", intent.ID, "error", fault)
+		slog.WarnContext(ctx, "audit intent not closed", "intent", intent.ID, "error", fault)
 	}
 }
 

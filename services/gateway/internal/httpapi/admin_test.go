@@ -18,7 +18,7 @@ func TestAdmin_OnlyOperators(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	for name, bearer := range map[string]string{"nobody": "", "a customer's key": key, "an unknown token": "a-token-of-ada-0002"} {
+	for name, bearer := range map[string]string{"no token": "", "a customer's key": key, "an unknown token": "a-token-of-ada-0002"} {
 		for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/nothing"} {
 			if got := send(t, "GET", r.admin.URL+path, bearer, "", nil); got.status != 401 {
 				t.Errorf("%s at %s: got.status = %v, want 401; got.body = %s", name, path, got.status, got.body)
@@ -82,13 +82,13 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	if read := r.operator("GET", "/admin/v1/workspaces/"+id, ""); read.body != patched.body {
 		t.Errorf("GET = %s, want %s", read.body, patched.body)
 	}
-	r.mustHaveFacts(id)
+	r.wantEvents(id)
 	r.mustHaveAudited(id)
 }
 
 // wantEvents checks that the outbox has one event with the full state for each version of the
 // workspace.
-func (r *rig) mustHaveFacts(id string) {
+func (r *rig) wantEvents(id string) {
 	r.t.Helper()
 	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *rig) mustHaveAudited(id string) {
 	}
 }
 
-func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
+func TestAdmin_InvalidWorkspaceErrorNamesTheField(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -263,10 +263,10 @@ func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
 
 // TestAdmin_TrunksBelongToNoWorkspace checks that requests about trunks are forwarded without a
 // workspace, and audited without one.
-func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
+func TestAdmin_TrunksBelongToNoWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.answers(func(w http.ResponseWriter, h heard) bool {
+	r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
 		if h.owner != proxy.Dialer {
 			return false
 		}
@@ -298,8 +298,8 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 			t.Errorf("GET %s = %d", path, got.status)
 		}
 	}
-	if asked := r.asked(proxy.Dialer); len(asked) != 1 {
-		t.Errorf("the dialer was asked %d times", len(asked))
+	if asked := r.requestsTo(proxy.Dialer); len(asked) != 1 {
+		t.Errorf("the dialer received %d requests", len(asked))
 	}
 }
 
@@ -314,11 +314,11 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 		t.Errorf("key: length of key = %d, want at least 60", len(key))
 	}
 	path := "/admin/v1/workspaces/" + id + "/api-keys"
-	for _, told := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body, r.operator("GET", "/admin/v1/audit", "").body} {
-		if strings.Contains(told, key) {
-			t.Errorf("output = %q, want it without %q", told, key)
-		} else if !strings.Contains(told, key[:16]) {
-			t.Errorf("output = %q, want it to contain %q", told, key[:16])
+	for _, body := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body, r.operator("GET", "/admin/v1/audit", "").body} {
+		if strings.Contains(body, key) {
+			t.Errorf("output = %q, want it without %q", body, key)
+		} else if !strings.Contains(body, key[:16]) {
+			t.Errorf("output = %q, want it to contain %q", body, key[:16])
 		}
 	}
 	var stored string
@@ -366,7 +366,7 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 	}
 }
 
-func TestAdmin_Pages(t *testing.T) {
+func TestAdmin_PagesHaveEachItemOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var ids []string

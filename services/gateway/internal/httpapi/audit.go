@@ -38,7 +38,7 @@ func viewEntry(e audit.Entry) entryView {
 // listAudit handles GET /admin/v1/audit. The query parameter workspace_id selects one workspace.
 func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	asked, err := page.Parse(query)
+	request, err := page.Parse(query)
 	if err != nil {
 		return err
 	}
@@ -46,11 +46,11 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Entries(r.Context(), of, asked)
+	found, err := a.store.Entries(r.Context(), of, request)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewEntry))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewEntry))
 }
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {

@@ -35,7 +35,7 @@ func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	}
 	ascending := cmpopts.SortSlices(func(a, b int64) bool { return a < b })
 	if diff := cmp.Diff(want, r.settings[proxy.Dialer].versions(), ascending); diff != "" {
-		t.Errorf("versions that dialer received (-want +got):\n%s", diff)
+		t.Errorf("versions that dialer receivedRequest (-want +got):\n%s", diff)
 	}
 	var events []int64
 	for _, event := range r.events() {

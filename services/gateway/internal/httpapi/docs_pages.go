@@ -1,4 +1,3 @@
-
 package httpapi
 
 import (
@@ -42,7 +41,7 @@ type Document struct {
 type Docs struct{ documents map[string]Document }
 
 // NewDocs reads the embedded files and renders the documentation.
-func New() (*Docs, error) {
+func NewDocs() (*Docs, error) {
 	s := &Docs{documents: map[string]Document{}}
 	if err := s.put("/openapi.json", "application/json", openapi.Description); err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func text(t *testing.T, shelf *httpapi.Docs, path string) string {
 
 func newShelf(t *testing.T) *httpapi.Docs {
 	t.Helper()
-	shelf, err := httpapi.New()
+	shelf, err := httpapi.NewDocs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +35,9 @@ var (
 	scheme = regexp.MustCompile(`(?i)\b(?:https?|wss?|ftp):|["'(=]\s*//`)
 )
 
-// TestPage_NamesNothingOutside checks that every file of the page refers only to files that this
+// TestPage_RefersOnlyToOwnFiles checks that every file of the page refers only to files that this
 // server serves.
-func TestPage_NamesNothingOutside(t *testing.T) {
+func TestPage_RefersOnlyToOwnFiles(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
 	page := text(t, shelf, "/docs")
@@ -82,7 +82,7 @@ func TestPage_NamesNothingOutside(t *testing.T) {
 	}
 }
 
-func TestPolicy_ForbidsEveryOtherHost(t *testing.T) {
+func TestPolicy_ForbidsOtherHosts(t *testing.T) {
 	t.Parallel()
 	if !strings.HasPrefix(httpapi.Policy, "default-src 'none'; ") {
 		t.Errorf("policy = %q", httpapi.Policy)
@@ -102,7 +102,7 @@ func TestPolicy_ForbidsEveryOtherHost(t *testing.T) {
 	}
 }
 
-func TestFind_BothEncodingsAreTheSame(t *testing.T) {
+func TestFind_PlainAndZippedAreEqual(t *testing.T) {
 	t.Parallel()
 	shelf := newShelf(t)
 	tags := map[string]string{}

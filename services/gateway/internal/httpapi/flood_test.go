@@ -17,14 +17,14 @@ import (
 	"ringfence.dev/services/gateway/internal/proxy"
 )
 
-// TestFlood_CostsLittleAndLeavesNothing is not parallel, because it counts the goroutines and the
+// TestFlood_UsesLittleMemoryAndLeavesNoGoroutines is not parallel, because it counts the goroutines and the
 // memory of the process.
-func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
+func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // a connection that is opened once stays open
+	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // a connection that is opened once stays open
 	before, allocated := settled(t, 0), allocatedBytes()
 	const clients = 24
 	var all sync.WaitGroup
@@ -34,17 +34,17 @@ func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
 	all.Wait()
 	grown := allocatedBytes() - allocated
 	t.Logf("%d clients: %d KiB allocated for each", clients, grown/clients>>10)
-	if most := uint64(clients * 8 << 20); grown > most {
-		t.Errorf("%d clients of 16 MiB each made us allocate %d MiB, want %d at most", clients, grown>>20, most>>20)
+	if limit := uint64(clients * 8 << 20); grown > limit {
+		t.Errorf("%d clients of 16 MiB each made us allocate %d MiB, want %d at limit", clients, grown>>20, limit>>20)
 	}
 	if after := settled(t, before+8); after > before+8 {
 		buffer := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, before %d:\n%s", after, before, buffer[:runtime.Stack(buffer, true)])
 	}
-	if n := len(r.asked(proxy.Calls)); n != 1 {
-		t.Errorf("calls was asked %d times, want once", n)
+	if n := len(r.requestsTo(proxy.Calls)); n != 1 {
+		t.Errorf("calls received %d requests, want once", n)
 	}
-	if got, _ := spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
+	if got, _ := exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
 		t.Errorf("afterwards: length of got = %d, want 1", len(got))
 	} else if got[0].status != http.StatusOK {
 		t.Errorf("afterwards: got[0].status = %v, want %v", got[0].status, http.StatusOK)
@@ -88,9 +88,9 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled waits until at most max goroutines are left and returns their number. If max is 0, it
+// settled waits until at limit max goroutines are left and returns their number. If max is 0, it
 // waits until the number is stable.
-func settled(t *testing.T, most int) int {
+func settled(t *testing.T, limit int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func settled(t *testing.T, most int) int {
 		if same++; n != last {
 			last, same = n, 0
 		}
-		if n <= most || most == 0 && same > 20 {
+		if n <= limit || limit == 0 && same > 20 {
 			return n
 		}
 		select {

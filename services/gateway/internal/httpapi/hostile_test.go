@@ -54,7 +54,7 @@ func (r *rig) listen() string {
 
 // exchange writes a raw request and reads all responses until the server closes the connection, or
 // until want responses have arrived.
-func spoken(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
+func exchange(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile
 	t.Helper()
 	fill := strings.NewReplacer("{key}", "Host: x\r\nAuthorization: Bearer "+key, "{read}", "Host: x\r\nAuthorization: Bearer "+read, "{host}", "Host: x")
 	for _, row := range rows {
-		answers, _ := spoken(t, addr, fill.Replace(row.request), 1)
+		answers, _ := exchange(t, addr, fill.Replace(row.request), 1)
 		if len(answers) != 1 {
 			t.Errorf("%s: no answer", row.name)
 			continue
@@ -119,7 +119,7 @@ func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile
 			t.Errorf("%s: error body = %.300q, want a message", row.name, got.body)
 		}
 		if len(got.body) > 1<<10 {
-			t.Errorf("%s: length of the error body = %d, want at most 1024", row.name, len(got.body))
+			t.Errorf("%s: length of the error body = %d, want at limit 1024", row.name, len(got.body))
 		}
 	}
 }
@@ -180,16 +180,16 @@ func TestHostile_RequestLines(t *testing.T) {
 		"/v1/opt-outs/%2015550100": "/v1/opt-outs/%2015550100", "/v1/opt-outs/%D9%A1": "/v1/opt-outs/%D9%A1", "/v1/calls/a%2Fb": "/v1/calls/a%2Fb",
 		"/v1/calls?status=a&status=b&unknown=%00&x=\xff": "/v1/calls?status=a&status=b&unknown=%00&x=\xff",
 	} {
-		answers, _ := spoken(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
-		heard := append(r.asked(proxy.Contacts), r.asked(proxy.Calls)...)
+		answers, _ := exchange(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
+		received := append(r.requestsTo(proxy.Contacts), r.requestsTo(proxy.Calls)...)
 		if len(answers) != 1 {
 			t.Fatalf("%s: length of answers = %v, want 1", sent, len(answers))
 		}
 		if answers[0].status != 200 {
 			t.Errorf("%s: answers[0].status = %v, want 200", sent, answers[0].status)
 		}
-		if !strings.Contains(uris(heard), want+"\n") {
-			t.Errorf("%s: uris(heard) = %q, want it to contain %q", sent, uris(heard), want+"\n")
+		if !strings.Contains(uris(received), want+"\n") {
+			t.Errorf("%s: uris(received) = %q, want it to contain %q", sent, uris(received), want+"\n")
 		}
 	}
 }
@@ -218,13 +218,13 @@ func TestHostile_Headers(t *testing.T) {
 		{"a length below zero", post + "Content-Length: -1" + end, 400, "bad_request"},
 		{"a length with a sign", post + "Content-Length: +2\r\n\r\n{}", 400, "bad_request"},
 		{"a length beyond an integer", post + "Content-Length: 99999999999999999999\r\n\r\n{}", 400, "bad_request"},
-		{"an encoding nobody knows", post + "Transfer-Encoding: gzip\r\n\r\n", 501, "bad_request"},
+		{"an unknown encoding", post + "Transfer-Encoding: gzip\r\n\r\n", 501, "bad_request"},
 		{"chunks twice", post + "Transfer-Encoding: chunked, chunked\r\n\r\n0" + end, 501, "bad_request"},
 		{"two encodings", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0" + end, 501, "bad_request"},
 		{"an encoding hidden by a letter", post + "Transfer-Encoding: \vchunked\r\n\r\n0" + end, 400, "bad_request"},
 		{"a chunk that is no number", post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 422, "validation_error"},
 		{"a chunk larger than an integer", post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 422, "validation_error"},
-		{"an expectation nobody can meet", get + "Expect: a-miracle" + end, 417, "expectation_failed"},
+		{"an unknown expectation", get + "Expect: a-miracle" + end, 417, "expectation_failed"},
 		{"an upgrade", get + "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x" + end, 200, ""},
 		{"an upgrade to HTTP/2", get + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__" + end, 200, ""},
 		{"no host", "GET /v1/calls HTTP/1.1" + end, 400, "bad_request"},
@@ -236,7 +236,7 @@ func TestHostile_Headers(t *testing.T) {
 		{"our own headers", get + "X-Ringfence-Caller: forged\r\nX-Ringfence-Service: forged\r\nConnection: X-Ringfence-Caller" + end, 200, ""},
 		{"an address for every hop", get + "X-Forwarded-For: " + strings.Repeat("1.2.3.4,", 7000) + end, 200, ""},
 	})
-	for _, h := range r.asked(proxy.Calls) {
+	for _, h := range r.requestsTo(proxy.Calls) {
 		if h.method != http.MethodGet {
 			t.Errorf("h.method = %v, want %v", h.method, http.MethodGet)
 		}
@@ -270,38 +270,38 @@ func TestHostile_Bodies(t *testing.T) {
 	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
 	r.mustWithstand(t, addr, key, read, []hostile{
 		{"a gigabyte is announced", post + "Content-Length: 1000000000\r\n\r\n{", 413, "request_too_large"},
-		{"a gigabyte is announced and waits to be asked for", post + "Expect: 100-continue\r\nContent-Length: 1000000000" + end, 413, "request_too_large"},
+		{"a gigabyte is announced and waits for 100 Continue", post + "Expect: 100-continue\r\nContent-Length: 1000000000" + end, 413, "request_too_large"},
 		{"a gigabyte without a key", "POST /v1/calls HTTP/1.1\r\n{host}\r\nContent-Length: 1000000000\r\n\r\n{", 401, "invalid_api_key"},
 		{"a gigabyte with a key that may not", "POST /v1/calls HTTP/1.1\r\n{read}\r\nContent-Length: 1000000000\r\n\r\n{", 403, "missing_scope"},
 		{"a gigabyte to no route", "POST /v1/nothing HTTP/1.1\r\n{key}\r\nContent-Length: 1000000000\r\n\r\n{", 404, "not_found"},
 		{"one byte too many", post + fmt.Sprintf("Content-Length: %d\r\n\r\n", httpserver.MaxBody+1) + strings.Repeat("x", httpserver.MaxBody+1), 413, "request_too_large"},
 		{"one byte too many in chunks", post + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", httpserver.MaxBody+1) + strings.Repeat("x", httpserver.MaxBody+1) + "\r\n0" + end, 413, "request_too_large"},
 		{"chunks without an end", post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\nx\r\n", 300_000), 413, "request_too_large"},
-		{"a body that waits to be asked for", post + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
+		{"a body that waits for 100 Continue", post + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
 		{"a body for a GET", "GET /v1/calls HTTP/1.1\r\n{key}\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
 		{"a body of another type", post + "Content-Type: text/xml; charset=\"\\\xff\r\nContent-Length: 4\r\n\r\n<a/>", 200, ""},
 	})
-	before := len(r.asked(proxy.Calls))
+	before := len(r.requestsTo(proxy.Calls))
 	packed := bomb(t)
-	answers, _ := spoken(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
+	answers, _ := exchange(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
-	heard := r.asked(proxy.Calls)
+	received := r.requestsTo(proxy.Calls)
 	if len(answers) != 1 {
 		t.Fatalf("a gzip bomb: length of answers = %v, want 1", len(answers))
 	}
 	if answers[0].status != 200 {
 		t.Errorf("a gzip bomb: answers[0].status = %v, want 200", answers[0].status)
 	}
-	if len(heard) != before+1 {
-		t.Fatalf("a gzip bomb: length of heard = %v, want %v", len(heard), before+1)
+	if len(received) != before+1 {
+		t.Fatalf("a gzip bomb: length of received = %v, want %v", len(received), before+1)
 	}
-	if heard[before].body != packed {
-		t.Errorf("a gzip bomb: heard[before].body = %v, want %v", heard[before].body, packed)
+	if received[before].body != packed {
+		t.Errorf("a gzip bomb: received[before].body = %v, want %v", received[before].body, packed)
 	}
 
 	pipelined := strings.Repeat("POST /v1/contacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Length: 7\r\n\r\n{\"a\":1}", 3) +
 		"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n"
-	answers, _ = spoken(t, addr, pipelined, 4)
+	answers, _ = exchange(t, addr, pipelined, 4)
 	statuses := make([]int, 0, len(answers))
 	for _, got := range answers {
 		statuses = append(statuses, got.status)
@@ -313,8 +313,8 @@ func TestHostile_Bodies(t *testing.T) {
 	// The bytes after the end of a body are a separate request with its own key.
 	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
-	answers, _ = spoken(t, addr, smuggled, 2)
-	for _, h := range r.asked(proxy.Webhooks) {
+	answers, _ = exchange(t, addr, smuggled, 2)
+	for _, h := range r.requestsTo(proxy.Webhooks) {
 		if h.method != http.MethodPost {
 			t.Errorf("h.method = %v, want %v", h.method, http.MethodPost)
 		} else if h.body != "" {

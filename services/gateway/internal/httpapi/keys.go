@@ -98,15 +98,15 @@ func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked, err := page.Parse(r.URL.Query())
+	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Keys(r.Context(), owner.ID, asked)
+	found, err := a.store.Keys(r.Context(), owner.ID, request)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewKey))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewKey))
 }
 
 func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
@@ -126,7 +126,7 @@ func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner, id uuid.UUID) (apikeys.Key, error)) error {
+func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, action func(owner, id uuid.UUID) (apikeys.Key, error)) error {
 	owner, err := a.workspaceOf(r)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner,
 	if err != nil {
 		return err
 	}
-	key, err := deed(owner.ID, id)
+	key, err := action(owner.ID, id)
 	if errors.Is(err, pg.ErrNotFound) {
 		return missing("key")
 	}

@@ -53,7 +53,7 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 
 // TestAdmin_HostileRequestsAreNot500 has a row for each hostile request that once caused a 500, or
 // was misinterpreted.
-func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
+func TestAdmin_HostileRequestsAreNot500(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	home := "/admin/v1/workspaces/" + r.workspace("")
@@ -69,8 +69,8 @@ func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
 		{"a query that cannot be read, of an owner's list", "GET", home + "/consent-records?phone=%zz", ``, 422},
 		{"a parameter twice", "GET", "/admin/v1/workspaces?limit=1&limit=2", ``, 422},
 		{"an unknown parameter twice", "GET", "/admin/v1/workspaces?x=1&x=2", ``, 200},
-		{"an unknown workspace whatever the body", "PATCH", "/admin/v1/workspaces/" + anID, `{`, 404},
-		{"keys of an unknown workspace whatever the body", "POST", "/admin/v1/workspaces/" + anID + "/api-keys", `{`, 404},
+		{"an unknown workspace with an invalid body", "PATCH", "/admin/v1/workspaces/" + anID, `{`, 404},
+		{"keys of an unknown workspace with an invalid body", "POST", "/admin/v1/workspaces/" + anID + "/api-keys", `{`, 404},
 	} {
 		if got := r.operator(row.method, row.path, row.body); got.status != row.status {
 			t.Errorf("%s: got.status = %v, want %v; got.body = %s", row.name, got.status, row.status, got.body)
@@ -91,7 +91,7 @@ func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
 }
 
 // A body that ends too early is a fault of the client, on both addresses.
-func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
+func TestBodies_IncompleteBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
@@ -122,8 +122,8 @@ func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if n := len(r.asked("calls")); n != 0 {
-		t.Errorf("calls was asked %d times", n)
+	if n := len(r.requestsTo("calls")); n != 0 {
+		t.Errorf("calls received %d requests", n)
 	}
 	if got := r.customer(http.MethodGet, "/v1/calls", key, ""); got.status != http.StatusOK {
 		t.Errorf("afterwards = %d", got.status)

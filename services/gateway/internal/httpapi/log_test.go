@@ -43,8 +43,8 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 	id := r.workspace("")
 	key, _ := r.key(id, "write")
 
-	refusal := func(status int, body string) func(http.ResponseWriter, heard) bool {
-		return func(w http.ResponseWriter, _ heard) bool {
+	refusal := func(status int, body string) func(http.ResponseWriter, receivedRequest) bool {
+		return func(w http.ResponseWriter, _ receivedRequest) bool {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
@@ -55,7 +55,7 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 	large := `{"error":{"code":"recipient_dnd","message":"` + strings.Repeat("x", 64<<10) + `"}}`
 	tests := []struct {
 		name     string
-		owner    func(http.ResponseWriter, heard) bool
+		owner    func(http.ResponseWriter, receivedRequest) bool
 		send     func() answered
 		status   int
 		wantBody string
@@ -115,7 +115,7 @@ func TestPublic_ReplayHeaderIsForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
-	r.answers(func(w http.ResponseWriter, _ heard) bool {
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
 		w.Header().Set("Idempotency-Replayed", "true")
 		_, _ = io.WriteString(w, `{}`)
 		return true

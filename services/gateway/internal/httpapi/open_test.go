@@ -19,7 +19,7 @@ var undescribed = []string{"/docs/*", "/llms.txt", "/recordings/*"}
 
 // TestRoutes_MatchTheOpenAPIDocument fails if the routes or the document has an operation that the
 // other lacks.
-func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+func TestRoutes_MatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	var routed []string
 	for _, r := range append(proxy.Public(), proxy.Open()...) {
@@ -69,20 +69,20 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 				match.Template, operation.Path, operation.Method, path)
 			continue
 		}
-		before := len(r.asked(match.Owner))
+		before := len(r.requestsTo(match.Owner))
 		got := r.customer(operation.Method, path, key, "")
-		heard := r.asked(match.Owner)
+		received := r.requestsTo(match.Owner)
 		if got.status != http.StatusOK {
 			t.Errorf("%s %s: got.status = %v, want %v", operation.Method, path, got.status, http.StatusOK)
 		}
-		if len(heard) != before+1 {
-			t.Fatalf("%s %s: length of heard = %v, want %v", operation.Method, path, len(heard), before+1)
+		if len(received) != before+1 {
+			t.Fatalf("%s %s: length of received = %v, want %v", operation.Method, path, len(received), before+1)
 		}
-		if heard[before].method != operation.Method {
-			t.Errorf("%s %s: heard[before].method = %v, want %v", operation.Method, path, heard[before].method, operation.Method)
+		if received[before].method != operation.Method {
+			t.Errorf("%s %s: received[before].method = %v, want %v", operation.Method, path, received[before].method, operation.Method)
 		}
-		if heard[before].uri != path {
-			t.Errorf("%s %s: heard[before].uri = %v, want %v", operation.Method, path, heard[before].uri, path)
+		if received[before].uri != path {
+			t.Errorf("%s %s: received[before].uri = %v, want %v", operation.Method, path, received[before].uri, path)
 		}
 	}
 }

@@ -23,22 +23,22 @@ import (
 )
 
 // refusedBodyTimeout limits how long the body of a refused request can delay the response.
-const refusedBody = time.Second
+const refusedBodyTimeout = time.Second
 
 // Public is the public API.
 type Public struct {
-	door  *auth.Authenticator
+	auth  *auth.Authenticator
 	peers *proxy.Upstreams
 	ready *Readiness
-	shelf *Docs
+	docs  *Docs
 	table proxy.Table
 	open  proxy.Table
 }
 
 // NewPublic returns the handler of the public API. It uses proxy.Table and no router, because the
 // table reads the path exactly as it was sent.
-func NewPublic(door *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs, tel *telemetry.Telemetry) http.Handler {
-	p := &Public{door: door, peers: peers, ready: ready, shelf: shelf, table: proxy.Public(), open: proxy.Open()}
+func NewPublic(authenticator *auth.Authenticator, peers *proxy.Upstreams, ready *Readiness, shelf *Docs, tel *telemetry.Telemetry) http.Handler {
+	p := &Public{auth: authenticator, peers: peers, ready: ready, docs: shelf, table: proxy.Public(), open: proxy.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }
 
@@ -66,9 +66,9 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		telemetry.Route(ctx, match.Template)
 	}
 
-	httpserver.Hurry(w, r, refusedBody)
-	holder, standing, err := p.door.Authenticate(r) // 401 or 429
-	standing.Write(w.Header())
+	httpserver.Hurry(w, r, refusedBodyTimeout)
+	holder, status, err := p.auth.Authenticate(r) // 401 or 429
+	status.Write(w.Header())
 	if err != nil {
 		return err
 	}
@@ -96,9 +96,9 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 // recording forwards a link to a recording to the dialer, which checks the signature of the link.
 // The request needs no key and is counted by address.
 func (p *Public) recording(w http.ResponseWriter, r *http.Request, open proxy.Match, requestID uuid.UUID) error {
-	httpserver.Hurry(w, r, refusedBody)
-	standing, err := p.door.LimitAnonymous(r)
-	standing.Write(w.Header())
+	httpserver.Hurry(w, r, refusedBodyTimeout)
+	status, err := p.auth.LimitAnonymous(r)
+	status.Write(w.Header())
 	if err != nil {
 		return err
 	}

@@ -56,14 +56,14 @@ func TestPublic_OrderOfChecks(t *testing.T) {
 		{"a GET where only POST is", "GET", "/v1/opt-outs", read, 405, "method_not_allowed"},
 		{"a malformed query", "GET", "/v1/calls?status=%zz", read, 422, "validation_error"},
 	} {
-		before := len(r.asked(proxy.Calls)) + len(r.asked(proxy.Webhooks)) + len(r.asked(proxy.Wallet))
+		before := len(r.requestsTo(proxy.Calls)) + len(r.requestsTo(proxy.Webhooks)) + len(r.requestsTo(proxy.Wallet))
 		got := r.customer(row.method, row.path, row.key, "")
 		if got.status != row.status {
 			t.Errorf("%s: got.status = %v, want %v; got.body = %s", row.name, got.status, row.status, got.body)
 		} else if got.code() != row.code {
 			t.Errorf("%s: got.code() = %q, want %q; got.body = %s", row.name, got.code(), row.code, got.body)
 		}
-		if after := len(r.asked(proxy.Calls)) + len(r.asked(proxy.Webhooks)) + len(r.asked(proxy.Wallet)); after != before {
+		if after := len(r.requestsTo(proxy.Calls)) + len(r.requestsTo(proxy.Webhooks)) + len(r.requestsTo(proxy.Wallet)); after != before {
 			t.Errorf("%s: it reached an owner", row.name)
 		}
 		mustHaveHeaders(t, row.name, got)
@@ -114,21 +114,21 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 		if row.method != "GET" && row.method != "HEAD" {
 			key, access = write, serviceauth.Write
 		}
-		before := len(r.asked(row.owner))
+		before := len(r.requestsTo(row.owner))
 		got := r.customer(row.method, row.path, key, `{"a":1}`)
-		heard := r.asked(row.owner)
+		received := r.requestsTo(row.owner)
 		if got.status != http.StatusOK {
 			t.Errorf("%s %s: got.status = %v, want %v; got.body = %s",
 				row.method, row.path, got.status, http.StatusOK, got.body)
 			continue
 		}
-		if len(heard) != before+1 {
-			t.Errorf("%s %s: length of heard = %d, want %d; got.body = %s",
-				row.method, row.path, len(heard), before+1, got.body)
+		if len(received) != before+1 {
+			t.Errorf("%s %s: length of received = %d, want %d; got.body = %s",
+				row.method, row.path, len(received), before+1, got.body)
 			continue
 		}
 		mustHaveHeaders(t, row.path, got)
-		last := heard[len(heard)-1]
+		last := received[len(received)-1]
 		want := serviceauth.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
 		if last.caller != want {
 			t.Errorf("last.caller = %v, want %v", last.caller, want)
@@ -151,7 +151,7 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 	}
 }
 
-func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
+func TestPublic_RemovesHeadersThatClientsMustNotSet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
@@ -169,38 +169,38 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 		"Idempotency-Key":     {"order-7"},
 		"Content-Type":        {"application/json"},
 	})
-	heard := r.asked(proxy.Calls)
+	received := r.requestsTo(proxy.Calls)
 	if got.status != http.StatusOK {
 		t.Fatalf("POST: got.status = %v, want %v; got.body = %s", got.status, http.StatusOK, got.body)
 	}
-	if len(heard) != 1 {
-		t.Fatalf("POST: length of heard = %d, want 1; got.body = %s", len(heard), got.body)
+	if len(received) != 1 {
+		t.Fatalf("POST: length of received = %d, want 1; got.body = %s", len(received), got.body)
 	}
 	for _, name := range []string{"Authorization", "X-Ringfence-Service", "X-Ringfence-Other", "Traceparent", "Baggage", "Cookie", "X-Hop", "Upgrade", "Connection", "X-Forwarded-For"} {
-		if value := heard[0].header.Get(name); value != "" {
+		if value := received[0].header.Get(name); value != "" {
 			t.Errorf("%s = %q arrived", name, value)
 		}
 	}
-	if len(heard[0].header.Values(serviceauth.CallerHeader)) != 1 {
-		t.Fatalf("headers: length of heard[0].header.Values(trust.CallerHeader) = %v, want 1",
-			len(heard[0].header.Values(serviceauth.CallerHeader)))
+	if len(received[0].header.Values(serviceauth.CallerHeader)) != 1 {
+		t.Fatalf("headers: length of received[0].header.Values(serviceauth.CallerHeader) = %v, want 1",
+			len(received[0].header.Values(serviceauth.CallerHeader)))
 	}
-	if heard[0].header.Get("Idempotency-Key") != "order-7" {
-		t.Errorf("headers: Idempotency-Key = %q, want \"order-7\"", heard[0].header.Get("Idempotency-Key"))
+	if received[0].header.Get("Idempotency-Key") != "order-7" {
+		t.Errorf("headers: Idempotency-Key = %q, want \"order-7\"", received[0].header.Get("Idempotency-Key"))
 	}
-	if heard[0].header.Get("Content-Type") != "application/json" {
-		t.Errorf("headers: Content-Type = %q, want \"application/json\"", heard[0].header.Get("Content-Type"))
+	if received[0].header.Get("Content-Type") != "application/json" {
+		t.Errorf("headers: Content-Type = %q, want \"application/json\"", received[0].header.Get("Content-Type"))
 	}
 }
 
 // net/http repeats a POST with an Idempotency-Key itself if its connection breaks before the
 // response.
-func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
+func TestPublic_POSTOfOtherRoutesIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
 	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // the next request uses this connection
-	r.answers(func(_ http.ResponseWriter, h heard) bool {
+	r.answers(func(_ http.ResponseWriter, h receivedRequest) bool {
 		if h.method == http.MethodPost {
 			panic(http.ErrAbortHandler) // the owner dies after it has made the change
 		}
@@ -209,7 +209,7 @@ func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
 	got := send(t, "POST", r.public.URL+"/v1/contacts", key, `{"phone_e164":"+14155550101"}`,
 		http.Header{"Idempotency-Key": {"a"}, "X-Idempotency-Key": {"b"}})
 	posts := 0
-	for _, h := range r.asked(proxy.Contacts) {
+	for _, h := range r.requestsTo(proxy.Contacts) {
 		if h.method == http.MethodPost {
 			posts++
 		}
@@ -239,9 +239,9 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 		}
 	}
 	r.mu.Lock()
-	for _, h := range r.heard {
+	for _, h := range r.received {
 		if !strings.HasPrefix(h.uri, "/internal/") || h.caller.Operator == "" { // requests that create the test's own workspace
-			t.Errorf("%s was asked %s", h.owner, h.uri)
+			t.Errorf("%s received %s", h.owner, h.uri)
 		}
 	}
 	r.mu.Unlock()
@@ -256,14 +256,14 @@ func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 		if got := rawGET(t, r.public, path, key); got.status != http.StatusOK {
 			t.Errorf("%s = %d %s", path, got.status, got.body)
 		}
-		heard := append(r.asked(proxy.Calls), r.asked(proxy.Contacts)...)
-		if !strings.Contains(uris(heard), want+"\n") {
-			t.Errorf("%s arrived as %s, want %s", path, uris(heard), want)
+		received := append(r.requestsTo(proxy.Calls), r.requestsTo(proxy.Contacts)...)
+		if !strings.Contains(uris(received), want+"\n") {
+			t.Errorf("%s arrived as %s, want %s", path, uris(received), want)
 		}
 	}
 }
 
-func uris(all []heard) string {
+func uris(all []receivedRequest) string {
 	var text strings.Builder
 	for _, h := range all {
 		text.WriteString(h.uri + "\n")
@@ -318,12 +318,12 @@ func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
 	if got := r.customer("POST", "/v1/calls", key, large[:httpserver.MaxBody]); got.status != http.StatusOK {
 		t.Errorf("a body at the limit = %d %s", got.status, got.body)
 	}
-	if n := len(r.asked(proxy.Calls)); n != 1 {
-		t.Errorf("calls was asked %d times, want once", n)
+	if n := len(r.requestsTo(proxy.Calls)); n != 1 {
+		t.Errorf("calls received %d requests, want once", n)
 	}
 }
 
-func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
+func TestPublic_OwnerDownIs503OnlyForItsRoutes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	workspace := r.workspace("")
@@ -343,7 +343,7 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != http.StatusOK {
 		t.Errorf("calls = %d %s", got.status, got.body)
 	}
-	r.answers(func(http.ResponseWriter, heard) bool { panic(http.ErrAbortHandler) })
+	r.answers(func(http.ResponseWriter, receivedRequest) bool { panic(http.ErrAbortHandler) })
 	got = r.customer("POST", "/v1/calls", key, "{}")
 	if got.status != 503 {
 		t.Errorf("an owner that dies in the middle: got.status = %v, want 503", got.status)
@@ -361,7 +361,10 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 		t.Errorf(`an owner that dies while an operator reads it: got.body = %q, want it to contain "Nothing was changed"`,
 			got.body)
 	}
-	r.answers(func(w http.ResponseWriter, _ heard) bool { w.WriteHeader(http.StatusUnauthorized); return true })
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 500 {
 		t.Errorf("an owner that distrusts us = %d %s, want 500: the customer's key is good", got.status, got.body)
 	}
@@ -381,7 +384,7 @@ func TestPublic_DatabaseDownIs503(t *testing.T) {
 	mustHaveHeaders(t, "503", got)
 }
 
-func TestReadyz_NamesWhoIsNotReady(t *testing.T) {
+func TestReadyz_NamesServicesThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))

@@ -37,11 +37,13 @@ func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
 			}
 			refused.Add(1)
 			wantLimited(t, "above the limit", got)
-			if after := got.header.Get("Retry-After"); after != "2" {
-				t.Errorf("Retry-After = %q, want 2", after)
+			// A refusal from memory counts down with the clock of the process, which is not stopped.
+			after := got.header.Get("Retry-After")
+			if after != "1" && after != "2" {
+				t.Errorf("Retry-After = %q, want 1 or 2", after)
 			}
-			if reset := got.header.Get("X-RateLimit-Reset"); reset != "2" {
-				t.Errorf("X-RateLimit-Reset = %q, want 2", reset)
+			if reset := got.header.Get("X-RateLimit-Reset"); reset != after {
+				t.Errorf("X-RateLimit-Reset = %q, want the Retry-After %q", reset, after)
 			}
 			if left := got.header.Get("X-RateLimit-Remaining"); left != "0" {
 				t.Errorf("X-RateLimit-Remaining = %q, want 0", left)

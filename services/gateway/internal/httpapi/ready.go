@@ -22,10 +22,10 @@ import (
 
 const (
 	// probeTimeout limits one probe of a service.
-	readyLimit = time.Second
+	probeTimeout = time.Second
 	// readyCacheTime is how long a result is reused, so that many requests do not flood the
 	// services.
-	readyKept = 250 * time.Millisecond
+	readyCacheTime = 250 * time.Millisecond
 )
 
 // Readiness probes the private /readyz of the services, so that one address reports whether calls
@@ -34,9 +34,9 @@ type Readiness struct {
 	probes map[string][]string
 	client *http.Client
 
-	mu      sync.Mutex
-	failing []string
-	asked   time.Time
+	mu       sync.Mutex
+	failing  []string
+	probedAt time.Time
 }
 
 // NewReadiness parses READY_URLS: entries name=url. If a name occurs several times, it has
@@ -66,7 +66,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		return httpserver.WrongMethod(w, request.Method, http.MethodGet, http.MethodHead)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	failing := r.ask(request.Context())
+	failing := r.unready(request.Context())
 	if service.IsLeaving(request.Context()) {
 		failing = append(slices.Clone(failing), "gateway")
 	}
@@ -86,7 +86,7 @@ type serviceView struct {
 
 // list handles GET /admin/v1/services. It returns the services of READY_URLS.
 func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
-	failing := r.ask(request.Context())
+	failing := r.unready(request.Context())
 	answer := struct {
 		Services []serviceView `json:"services"`
 	}{Services: []serviceView{}}
@@ -98,13 +98,13 @@ func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
 
 // unready returns the names of the services that are not ready. Concurrent callers get the same
 // result.
-func (r *Readiness) ask(ctx context.Context) []string {
+func (r *Readiness) unready(ctx context.Context) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.asked) < readyKept {
+	if time.Since(r.probedAt) < readyCacheTime {
 		return r.failing
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	var found sync.Mutex
 	ready := map[string]bool{}
@@ -129,7 +129,7 @@ func (r *Readiness) ask(ctx context.Context) []string {
 		}
 	}
 	slices.Sort(r.failing)
-	r.asked = time.Now()
+	r.probedAt = time.Now()
 	return r.failing
 }
 

@@ -12,10 +12,10 @@ import (
 
 const aRecording = "/recordings/01990000-0000-7000-8000-000000000001/2026/11/21/01990000-0000-7000-8000-000000000002.wav"
 
-func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
+func TestRecording_LinkReachesTheDialerWithoutAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.answer = func(w http.ResponseWriter, h heard) bool {
+	r.answer = func(w http.ResponseWriter, h receivedRequest) bool {
 		w.Header().Set("Content-Type", "audio/wav")
 		w.Header().Set("Content-Range", "bytes 0-3/9")
 		w.WriteHeader(http.StatusPartialContent)
@@ -51,10 +51,10 @@ func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.heard) != 1 {
-		t.Fatalf("asked %v", r.heard)
+	if len(r.received) != 1 {
+		t.Fatalf("requests to owners = %v, want 1", r.received)
 	}
-	h := r.heard[0]
+	h := r.received[0]
 	if h.owner != "dialer" {
 		t.Errorf("h.owner = %q, want \"dialer\"", h.owner)
 	}
@@ -78,7 +78,7 @@ func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestRecording_NothingElseIsOpen(t *testing.T) {
+func TestRecording_OtherPathsNeedAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {
@@ -98,8 +98,8 @@ func TestRecording_NothingElseIsOpen(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.heard) != 0 {
-		t.Errorf("asked %v", r.heard)
+	if len(r.received) != 0 {
+		t.Errorf("requests to owners = %v, want none", r.received)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // referenceCacheControl lets a client use a document for 5 minutes. After that the ETag avoids a
 // second download.
-const referenceKept = "public, max-age=300"
+const referenceCacheControl = "public, max-age=300"
 
 // reference handles /openapi.json, /llms.txt, /docs and the paths below it. It responds 304 to a
 // client that has the current document.
@@ -19,24 +19,24 @@ func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
 		http.Redirect(w, r, "/docs/guides/index.html", http.StatusPermanentRedirect)
 		return nil
 	}
-	document, ok := p.shelf.Find(r.URL.Path)
+	document, ok := p.docs.Find(r.URL.Path)
 	if !ok {
 		return httpserver.NoRoute()
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return httpserver.WrongMethod(w, r.Method, http.MethodGet, http.MethodHead)
 	}
-	body, tag, zipped := document.Plain, `"`+document.Tag+`"`, takesGzip(r)
+	body, tag, zipped := document.Plain, `"`+document.Tag+`"`, acceptsGzip(r)
 	if zipped {
 		body, tag = document.Zipped, `"`+document.Tag+`-gzip"`
 	}
 	header := w.Header()
 	header.Set("ETag", tag)
 	header.Set("Vary", "Accept-Encoding")
-	header.Set("Cache-Control", referenceKept)
+	header.Set("Cache-Control", referenceCacheControl)
 	header.Set("Content-Security-Policy", Policy)
 	header.Set("Referrer-Policy", "no-referrer")
-	if holds(r, tag) {
+	if hasCurrent(r, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -51,8 +51,8 @@ func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
 }
 
 // acceptsGzip reports whether the client accepts gzip (RFC 9110, 12.5.3).
-func takesGzip(r *http.Request) bool {
-	for _, part := range entries(r, "Accept-Encoding") {
+func acceptsGzip(r *http.Request) bool {
+	for _, part := range listHeader(r, "Accept-Encoding") {
 		coding, weight, _ := strings.Cut(part, ";")
 		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
 			continue
@@ -64,8 +64,8 @@ func takesGzip(r *http.Request) bool {
 }
 
 // hasCurrent reports whether the client has the document with this tag (RFC 9110, 13.1.2).
-func holds(r *http.Request, tag string) bool {
-	for _, known := range entries(r, "If-None-Match") {
+func hasCurrent(r *http.Request, tag string) bool {
+	for _, known := range listHeader(r, "If-None-Match") {
 		if known == "*" || strings.TrimPrefix(known, "W/") == tag {
 			return true
 		}
@@ -74,7 +74,7 @@ func holds(r *http.Request, tag string) bool {
 }
 
 // listHeader returns the members of a header that is a list.
-func entries(r *http.Request, name string) []string {
+func listHeader(r *http.Request, name string) []string {
 	all := strings.Split(strings.Join(r.Header.Values(name), ","), ",")
 	for i := range all {
 		all[i] = strings.TrimSpace(all[i])

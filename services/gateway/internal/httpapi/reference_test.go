@@ -16,7 +16,7 @@ import (
 
 // get sends a request as a browser without a key. headers are pairs of name and value. It sends no
 // Accept-Encoding unless it is in headers.
-func look(t *testing.T, r *rig, method, path string, headers ...string) answered {
+func get(t *testing.T, r *rig, method, path string, headers ...string) answered {
 	t.Helper()
 	header := http.Header{}
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -28,10 +28,10 @@ func look(t *testing.T, r *rig, method, path string, headers ...string) answered
 	return send(t, method, r.public.URL+path, "", "", header)
 }
 
-func TestReference_Description(t *testing.T) {
+func TestReference_ServesTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	plain := look(t, r, "GET", "/openapi.json")
+	plain := get(t, r, "GET", "/openapi.json")
 	if plain.status != 200 {
 		t.Errorf("plain.status = %v, want 200", plain.status)
 	}
@@ -49,7 +49,7 @@ func TestReference_Description(t *testing.T) {
 	} else if description.Info.Version != httpserver.Version {
 		t.Errorf("info.version: description.Info.Version = %v, want %v", description.Info.Version, httpserver.Version)
 	}
-	zipped := look(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
+	zipped := get(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
 	reader, err := gzip.NewReader(strings.NewReader(zipped.body))
 	if err != nil {
 		t.Fatal(err)
@@ -65,17 +65,17 @@ func TestReference_Description(t *testing.T) {
 		t.Errorf("Content-Encoding = %q, want \"gzip\"", zipped.header.Get("Content-Encoding"))
 	}
 	for _, accepted := range []string{"gzip;q=0", "gzip; q=0.000", "identity", "xgzip"} {
-		if got := look(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
+		if got := get(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
 			t.Errorf("Accept-Encoding %q was answered with gzip", accepted)
 		}
 	}
 }
 
-func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
+func TestReference_EveryResponseHasThePolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, path := range []string{"/docs", "/docs/", "/docs/reference.js", "/docs/swagger-ui.css", "/openapi.json"} {
-		got := look(t, r, "GET", path)
+		got := get(t, r, "GET", path)
 		if got.status != 200 {
 			t.Errorf("%s: got.status = %v, want 200", path, got.status)
 		}
@@ -87,7 +87,7 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")
 		}
 	}
-	if slash, page := look(t, r, "GET", "/docs/"), look(t, r, "GET", "/docs"); slash.body != page.body {
+	if slash, page := get(t, r, "GET", "/docs/"), get(t, r, "GET", "/docs"); slash.body != page.body {
 		t.Errorf("slash.body = %v, want %v", slash.body, page.body)
 	} else if !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
 		t.Errorf(`page.header.Get("Content-Type") = %q, want it to begin with "text/html"`, page.header.Get("Content-Type"))
@@ -97,8 +97,8 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 func TestReference_NotModified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	tag := look(t, r, "GET", "/docs").header.Get("ETag")
-	ziptag := look(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
+	tag := get(t, r, "GET", "/docs").header.Get("ETag")
+	ziptag := get(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
 	if len(tag) < 10 {
 		t.Fatalf("ETag: length of tag = %d, want at least 10", len(tag))
 	}
@@ -117,7 +117,7 @@ func TestReference_NotModified(t *testing.T) {
 		{"another document's tag", `"x"`, "", 200},
 		{"the tag of the other encoding", tag, "gzip", 200},
 	} {
-		got := look(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
+		got := get(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
 		if got.status != row.status {
 			t.Errorf("%s: got.status = %v, want %v", row.name, got.status, row.status)
 		}

@@ -31,8 +31,8 @@ import (
 
 const operatorToken = "a-token-of-ada-0001"
 
-// received is a request as an owner received it.
-type heard struct {
+// receivedRequest is a request as an owner receivedRequest it.
+type receivedRequest struct {
 	owner  string
 	method string
 	uri    string
@@ -53,9 +53,9 @@ type rig struct {
 	peers  *proxy.Upstreams
 	pepper apikeys.Pepper
 
-	mu     sync.Mutex
-	heard  []heard
-	answer func(w http.ResponseWriter, h heard) bool
+	mu       sync.Mutex
+	received []receivedRequest
+	answer   func(w http.ResponseWriter, h receivedRequest) bool
 	// settings are the owners' SettingServices, by service.
 	settings map[string]*settingOwner
 }
@@ -112,13 +112,13 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	shelf, err := httpapi.New()
+	shelf, err := httpapi.NewDocs()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	door := auth.New(r.store, r.pepper, proxies)
-	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, shelf, nil))
-	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, ready, nil))
+	authenticator := auth.New(r.store, r.pepper, proxies)
+	public = httptest.NewServer(httpapi.NewPublic(authenticator, r.peers, ready, shelf, nil))
+	admin = httptest.NewServer(httpapi.NewAdmin(authenticator, r.store, r.peers, r.pepper, ready, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)
 	return public, admin
@@ -129,10 +129,10 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 func (r *rig) owner(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
-		h := heard{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),
+		h := receivedRequest{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),
 			body: string(body), caller: serviceauth.CallerFrom(request.Context())}
 		r.mu.Lock()
-		r.heard = append(r.heard, h)
+		r.received = append(r.received, h)
 		answer := r.answer
 		r.mu.Unlock()
 		if answer != nil && answer(w, h) {
@@ -144,18 +144,18 @@ func (r *rig) owner(name string) http.Handler {
 	})
 }
 
-func (r *rig) answers(answer func(w http.ResponseWriter, h heard) bool) {
+func (r *rig) answers(answer func(w http.ResponseWriter, h receivedRequest) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-// requestsTo returns the requests that an owner has received.
-func (r *rig) asked(owner string) []heard {
+// requestsTo returns the requests that an owner has receivedRequest.
+func (r *rig) requestsTo(owner string) []receivedRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(func(yield func(heard) bool) {
-		for _, h := range r.heard {
+	return slices.Collect(func(yield func(receivedRequest) bool) {
+		for _, h := range r.received {
 			if h.owner == owner && !yield(h) {
 				return
 			}

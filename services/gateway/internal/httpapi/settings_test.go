@@ -29,7 +29,7 @@ type settingOwner struct {
 	apply func(context.Context, *eventv1.WorkspaceEvent) error
 	// policyFault is the response of CheckPolicy.
 	policyFault string
-	// policies are the policies that CheckPolicy received.
+	// policies are the policies that CheckPolicy receivedRequest.
 	policies []string
 }
 
@@ -120,7 +120,7 @@ func TestCreateWorkspace_EveryServiceAppliesTheCommittedWorkspace(t *testing.T) 
 			t.Fatalf("%s: ApplySetting calls = %d, want 1", service, len(owner.applied))
 		}
 		if got := owner.applied[0]; !proto.Equal(got, event) {
-			t.Errorf("%s received %v, want the event %v", service, got, event)
+			t.Errorf("%s receivedRequest %v, want the event %v", service, got, event)
 		}
 	}
 	if got := event.GetWorkspaceId(); got != id {
@@ -147,7 +147,7 @@ func TestChangeWorkspace_IsCommittedBeforeItIsApplied(t *testing.T) {
 		t.Fatalf("PATCH = %d %s, want 200", got.status, got.body)
 	}
 	if want := "{+44}"; stored != want {
-		t.Errorf("destinations in the database when calls received the change = %q, want %q", stored, want)
+		t.Errorf("destinations in the database when calls receivedRequest the change = %q, want %q", stored, want)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestChangeWorkspace_OnlyTheServicesThatActOnItMustConfirm(t *testing.T) {
 	}
 	for service, owner := range r.settings {
 		if diff := cmp.Diff(want[service], owner.versions()); diff != "" {
-			t.Errorf("versions that %s received (-want +got):\n%s", service, diff)
+			t.Errorf("versions that %s receivedRequest (-want +got):\n%s", service, diff)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestChangeWorkspace_FailedCommitAppliesNothing(t *testing.T) {
 		t.Errorf("PATCH = %d %s, want 500", got.status, got.body)
 	}
 	if diff := cmp.Diff([]int64{1}, r.settings[proxy.Contacts].versions()); diff != "" {
-		t.Errorf("versions that contacts-compliance received (-want +got):\n%s", diff)
+		t.Errorf("versions that contacts-compliance receivedRequest (-want +got):\n%s", diff)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 		t.Errorf("Retry-After = %q, want 2", after)
 	}
 	if diff := cmp.Diff([]int64{1, 2}, r.settings[proxy.Dialer].versions()); diff != "" {
-		t.Errorf("versions that dialer received (-want +got):\n%s", diff)
+		t.Errorf("versions that dialer receivedRequest (-want +got):\n%s", diff)
 	}
 	events := r.events()
 	if len(events) != 2 {
@@ -314,7 +314,7 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 		}
 	}
 	if got := string(newest.GetWorkspace().GetCallingPolicy().GetPolicyJson()); got != string(stored.CallingPolicy) {
-		t.Errorf("policy of the newest version that contacts-compliance received = %s, want the stored %s", got,
+		t.Errorf("policy of the newest version that contacts-compliance receivedRequest = %s, want the stored %s", got,
 			stored.CallingPolicy)
 	}
 	if n := len(r.audit(id)); n != 1+len(bodies) {

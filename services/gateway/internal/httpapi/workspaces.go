@@ -47,15 +47,15 @@ func workspaceState(w workspaces.Workspace) []byte {
 }
 
 func (a *Admin) listWorkspaces(w http.ResponseWriter, r *http.Request) error {
-	asked, err := page.Parse(r.URL.Query())
+	request, err := page.Parse(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Workspaces(r.Context(), asked)
+	found, err := a.store.Workspaces(r.Context(), request)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewWorkspace))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, found, viewWorkspace))
 }
 
 func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {

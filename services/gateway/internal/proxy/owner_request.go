@@ -15,7 +15,7 @@ import (
 )
 
 // maxResponse limits a response that is read into memory.
-const maxAnswer = 4 << 20
+const maxResponse = 4 << 20
 
 // OwnerResponse is the response of an owner.
 type OwnerResponse struct {
@@ -45,12 +45,12 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 	if err != nil {
 		return OwnerResponse{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
 	address := &url.URL{Scheme: to.base.Scheme, Host: to.base.Host, Path: q.Path.Path, RawPath: q.Path.RawPath, RawQuery: q.Query}
 	request, err := http.NewRequestWithContext(ctx, q.Method, address.String(), bytes.NewReader(q.Body))
 	if err != nil {
-		return OwnerResponse{}, fmt.Errorf("make question to %s: %w", q.Owner, err)
+		return OwnerResponse{}, fmt.Errorf("make request to %s: %w", q.Owner, err)
 	}
 	for _, name := range []string{"Content-Type", "Accept"} {
 		if value := q.Header.Get(name); value != "" {
@@ -63,7 +63,7 @@ func (p *Upstreams) Do(ctx context.Context, q OwnerRequest) (OwnerResponse, erro
 		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse))
 	if err != nil {
 		return OwnerResponse{}, refusal(ctx, q.Method, q.Owner, err)
 	}
@@ -106,5 +106,5 @@ func (a OwnerResponse) Refusal(owner string) error {
 	if a.Status == http.StatusServiceUnavailable {
 		return apierr.Unavailable("This part of the service")
 	}
-	return fmt.Errorf("%s answered %d", owner, a.Status)
+	return fmt.Errorf("%s responded %d", owner, a.Status)
 }

@@ -26,13 +26,13 @@ import (
 )
 
 // ownerTimeout limits the time for a response of an owner.
-const limit = 30 * time.Second
+const ownerTimeout = 30 * time.Second
 
 // fetchTimeout limits the download of a file.
-const fetching = time.Hour
+const fetchTimeout = time.Hour
 
 // bodyTimeout limits the time in which a client must send the body of an accepted request.
-const bodyLimit = 30 * time.Second
+const bodyTimeout = 30 * time.Second
 
 // Upstreams are the clients of the owners of routes.
 type Upstreams struct {
@@ -101,13 +101,13 @@ type targetKey struct{}
 // body first: a body that is too large never reaches the owner (413), and a slow client does not
 // occupy the owner.
 func (p *Upstreams) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	return p.forward(w, r, owner, path, caller, limit)
+	return p.forward(w, r, owner, path, caller, ownerTimeout)
 }
 
 // Fetch is Forward for a file. The client may take an hour to download it.
 func (p *Upstreams) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that supports no deadline has no connection
-	return p.forward(w, r, owner, path, caller, fetching)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchTimeout)) // a writer that supports no deadline has no connection
+	return p.forward(w, r, owner, path, caller, fetchTimeout)
 }
 
 func (p *Upstreams) forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller serviceauth.Caller, within time.Duration) error {
@@ -171,7 +171,7 @@ func buffer(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
 	}
-	httpserver.Hurry(w, r, bodyLimit)
+	httpserver.Hurry(w, r, bodyTimeout)
 	httpserver.BoundBody(w, r)
 	body, err := httpserver.ReadBody(r)
 	if err != nil {
@@ -206,17 +206,17 @@ var ErrUnreached = errors.New("the owner was not reached")
 var errDistrusted = errors.New("the owner does not accept our signature")
 
 // relay checks a response and removes the headers that the gateway sets itself.
-func relay(answer *http.Response) error {
-	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusSwitchingProtocols {
+func relay(response *http.Response) error {
+	if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusSwitchingProtocols {
 		return errDistrusted // the client was authenticated, so the service keys are wrong
 	}
-	for name := range answer.Header {
+	for name := range response.Header {
 		if strings.HasPrefix(name, "X-Ringfence-") || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Ratelimit") {
-			answer.Header.Del(name)
+			response.Header.Del(name)
 		}
 	}
 	for _, name := range []string{"Service-Version", "X-Content-Type-Options", "X-Request-Id", "Server", "Set-Cookie"} {
-		answer.Header.Del(name)
+		response.Header.Del(name)
 	}
 	return nil
 }
@@ -226,20 +226,20 @@ func relay(answer *http.Response) error {
 const maxRefusal = 8 << 10
 
 // relayRefusal relays a response and adds its error code to the log line of the request.
-func relayRefusal(answer *http.Response) error {
-	if err := relay(answer); err != nil {
+func relayRefusal(response *http.Response) error {
+	if err := relay(response); err != nil {
 		return err
 	}
-	if answer.StatusCode < http.StatusBadRequest || answer.ContentLength <= 0 || answer.ContentLength > maxRefusal {
+	if response.StatusCode < http.StatusBadRequest || response.ContentLength <= 0 || response.ContentLength > maxRefusal {
 		return nil
 	}
-	body, err := io.ReadAll(answer.Body)
-	_ = answer.Body.Close() // the body was read to its end
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close() // the body was read to its end
 	if err != nil {
 		return fmt.Errorf("read error body: %w", err)
 	}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
-	annotateCode(answer.Request.Context(), body)
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	annotateCode(response.Request.Context(), body)
 	return nil
 }
 
@@ -253,12 +253,12 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 // the request.
 func refusal(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errDistrusted) {
-		return fmt.Errorf("ask %s: %w", owner, err)
+		return fmt.Errorf("request to %s: %w", owner, err)
 	}
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("ask %s: %w", owner, context.Canceled)
+		return fmt.Errorf("request to %s: %w", owner, context.Canceled)
 	}
-	slog.WarnContext(ctx, "an owner did not answer", "owner", owner, "error", err)
+	slog.WarnContext(ctx, "request to owner failed", "owner", owner, "error", err)
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))

@@ -18,7 +18,7 @@ func parse(t *testing.T, path string) *url.URL {
 	return u
 }
 
-func TestFind(t *testing.T) {
+func TestFind_MatchesOnlyCleanPaths(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, path, template, forwarded string }{
 		{"a literal", "/v1/calls", "/v1/calls", "/v1/calls"},
@@ -71,7 +71,7 @@ func TestFind(t *testing.T) {
 
 // TestFind_ForwardedPathMatchesTheSameRoute sends random paths. The path for the owner matches the
 // same route when it is read again, also by a reader of the decoded path.
-func TestFind_ForwardedPathIsTheJudgedOne(t *testing.T) {
+func TestFind_ForwardedPathMatchesTheSameRoute(t *testing.T) {
 	t.Parallel()
 	segment := rapid.SampledFrom([]string{"v1", "calls", "webhook-subscriptions", "opt-outs", "..", ".", "", "%2e%2e", "%2F", "..%2F..", "a%2Fb", "%00", "+1", "%2B1", "a;b", "%5C", "wallet", "%25", "%252e"})
 	rapid.Check(t, func(r *rapid.T) {
@@ -112,7 +112,7 @@ func TestFind_ForwardedPathIsTheJudgedOne(t *testing.T) {
 	})
 }
 
-func TestRoute_HeadIsAsGoodAsGet(t *testing.T) {
+func TestRoute_GetIncludesHead(t *testing.T) {
 	t.Parallel()
 	r := Route{Methods: []string{"GET", "POST"}}
 	if !r.Allows("HEAD") {
@@ -132,7 +132,7 @@ func TestRoute_HeadIsAsGoodAsGet(t *testing.T) {
 	}
 }
 
-func TestInWebhooks(t *testing.T) {
+func TestInWebhooks_MatchesThePrefix(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{"/v1/webhook-subscriptions": true, "/v1/webhook-subscriptions/x/y/z": true, "/v1/webhook-subscriptionsx": false, "/v1/calls": false} {
 		if got := InWebhooks(parse(t, path)); got != want {

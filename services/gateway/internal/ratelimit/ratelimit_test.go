@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/libs/apierr"
 )
 
-func TestStanding(t *testing.T) {
+func TestStatus_OfEachResult(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -41,8 +41,8 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestPolicy_WholeBurst checks that a burst of exactly the limit is allowed, for every limit.
-func TestPolicy_WholeBurst(t *testing.T) {
+// TestPolicy_AllowsABurstOfTheLimit checks that a burst of exactly the limit is allowed, for every limit.
+func TestPolicy_AllowsABurstOfTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		policy := Policy(rapid.IntRange(1, 100_000).Draw(r, "limit"))
@@ -56,7 +56,7 @@ func TestPolicy_WholeBurst(t *testing.T) {
 	})
 }
 
-func TestWrite(t *testing.T) {
+func TestWrite_SetsTheHeaders(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Status{Policy: 120, Allowed: true, Remaining: 119, Reset: 500 * time.Millisecond}.Write(header)
@@ -87,7 +87,7 @@ func TestWrite(t *testing.T) {
 // TestStatus_HeadersAgree checks for every state of every limit that a client may obey Retry-After,
 // X-RateLimit-Reset or the t of RateLimit. The wait is long enough for the next request to be
 // allowed, and at most one second too long because the headers have whole seconds.
-func TestStanding_HeadersAgree(t *testing.T) {
+func TestStatus_HeadersAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		policy := Policy(rapid.IntRange(1, 2000).Draw(r, "limit"))
@@ -118,7 +118,7 @@ func TestStanding_HeadersAgree(t *testing.T) {
 
 // TestStatus_LastRequestOfTheLimit checks the response after which nothing remains. It contains the
 // time of the next request, and not the time of the whole limit.
-func TestStanding_LastRequestOfTheLimit(t *testing.T) {
+func TestStatus_LastRequestOfTheLimit(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	Policy(120).Status(true, time.Minute).Write(header)

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	every = 15 * time.Second
+	interval = 15 * time.Second
 	// maxChangeTime is longer than any forwarded change can take.
-	patience = time.Minute
+	maxChangeTime = time.Minute
 )
 
 // Job is the background job. Replicas can run it concurrently.
-type Sweeper struct{ store *store.Store }
+type Job struct{ store *store.Store }
 
 // New returns a job.
-func New(st *store.Store) *Sweeper { return &Sweeper{st} }
+func New(st *store.Store) *Job { return &Job{st} }
 
 // Run runs the job until ctx ends. It logs an error and continues in the next round. It always
 // returns nil.
-func (s *Sweeper) Run(ctx context.Context) error {
-	tick := time.NewTicker(every)
+func (s *Job) Run(ctx context.Context) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		if err := s.Sweep(ctx, patience); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "sweeping failed and is tried again", "error", err)
+		if err := s.Once(ctx, maxChangeTime); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "retention job failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -41,13 +41,13 @@ func (s *Sweeper) Run(ctx context.Context) error {
 
 // Once runs one round. Intents that are older than age become audit entries with the outcome
 // unknown.
-func (s *Sweeper) Sweep(ctx context.Context, age time.Duration) error {
-	unknown, err := s.store.GiveUpIntents(ctx, age)
+func (s *Job) Once(ctx context.Context, age time.Duration) error {
+	unknown, err := s.store.ConcludeOldIntents(ctx, age)
 	if err != nil {
 		return err
 	}
 	if unknown > 0 {
-		slog.WarnContext(ctx, "changes whose outcome is unknown were written to the audit", "count", unknown)
+		slog.WarnContext(ctx, "audit entries with unknown outcome written", "count", unknown)
 	}
 	_, err = s.store.DeleteExpiredLimits(ctx)
 	return err

@@ -70,7 +70,7 @@ func insertEntry(ctx context.Context, tx pgx.Tx, entry audit.Entry) error {
 	return nil
 }
 
-const giveUpIntents = `WITH old AS (
+const concludeOldIntents = `WITH old AS (
 	DELETE FROM audit_intents WHERE created_at < now() - @age::interval
 	RETURNING id, operator, workspace_id, request_id, method, route, path, before, created_at)
 INSERT INTO audit_entries (id, operator, workspace_id, request_id, method, route, path, outcome, before, occurred_at)
@@ -79,8 +79,8 @@ ON CONFLICT (id) DO NOTHING`
 
 // ConcludeOldIntents writes an audit entry with the outcome unknown for every intent older than
 // age, and returns how many.
-func (s *Store) GiveUpIntents(ctx context.Context, age time.Duration) (int64, error) {
-	tag, err := s.pool.Exec(ctx, giveUpIntents, pgx.NamedArgs{"age": age})
+func (s *Store) ConcludeOldIntents(ctx context.Context, age time.Duration) (int64, error) {
+	tag, err := s.pool.Exec(ctx, concludeOldIntents, pgx.NamedArgs{"age": age})
 	if err != nil {
 		return 0, fmt.Errorf("give up intents: %w", err)
 	}
@@ -106,14 +106,14 @@ const listAudit = `SELECT ` + auditColumns + ` FROM audit_entries
 	ORDER BY id DESC LIMIT @rows`
 
 // Entries lists audit entries of one workspace, or of all if workspaceID is nil, newest first.
-func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, asked page.Request) ([]audit.Entry, error) {
-	if asked.After != uuid.Nil {
-		if _, err := s.Entry(ctx, asked.After); err != nil {
+func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, request page.Request) ([]audit.Entry, error) {
+	if request.After != uuid.Nil {
+		if _, err := s.Entry(ctx, request.After); err != nil {
 			return nil, cursor(err)
 		}
 	}
 	found, err := pg.Many[audit.Entry](ctx, s.pool, listAudit,
-		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
+		pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list audit: %w", err)
 	}

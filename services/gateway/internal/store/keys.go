@@ -68,14 +68,14 @@ const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
 	ORDER BY id DESC LIMIT @rows`
 
 // Keys lists a workspace's keys with the revoked ones, newest first.
-func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]apikeys.Key, error) {
-	if asked.After != uuid.Nil {
-		if _, err := s.Key(ctx, workspaceID, asked.After); err != nil {
+func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, request page.Request) ([]apikeys.Key, error) {
+	if request.After != uuid.Nil {
+		if _, err := s.Key(ctx, workspaceID, request.After); err != nil {
 			return nil, cursor(err)
 		}
 	}
 	found, err := pg.Many[apikeys.Key](ctx, s.pool, listKeys,
-		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
+		pgx.NamedArgs{"workspace": workspaceID, "after": request.After, "rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
@@ -148,7 +148,7 @@ func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
 	return found, nil
 }
 
-const upsertOperator = `INSERT INTO operator_tokens (name, hash) VALUES (@name, @hash)
+const saveOperator = `INSERT INTO operator_tokens (name, hash) VALUES (@name, @hash)
 ON CONFLICT (name) DO UPDATE SET hash = @hash, revoked_at = NULL
 WHERE operator_tokens.hash <> @hash OR operator_tokens.revoked_at IS NOT NULL`
 
@@ -161,7 +161,7 @@ func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
 		names := make([]string, 0, len(operators))
 		for _, operator := range operators {
 			names = append(names, operator.Name)
-			if _, err := tx.Exec(ctx, upsertOperator, pgx.NamedArgs{"name": operator.Name, "hash": operator.Hash}); err != nil {
+			if _, err := tx.Exec(ctx, saveOperator, pgx.NamedArgs{"name": operator.Name, "hash": operator.Hash}); err != nil {
 				return fmt.Errorf("operator %s: %w", operator.Name, err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-func TestSeedOperators_TheListIsTheTruth(t *testing.T) {
+func TestSeedOperators_OnlyListedOperatorsAreValid(t *testing.T) {
 	t.Parallel()
 	st := store.New(pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations}), nil)
 	hash := func(b byte) []byte {

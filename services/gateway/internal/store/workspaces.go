@@ -36,13 +36,13 @@ const listWorkspaces = `SELECT ` + workspaceColumns + ` FROM workspaces
 	ORDER BY id DESC LIMIT @rows`
 
 // Workspaces lists workspaces, newest first.
-func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspaces.Workspace, error) {
-	if asked.After != uuid.Nil {
-		if _, err := s.Workspace(ctx, asked.After); err != nil {
+func (s *Store) Workspaces(ctx context.Context, request page.Request) ([]workspaces.Workspace, error) {
+	if request.After != uuid.Nil {
+		if _, err := s.Workspace(ctx, request.After); err != nil {
 			return nil, cursor(err)
 		}
 	}
-	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
+	found, err := pg.Many[workspaces.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": request.After, "rows": request.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

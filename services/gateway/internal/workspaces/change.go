@@ -84,9 +84,9 @@ func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
 	}
 	c.Status = Optional[Status]{} // a new workspace is active
-	c.CallingPolicy.Set = true // the default policy is set as well
+	c.CallingPolicy.Set = true    // the default policy is set as well
 	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
-		MaxLiveCalls: standardLiveCalls, CallsPerSecond: standardCallsPerSecond}
+		MaxLiveCalls: defaultLiveCalls, CallsPerSecond: defaultCallsPerSecond}
 	return w.apply(operator, c)
 }
 
@@ -165,16 +165,16 @@ func applyFeatures(w *Workspace, c Change) error {
 		w.Features = Features{}
 		return nil
 	}
-	asked := c.Features.Value
+	sent := c.Features.Value
 	for _, feature := range []struct {
-		asked Optional[bool]
-		into  **bool
+		sent Optional[bool]
+		into **bool
 	}{
-		{asked.API, &w.Features.API}, {asked.Webhooks, &w.Features.Webhooks},
-		{asked.Transcripts, &w.Features.Transcripts}, {asked.Recordings, &w.Features.Recordings},
+		{sent.API, &w.Features.API}, {sent.Webhooks, &w.Features.Webhooks},
+		{sent.Transcripts, &w.Features.Transcripts}, {sent.Recordings, &w.Features.Recordings},
 	} {
-		if feature.asked.Set {
-			*feature.into = feature.asked.Value
+		if feature.sent.Set {
+			*feature.into = feature.sent.Value
 		}
 	}
 	return nil
@@ -183,28 +183,28 @@ func applyFeatures(w *Workspace, c Change) error {
 func applyLimits(w *Workspace, c Change) error {
 	for _, setting := range []struct {
 		name   string
-		asked  Optional[int32]
+		sent   Optional[int32]
 		assign func(*int32)
 	}{
 		{"rate_limit_per_minute", c.RateLimitPerMinute, func(v *int32) { w.RateLimitPerMinute = v }},
-		{"max_live_calls", c.MaxLiveCalls, func(v *int32) { w.MaxLiveCalls = or(v, standardLiveCalls) }},
-		{"calls_per_second", c.CallsPerSecond, func(v *int32) { w.CallsPerSecond = or(v, standardCallsPerSecond) }},
+		{"max_live_calls", c.MaxLiveCalls, func(v *int32) { w.MaxLiveCalls = valueOrDefault(v, defaultLiveCalls) }},
+		{"calls_per_second", c.CallsPerSecond, func(v *int32) { w.CallsPerSecond = valueOrDefault(v, defaultCallsPerSecond) }},
 	} {
-		if !setting.asked.Set {
+		if !setting.sent.Set {
 			continue
 		}
-		if v := setting.asked.Value; v != nil && (*v < 1 || *v > maxSetting) {
+		if v := setting.sent.Value; v != nil && (*v < 1 || *v > maxSetting) {
 			return apierr.Validation(setting.name, "must be a whole number from 1 to %d, or null for the standard.", maxSetting)
 		}
-		setting.assign(setting.asked.Value)
+		setting.assign(setting.sent.Value)
 	}
 	return nil
 }
 
 // minCallsDays keeps calls longer than any record about them can be delayed or read again.
 const (
-	leastCallsDays = 60
-	mostDays       = 3653 // ten years
+	minCallsDays = 60
+	maxDays      = 3653 // ten years
 )
 
 func applyRetention(w *Workspace, c Change) error {
@@ -216,28 +216,28 @@ func applyRetention(w *Workspace, c Change) error {
 		return nil
 	}
 	for _, setting := range []struct {
-		name  string
-		asked Optional[int32]
-		least int32
-		into  **int32
+		name    string
+		sent    Optional[int32]
+		minimum int32
+		into    **int32
 	}{
-		{"retention.calls_days", c.Retention.Value.CallsDays, leastCallsDays, &w.Retention.CallsDays},
+		{"retention.calls_days", c.Retention.Value.CallsDays, minCallsDays, &w.Retention.CallsDays},
 		{"retention.transcripts_days", c.Retention.Value.TranscriptsDays, 1, &w.Retention.TranscriptsDays},
 		{"retention.recordings_days", c.Retention.Value.RecordingsDays, 1, &w.Retention.RecordingsDays},
 		{"retention.webhooks_days", c.Retention.Value.WebhooksDays, 1, &w.Retention.WebhooksDays},
 	} {
-		if !setting.asked.Set {
+		if !setting.sent.Set {
 			continue
 		}
-		if v := setting.asked.Value; v != nil && (*v < setting.least || *v > mostDays) {
-			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.", setting.least, mostDays)
+		if v := setting.sent.Value; v != nil && (*v < setting.minimum || *v > maxDays) {
+			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.", setting.minimum, maxDays)
 		}
-		*setting.into = setting.asked.Value
+		*setting.into = setting.sent.Value
 	}
 	return nil
 }
 
-func or(value *int32, standard int32) int32 {
+func valueOrDefault(value *int32, standard int32) int32 {
 	if value == nil {
 		return standard
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestChange_Services(t *testing.T) {
+func TestServices_NamesTheServicesOfEachSetting(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		member string // of the body

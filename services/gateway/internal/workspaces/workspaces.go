@@ -31,15 +31,15 @@ const (
 
 // The defaults of a workspace. See docs/reference/api/operator-api.md#workspace-fields.
 const (
-	standardLiveCalls      = 500
-	standardCallsPerSecond = 50
+	defaultLiveCalls      = 500
+	defaultCallsPerSecond = 50
 )
 
 // The default rate limits in requests per minute and API key. See
 // docs/reference/api/README.md#rate-limits.
 const (
-	StandardRate = 120
-	ScaleRate    = 600
+	DefaultRate = 120
+	ScaleRate   = 600
 )
 
 // Features override the plan's features; nil uses the plan. No plan includes transcripts and
@@ -92,19 +92,19 @@ type Workspace struct {
 // API reports whether the keys of the workspace may be used. The plan or its override decides. A
 // suspended workspace has no API access.
 func (w Workspace) API() bool {
-	return w.Status == Active && either(w.Features.API, w.Plan != Starter)
+	return w.Status == Active && featureEnabled(w.Features.API, w.Plan != Starter)
 }
 
 // Webhooks reports whether the workspace has the webhooks feature.
-func (w Workspace) Webhooks() bool { return either(w.Features.Webhooks, w.Plan != Starter) }
+func (w Workspace) Webhooks() bool { return featureEnabled(w.Features.Webhooks, w.Plan != Starter) }
 
 // Transcripts reports whether transcripts are stored and shown.
-func (w Workspace) Transcripts() bool { return either(w.Features.Transcripts, false) }
+func (w Workspace) Transcripts() bool { return featureEnabled(w.Features.Transcripts, false) }
 
 // Recordings reports whether calls are recorded, after the notice of recording was played.
-func (w Workspace) Recordings() bool { return either(w.Features.Recordings, false) }
+func (w Workspace) Recordings() bool { return featureEnabled(w.Features.Recordings, false) }
 
-func either(override *bool, plan bool) bool {
+func featureEnabled(override *bool, plan bool) bool {
 	if override != nil {
 		return *override
 	}
@@ -119,7 +119,7 @@ func (w Workspace) RatePerMinute() int {
 	case w.Plan == Scale:
 		return ScaleRate
 	}
-	return StandardRate
+	return DefaultRate
 }
 
 // Event returns the full state, as workspaces.v1 and ApplySetting carry it.
@@ -137,8 +137,8 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
 			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
 			TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
-			KeepCallsDays: or(w.Retention.CallsDays, 0), KeepTranscriptsDays: or(w.Retention.TranscriptsDays, 0),
-			KeepRecordingsDays: or(w.Retention.RecordingsDays, 0), KeepWebhooksDays: or(w.Retention.WebhooksDays, 0),
+			KeepCallsDays: valueOrDefault(w.Retention.CallsDays, 0), KeepTranscriptsDays: valueOrDefault(w.Retention.TranscriptsDays, 0),
+			KeepRecordingsDays: valueOrDefault(w.Retention.RecordingsDays, 0), KeepWebhooksDays: valueOrDefault(w.Retention.WebhooksDays, 0),
 			CallingPolicy: policy,
 		}},
 	}

@@ -37,7 +37,7 @@ func changed(t *testing.T, w Workspace, body string) Workspace {
 	return next
 }
 
-func TestWorkspace_WhatThePlanIncludes(t *testing.T) {
+func TestWorkspace_FeaturesOfThePlans(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name          string
@@ -66,7 +66,7 @@ func TestWorkspace_WhatThePlanIncludes(t *testing.T) {
 	}
 }
 
-func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
+func TestChanged_AbsentKeepsAndNullResets(t *testing.T) {
 	t.Parallel()
 	w := made(t, `{"name":"x","plan":"growth","currency":"USD","features":{"api":false,"webhooks":false},"rate_limit_per_minute":7,
 		"max_live_calls":8,"calls_per_second":9,"destinations":["+1"],"calling_policy":{"window":{}}}`)
@@ -184,7 +184,7 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	}
 }
 
-func TestEvent_IsTheFullState(t *testing.T) {
+func TestEvent_ContainsTheFullState(t *testing.T) {
 	t.Parallel()
 	w := changed(t, made(t, `{"name":"x","plan":"scale","currency":"EUR","destinations":["+44"]}`), `{"status":"suspended"}`)
 	fact := w.Event()
@@ -221,7 +221,7 @@ func TestEvent_IsTheFullState(t *testing.T) {
 	}
 }
 
-func TestEvent_CallingPolicyNamesWhoSetItAndWhen(t *testing.T) {
+func TestEvent_CallingPolicyHasOperatorAndVersion(t *testing.T) {
 	t.Parallel()
 	created := made(t, `{"name":"x","plan":"scale","currency":"EUR"}`)
 	set := changed(t, changed(t, created, `{"name":"y"}`), `{"calling_policy":{"packs":["us"]}}`)

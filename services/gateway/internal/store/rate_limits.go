@@ -16,7 +16,7 @@ import (
 // The row's lock serializes the statement, so all replicas count together. clock_timestamp() is
 // read after the lock is held: a request that waited is judged by the time when it got the lock,
 // and never by an earlier time than the request before it.
-const takeTurn = `INSERT INTO rate_limits AS held (key, tat, allowed)
+const countRequest = `INSERT INTO rate_limits AS held (key, tat, allowed)
 VALUES (@key, clock_timestamp() + @step::interval, true)
 ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
 	SELECT CASE WHEN fits THEN next ELSE held.tat END, fits
@@ -28,7 +28,7 @@ RETURNING allowed, tat - clock_timestamp() AS ahead`
 // The same statement reads the holder and counts, so each request obeys the workspace and the
 // revocation that were committed before it arrived. If the key is revoked or unknown, there is no
 // row, and nothing is counted.
-const takeKeyTurn = `WITH holder AS (
+const countKeyRequest = `WITH holder AS (
 	SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 	FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
 	WHERE k.id = @key_id AND k.revoked_at IS NULL
@@ -50,16 +50,16 @@ const takeKeyTurn = `WITH holder AS (
 )
 SELECT key_id, workspace_id, access, plan, status, features, rate_limit_per_minute, allowed, ahead FROM holder, counted`
 
-type keyTurn struct {
+type keyRequestCount struct {
 	Principal
-	turn
+	requestCount
 }
 
 // CountKeyRequest counts one request of an API key. It returns the key's holder as it is stored
 // now, and pg.ErrNotFound if the key is revoked.
-func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Principal, ratelimit.Status, error) {
-	taken, err := pg.One[keyTurn](ctx, s.pool, takeKeyTurn, pgx.NamedArgs{
-		"key_id": keyID, "standard_rate": workspaces.StandardRate, "scale_rate": workspaces.ScaleRate,
+func (s *Store) CountKeyRequest(ctx context.Context, keyID uuid.UUID) (Principal, ratelimit.Status, error) {
+	taken, err := pg.One[keyRequestCount](ctx, s.pool, countKeyRequest, pgx.NamedArgs{
+		"key_id": keyID, "standard_rate": workspaces.DefaultRate, "scale_rate": workspaces.ScaleRate,
 	})
 	if err != nil {
 		return Principal{}, ratelimit.Anonymous.Unknown(), fmt.Errorf("count a request of key %s: %w", keyID, err)
@@ -67,14 +67,14 @@ func (s *Store) TakeKeyTurn(ctx context.Context, keyID uuid.UUID) (Principal, ra
 	return taken.Principal, taken.Policy().Status(taken.Allowed, taken.Ahead), nil
 }
 
-type turn struct {
+type requestCount struct {
 	Allowed bool
 	Ahead   time.Duration
 }
 
 // CountRequest counts one request of the counter key and returns the status of its limit.
-func (s *Store) Allow(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
-	taken, err := pg.One[turn](ctx, s.pool, takeTurn, pgx.NamedArgs{"key": key, "step": policy.Step(),
+func (s *Store) CountRequest(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
+	taken, err := pg.One[requestCount](ctx, s.pool, countRequest, pgx.NamedArgs{"key": key, "step": policy.Step(),
 		"span": policy.Span()})
 	if err != nil {
 		return policy.Unknown(), fmt.Errorf("count a request: %w", err)
@@ -82,12 +82,12 @@ func (s *Store) Allow(ctx context.Context, key string, policy ratelimit.Policy) 
 	return policy.Status(taken.Allowed, taken.Ahead), nil
 }
 
-const forgetTurns = `DELETE FROM rate_limits WHERE tat < now() - interval '1 minute'`
+const deleteExpiredLimits = `DELETE FROM rate_limits WHERE tat < now() - interval '1 minute'`
 
 // DeleteExpiredLimits deletes the counters whose whole limit is available again, and returns how
 // many.
 func (s *Store) DeleteExpiredLimits(ctx context.Context) (int64, error) {
-	tag, err := s.pool.Exec(ctx, forgetTurns)
+	tag, err := s.pool.Exec(ctx, deleteExpiredLimits)
 	if err != nil {
 		return 0, fmt.Errorf("forget counts: %w", err)
 	}

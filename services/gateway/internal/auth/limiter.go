@@ -13,12 +13,12 @@ import (
 // until its Retry-After has passed, so that a flood of one key writes nothing. This ends sooner if
 // its policy changes, or if it is evicted from the full cache: the database then refuses it.
 type limiter struct {
-	take    func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
-	refused *lru.Cache[string, refusal]
+	countRequest func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)
+	refused      *lru.Cache[string, refusal]
 }
 
 func newLimiter(take func(context.Context, string, ratelimit.Policy) (ratelimit.Status, error)) *limiter {
-	return &limiter{take: take, refused: newCache[string, refusal]()}
+	return &limiter{countRequest: take, refused: newCache[string, refusal]()}
 }
 
 type refusal struct {
@@ -27,21 +27,21 @@ type refusal struct {
 }
 
 // count counts a request of the client address unless it is refused already.
-func (t *limiter) next(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
-	if standing, refused := t.stillRefused(key, policy); refused {
-		return standing, nil
+func (t *limiter) count(ctx context.Context, key string, policy ratelimit.Policy) (ratelimit.Status, error) {
+	if status, refused := t.stillRefused(key, policy); refused {
+		return status, nil
 	}
 	begun := time.Now()
-	standing, err := t.take(ctx, key, policy)
-	if err == nil && !standing.Allowed {
-		t.refuse(key, refusal{policy, begun.Add(standing.RetryAfter)})
+	status, err := t.countRequest(ctx, key, policy)
+	if err == nil && !status.Allowed {
+		t.refuse(key, refusal{policy, begun.Add(status.RetryAfter)})
 	}
-	return standing, err
+	return status, err
 }
 
 // stillRefused returns the status of a key that was refused under the policy and may not send
 // requests yet.
-func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (standing ratelimit.Status, refused bool) {
+func (t *limiter) stillRefused(key string, policy ratelimit.Policy) (status ratelimit.Status, refused bool) {
 	last, ok := t.refused.Get(key)
 	if !ok {
 		return ratelimit.Status{}, false

@@ -22,7 +22,7 @@ import (
 const goodToken = "a-token-of-ada-0001"
 
 // newAuthenticator returns an authenticator with an empty database and one operator, ada.
-func newDoor(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
+func newAuthenticator(t *testing.T) (*auth.Authenticator, apikeys.Pepper, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
@@ -70,11 +70,11 @@ func statusOf(err error) int {
 // from the same address.
 func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	t.Parallel()
-	door, _, pool := newDoor(t)
+	authenticator, _, pool := newAuthenticator(t)
 	const attacker = "203.0.113.7"
 	var unauthorized, limited int
 	for i := range 5000 {
-		_, err := door.Operator(requestFrom(attacker, fmt.Sprintf("a-wrong-token-%05d", i)))
+		_, err := authenticator.Operator(requestFrom(attacker, fmt.Sprintf("a-wrong-token-%05d", i)))
 		switch statusOf(err) {
 		case http.StatusUnauthorized:
 			unauthorized++
@@ -91,11 +91,11 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 	if unauthorized < 600 {
 		t.Errorf("wrong tokens answered with 401 = %d, want at least the 600 of the limit", unauthorized)
 	}
-	name, err := door.Operator(requestFrom(attacker, goodToken))
+	name, err := authenticator.Operator(requestFrom(attacker, goodToken))
 	if got := statusOf(err); got != http.StatusTooManyRequests {
 		t.Errorf("the correct token above the limit = %q, %v, want 429", name, err)
 	}
-	if name, err = door.Operator(requestFrom("203.0.113.8", goodToken)); err != nil {
+	if name, err = authenticator.Operator(requestFrom("203.0.113.8", goodToken)); err != nil {
 		t.Errorf("the correct token from another address: %v", err)
 	}
 	if name != "ada" {
@@ -105,14 +105,14 @@ func TestOperator_GuessAboveTheLimitIsNotCompared(t *testing.T) {
 
 // TestOperator_AddressBelowTheLimitIsAccepted checks that a mistyped token does not lock an
 // operator out.
-func TestOperator_AddressBelowTheLimitIsLetIn(t *testing.T) {
+func TestOperator_AddressBelowTheLimitIsAccepted(t *testing.T) {
 	t.Parallel()
-	door, _, _ := newDoor(t)
+	authenticator, _, _ := newAuthenticator(t)
 	const address = "203.0.113.7"
-	if _, err := door.Operator(requestFrom(address, "mistyped")); statusOf(err) != http.StatusUnauthorized {
+	if _, err := authenticator.Operator(requestFrom(address, "mistyped")); statusOf(err) != http.StatusUnauthorized {
 		t.Fatalf("a wrong token: %v, want 401", err)
 	}
-	name, err := door.Operator(requestFrom(address, goodToken))
+	name, err := authenticator.Operator(requestFrom(address, goodToken))
 	if err != nil {
 		t.Errorf("the correct token after one wrong token: %v", err)
 	}
@@ -124,32 +124,32 @@ func TestOperator_AddressBelowTheLimitIsLetIn(t *testing.T) {
 // TestAuthenticate_ValidKeyBehindAFloodIsAccepted covers the limit of an address, which applies to
 // requests without a valid key. A valid key from the same address is accepted, whether this replica
 // knows it or not.
-func TestAdmit_GoodKeyBehindAFloodIsLetIn(t *testing.T) {
+func TestAuthenticate_ValidKeyBehindAFloodIsAccepted(t *testing.T) {
 	t.Parallel()
-	door, pepper, pool := newDoor(t)
+	authenticator, pepper, pool := newAuthenticator(t)
 	const address = "203.0.113.7"
 	used, unused := addKey(t, pool, pepper), addKey(t, pool, pepper)
-	if _, _, err := door.Authenticate(requestFrom(address, used)); err != nil {
+	if _, _, err := authenticator.Authenticate(requestFrom(address, used)); err != nil {
 		t.Fatalf("a good key: %v", err)
 	}
 	invented, _ := apikeys.Generate()
-	if _, _, err := door.Authenticate(requestFrom(address, invented)); statusOf(err) != http.StatusUnauthorized {
+	if _, _, err := authenticator.Authenticate(requestFrom(address, invented)); statusOf(err) != http.StatusUnauthorized {
 		t.Fatalf("an unknown key: %v, want 401", err)
 	}
 	setRate(t, pool, "address ", "1 hour")
 
 	another, _ := apikeys.Generate()
-	_, standing, err := door.Authenticate(requestFrom(address, another))
+	_, status, err := authenticator.Authenticate(requestFrom(address, another))
 	if got := statusOf(err); got != http.StatusTooManyRequests {
 		t.Errorf("an unknown key above the limit: %v, want 429", err)
 	}
-	if standing.Policy != 600 {
-		t.Errorf("policy = %d, want the 600 of an address", standing.Policy)
+	if status.Policy != 600 {
+		t.Errorf("policy = %d, want the 600 of an address", status.Policy)
 	}
-	if _, _, err = door.Authenticate(requestFrom(address, used)); err != nil {
+	if _, _, err = authenticator.Authenticate(requestFrom(address, used)); err != nil {
 		t.Errorf("a key in use behind the same address: %v, want it let in", err)
 	}
-	if _, _, err = door.Authenticate(requestFrom(address, unused)); err != nil {
+	if _, _, err = authenticator.Authenticate(requestFrom(address, unused)); err != nil {
 		t.Errorf("a key in its first use behind the same address: %v, want it let in", err)
 	}
 }

@@ -24,22 +24,22 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := a.table.Find(r.URL); !ok {
 		return httpserver.NoRoute()
 	}
-	of, err := a.workspaceOf(r)
+	workspace, err := a.workspaceOf(r)
 	if err != nil {
 		return err
 	}
-	return a.handOn(w, r, actorOf(r).caller(of))
+	return a.forward(w, r, actorOf(r).caller(workspace))
 }
 
 // proxiedForAll forwards requests that belong to no workspace: trunks and dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	who := actorOf(r)
-	return a.handOn(w, r, serviceauth.Caller{RequestID: who.requestID, Access: serviceauth.Write, Operator: who.operator})
+	return a.forward(w, r, serviceauth.Caller{RequestID: who.requestID, Access: serviceauth.Write, Operator: who.operator})
 }
 
 // forward sends the request to the owner of its route. A change is recorded before it is sent, and
 // again when its outcome is known.
-func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
+func (a *Admin) forward(w http.ResponseWriter, r *http.Request, caller serviceauth.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
 		return httpserver.NoRoute()
@@ -49,90 +49,90 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller serviceaut
 	if err != nil {
 		return err
 	}
-	question := proxy.OwnerRequest{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
+	request := proxy.OwnerRequest{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
 		Header: r.Header, Body: body, Caller: caller}
-	var answer proxy.OwnerResponse
+	var response proxy.OwnerResponse
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		answer, err = a.peers.Do(r.Context(), question)
+		response, err = a.peers.Do(r.Context(), request)
 	} else {
-		answer, err = a.tryChange(r, match, question)
+		response, err = a.tryChange(r, match, request)
 	}
 	if err != nil {
 		return err
 	}
-	answer.LogCode(r.Context())
-	show(w, answer)
+	response.LogCode(r.Context())
+	show(w, response)
 	return nil
 }
 
 // tryChange sends one change to its owner and writes the audit entry. The header
 // Idempotency-Replayed in the owner's response means that nothing was changed.
-func (a *Admin) tryChange(r *http.Request, match proxy.Match, question proxy.OwnerRequest) (proxy.OwnerResponse, error) {
+func (a *Admin) tryChange(r *http.Request, match proxy.Match, request proxy.OwnerRequest) (proxy.OwnerResponse, error) {
 	ctx := context.WithoutCancel(r.Context()) // a disconnect must not interrupt a change
 	var of *uuid.UUID
-	if question.Caller.WorkspaceID != uuid.Nil {
-		of = &question.Caller.WorkspaceID
+	if request.Caller.WorkspaceID != uuid.Nil {
+		of = &request.Caller.WorkspaceID
 	}
 	intent, err := actorOf(r).intent(r, match.Template, of)
 	if err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	if intent.Before, err = a.before(ctx, match, question); err != nil {
+	if intent.Before, err = a.before(ctx, match, request); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
 		return proxy.OwnerResponse{}, err
 	}
-	answer, err := a.peers.Do(ctx, question)
+	response, err := a.peers.Do(ctx, request)
 	if err != nil {
 		a.settle(ctx, intent, err)
-		return answer, err
+		return response, err
 	}
-	if !answer.OK() {
-		a.settle(ctx, intent, answer.Refusal(question.Owner))
-		return answer, nil
+	if !response.OK() {
+		a.settle(ctx, intent, response.Refusal(request.Owner))
+		return response, nil
 	}
-	entry := done(intent, answer.Status)
-	if answer.Header.Get(replayedHeader) != "" {
+	entry := done(intent, response.Status)
+	if response.Header.Get(replayedHeader) != "" {
 		entry.Outcome = audit.Unchanged
 	}
-	entry.After = audit.State(answer.Body)
+	entry.After = audit.State(response.Body)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := a.store.Conclude(ctx, entry); err != nil {
 		// The change was made, so the client gets the success. The retention job writes its audit
 		// entry with the outcome unknown.
-		slog.ErrorContext(ctx, "a change was made and its audit row could not be written", "intent", intent.ID, "error", err)
+		slog.ErrorContext(ctx, "audit entry of a completed change not written", "intent", intent.ID, "error", err)
 	}
-	return answer, nil
+	return response, nil
 }
 
 // before returns the state that a change will replace, from a GET of the same path. A POST and an
 // erasure have none.
-func (a *Admin) before(ctx context.Context, match proxy.Match, question proxy.OwnerRequest) (json.RawMessage, error) {
-	if question.Method == http.MethodPost || match.Template == contactRoute {
+func (a *Admin) before(ctx context.Context, match proxy.Match, request proxy.OwnerRequest) (json.RawMessage, error) {
+	if request.Method == http.MethodPost || match.Template == contactRoute {
 		return nil, nil
 	}
-	question.Method, question.Body, question.Query = http.MethodGet, nil, ""
-	answer, err := a.peers.Do(ctx, question)
+	request.Method, request.Body, request.Query = http.MethodGet, nil, ""
+	response, err := a.peers.Do(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	if !answer.OK() {
+	if !response.OK() {
 		return nil, nil
 	}
-	return audit.State(answer.Body), nil
+	return audit.State(response.Body), nil
 }
 
 const replayedHeader = "Idempotency-Replayed"
 
 // show copies the owner's response to the operator.
-func show(w http.ResponseWriter, answer proxy.OwnerResponse) {
+func show(w http.ResponseWriter, response proxy.OwnerResponse) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
-		if value := answer.Header.Get(name); value != "" {
+		if value := response.Header.Get(name); value != "" {
 			w.Header().Set(name, value)
 		}
 	}
-	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // an error means that the operator disconnected
+	w.WriteHeader(response.Status)
+	_, _ = w.Write(response.Body) // an error means that the operator disconnected
 }

@@ -30,7 +30,7 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		{"PATCH", "/webhook-subscriptions/" + anID, proxy.Webhooks, "/webhook-subscriptions/{subscription_id}"},
 		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", proxy.Webhooks, "/webhook-subscriptions/*"},
 	} {
-		r.answers(func(w http.ResponseWriter, h heard) bool {
+		r.answers(func(w http.ResponseWriter, h receivedRequest) bool {
 			w.Header().Set("Content-Type", "application/json")
 			if h.method == "GET" {
 				_, _ = w.Write([]byte(`{"name":"before","signing_secret":"whsec_old"}`))
@@ -51,8 +51,8 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		if got.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s %s: Cache-Control = %q, want \"no-store\"", row.method, row.path, got.header.Get("Cache-Control"))
 		}
-		heard := r.asked(row.owner)
-		last := heard[len(heard)-1]
+		received := r.requestsTo(row.owner)
+		last := received[len(received)-1]
 		if last.method != row.method {
 			t.Errorf("last.method = %v, want %v", last.method, row.method)
 		}
@@ -112,10 +112,10 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 	if got := r.operator("GET", base+"/consent-records?phone=%2B15550100&limit=3", ""); got.status != 200 {
 		t.Errorf("GET = %d %s", got.status, got.body)
 	}
-	if heard := r.asked(proxy.Contacts); heard[len(heard)-1].uri != base+"/consent-records?phone=%2B15550100&limit=3" {
-		t.Errorf("it arrived as %s", heard[len(heard)-1].uri)
+	if received := r.requestsTo(proxy.Contacts); received[len(received)-1].uri != base+"/consent-records?phone=%2B15550100&limit=3" {
+		t.Errorf("forwarded path = %s", received[len(received)-1].uri)
 	}
-	r.answers(func(w http.ResponseWriter, _ heard) bool {
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(409)
 		_, _ = w.Write([]byte(`{"error":{"code":"insufficient_credits","message":"No."}}`))
@@ -131,7 +131,7 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 	} else if got := r.count("audit_intents"); got != 0 {
 		t.Errorf(`r.count("audit_intents") = %v, want 0`, got)
 	}
-	before := len(r.asked(proxy.Calls))
+	before := len(r.requestsTo(proxy.Calls))
 	for _, path := range []string{"/admin/v1/workspaces/" + anID + "/agents", "/admin/v1/workspaces/x/agents", base + "/nothing"} {
 		if got := r.operator("POST", path, "{}"); got.status != 404 {
 			t.Errorf("POST %s: got.status = %v, want 404; got.body = %s", path, got.status, got.body)
@@ -139,16 +139,16 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 			t.Errorf(`POST %s: got.code() = %q, want "not_found"; got.body = %s`, path, got.code(), got.body)
 		}
 	}
-	if len(r.asked(proxy.Calls)) != before {
+	if len(r.requestsTo(proxy.Calls)) != before {
 		t.Error("an unknown workspace reached an owner")
 	}
 }
 
-func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
+func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
-	r.answers(func(http.ResponseWriter, heard) bool { panic(http.ErrAbortHandler) })
+	r.answers(func(http.ResponseWriter, receivedRequest) bool { panic(http.ErrAbortHandler) })
 	if got := r.operator("POST", "/admin/v1/workspaces/"+id+"/agents", `{"name":"x"}`); got.status != 503 {
 		t.Errorf("POST = %d %s, want 503", got.status, got.body)
 	}
@@ -172,13 +172,13 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweeper := retention.New(r.store)
-	if err := sweeper.Sweep(t.Context(), time.Hour); err != nil {
+	if err := sweeper.Once(t.Context(), time.Hour); err != nil {
 		t.Fatalf("a young intent was swept: Sweep: %v", err)
 	} else if got := r.count("audit_intents"); got != 1 {
 		t.Fatalf(`a young intent was swept: r.count("audit_intents") = %v, want 1`, got)
 	}
 	for range 2 {
-		if err := sweeper.Sweep(t.Context(), 0); err != nil {
+		if err := sweeper.Once(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,11 +201,11 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 }
 
 // JSON permits numbers that jsonb rejects. Such a change must still be audited.
-func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
+func TestAdmin_NumberThatJSONBRejectsIsAudited(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	base := "/admin/v1/workspaces/" + r.workspace("")
-	r.answers(func(w http.ResponseWriter, _ heard) bool {
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"temperature":1e400000}`))
 		return true
@@ -213,18 +213,18 @@ func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
 	if got := r.operator("PATCH", base+"/agents/"+anID, `{"temperature":1e400000}`); got.status != 200 {
 		t.Fatalf("PATCH = %d %s", got.status, got.body)
 	}
-	if told := r.operator("GET", "/admin/v1/audit", "").body; strings.Count(told, "1e400000") != 2 {
-		t.Errorf("audit = %s, want the number before and after", told)
+	if body := r.operator("GET", "/admin/v1/audit", "").body; strings.Count(body, "1e400000") != 2 {
+		t.Errorf("audit = %s, want the number before and after", body)
 	}
 }
 
 // A top-up whose reference was used before changes nothing, also if the amount differs. The owner
 // states it in a header.
-func TestAdmin_ChangeThatChangedNothingIsAuditedAsUnchanged(t *testing.T) {
+func TestAdmin_RepeatedChangeIsAuditedAsUnchanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.workspace("")
-	r.answers(func(w http.ResponseWriter, _ heard) bool {
+	r.answers(func(w http.ResponseWriter, _ receivedRequest) bool {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Idempotency-Replayed", "true")
 		_, _ = w.Write([]byte(`{"type":"top_up","amount":"25","reference":"invoice-1042"}`))

@@ -11,12 +11,12 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
+func TestCountRequest_WaitingRequestIsCountedAtTheTimeOfItsLock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: store.Migrations})
 	st := store.New(pool, nil)
 	const policy ratelimit.Policy = 2
-	if _, err := st.Allow(t.Context(), "k", policy); err != nil {
+	if _, err := st.CountRequest(t.Context(), "k", policy); err != nil {
 		t.Fatal(err)
 	}
 	faster, err := pool.Begin(t.Context())
@@ -29,11 +29,11 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	}
 	waited := make(chan ratelimit.Status, 1)
 	go func() {
-		standing, err := st.Allow(t.Context(), "k", policy)
+		status, err := st.CountRequest(t.Context(), "k", policy)
 		if err != nil {
 			t.Error(err)
 		}
-		waited <- standing
+		waited <- status
 	}()
 	for blocked := 0; blocked == 0; {
 		const lookForIt = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
@@ -59,7 +59,7 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	if second.Reset > time.Minute {
 		t.Errorf("the second of two: second.Reset = %v, want at most %v", second.Reset, time.Minute)
 	}
-	third, err := st.Allow(t.Context(), "k", policy)
+	third, err := st.CountRequest(t.Context(), "k", policy)
 	if err != nil {
 		t.Fatalf("the third of two: %v", err)
 	}
