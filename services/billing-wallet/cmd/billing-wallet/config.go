@@ -6,12 +6,13 @@ import (
 	"ringfence.dev/libs/app"
 )
 
-// Config is billing-wallet's environment.
 type Config struct {
 	app.Config
 
-	// UnconfirmedAfter is the age at which calls is asked about a hold without its request, and the time between two questions.
-	UnconfirmedAfter time.Duration `env:"UNCONFIRMED_AFTER" envDefault:"2m" help:"age at which calls is asked about a hold whose request was never seen, and the time between two questions"`
-	// ReconcileEvery is how often the books of each wallet are compared; zero: only by command.
-	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" envDefault:"1h" help:"how often the books of each wallet are compared beside the service; 0: only by the command reconcile"`
+	// UnconfirmedAfter is the age at which an unconfirmed hold is reported to calls, and the time
+	// after which it is reported again.
+	UnconfirmedAfter time.Duration `env:"UNCONFIRMED_AFTER" envDefault:"2m" help:"age at which a hold without a received call request is reported to calls, and the time after which it is reported again"`
+	// ReconcileEvery is the time between two reconciliations of a wallet. 0: only the command
+	// reconcile compares.
+	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" envDefault:"1h" help:"time between two reconciliations of each wallet; 0: only the command reconcile compares"`
 }

@@ -1,5 +1,5 @@
-// Command billing-wallet keeps wallets, holds and the ledger: it decides what a workspace may
-// spend.
+// Command billing-wallet is the service that stores wallets, holds and the ledger, and decides what
+// a workspace can spend.
 package main
 
 import (
@@ -28,14 +28,14 @@ func spec() app.Spec[Config] {
 	return app.Spec[Config]{
 		Name: "billing-wallet", Migrations: store.Migrations, Check: Config.check, Start: start,
 		Handlers: func(_ Config, rt *app.Runtime) (inbox.Handlers, error) {
-			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil // the serving replicas settle
+			return consumer.New(store.New(rt.Pool), func() {}).Handlers(), nil // the serving replicas settle the holds
 		},
 		Commands: []app.Command[Config]{{
 			Command: service.Command[Config]{
 				Name: "reconcile",
-				Help: "compares all books with each other, prints every difference and ends: with status 1 when there is one",
+				Help: "compares balances, transactions and holds, prints every difference, and exits with status 1 if there is one",
 				Flags: func(flags *flag.FlagSet) {
-					flags.TextVar(&only, "workspace", uuid.Nil, "compares the books of the workspace with this `id` alone")
+					flags.TextVar(&only, "workspace", uuid.Nil, "compares only the workspace with this `id`")
 				},
 				JSON: true,
 			},
@@ -64,8 +64,8 @@ func start(_ context.Context, cfg Config, rt *app.Runtime) ([]service.Part, erro
 		return nil, err
 	}
 	return []service.Part{
-		{Name: "settling", Run: settler.Run},
-		{Name: "confirming", Run: settlement.NewConfirmer(st, rt.Relay, cfg.UnconfirmedAfter, metrics).Run},
+		{Name: "settler", Run: settler.Run},
+		{Name: "confirmer", Run: settlement.NewConfirmer(st, rt.Relay, cfg.UnconfirmedAfter, metrics).Run},
 		{Name: "auditor", Run: reconcile.NewAuditor(st, cfg.ReconcileEvery, metrics).Run},
 		rt.Consumer(consumer.New(st, settler.Wake).Handlers()),
 		rt.HTTP(routes),

@@ -12,27 +12,27 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onCallRequests confirms the holds of requests that exist, and stores the end of requests that were
-// canceled or abandoned as verdicts.
+// onCallRequests confirms the holds of requests that exist, and enqueues the ends of requests that
+// were canceled or abandoned.
 func (c *Consumer) onCallRequests(
 	ctx context.Context, tx pgx.Tx, batch []inbox.Record,
 ) (outcome inbox.Outcome, err error) {
 	outcome.Results = make([]inbox.Result, len(batch))
 	var requests []store.Request
-	var verdicts []holds.Outcome
+	var requestEnds []holds.Outcome
 	var recordOf []int // the index of each request's record
 	for i, rec := range batch {
-		verdict, err := readCallRequest(ctx, rec)
+		requestEnd, err := readCallRequest(ctx, rec)
 		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
 			return outcome, err
 		}
 		switch {
 		case outcome.Results[i].Reason() != nil: // skipped
-		case verdict.Reason == "":
-			requests = append(requests, store.Request{WorkspaceID: verdict.WorkspaceID, RequestID: verdict.RequestID})
+		case requestEnd.Reason == "":
+			requests = append(requests, store.Request{WorkspaceID: requestEnd.WorkspaceID, RequestID: requestEnd.RequestID})
 			recordOf = append(recordOf, i)
 		default:
-			verdicts = append(verdicts, verdict)
+			requestEnds = append(requestEnds, requestEnd)
 		}
 	}
 	if len(requests) > 0 {
@@ -46,33 +46,33 @@ func (c *Consumer) onCallRequests(
 			}
 		}
 	}
-	if len(verdicts) > 0 {
+	if len(requestEnds) > 0 {
 		outcome.OnCommit = c.settle
-		err = c.store.EnqueueOutcome(ctx, tx, verdicts...)
+		err = c.store.EnqueueOutcome(ctx, tx, requestEnds...)
 	}
 	return outcome, err
 }
 
-// readCallRequest returns the verdict of an event. Its reason is empty if the request exists and its hold
-// is to be confirmed.
-func readCallRequest(ctx context.Context, rec inbox.Record) (verdict holds.Outcome, err error) {
+// readCallRequest returns the end of a request from its event. The reason is empty if the request
+// exists and its hold is to be confirmed.
+func readCallRequest(ctx context.Context, rec inbox.Record) (requestEnd holds.Outcome, err error) {
 	var event eventv1.CallRequestEvent
 	if err := rec.Decode(&event); err != nil {
-		return verdict, err
+		return requestEnd, err
 	}
-	if verdict, err = verdictOn(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
-		return verdict, err
+	if requestEnd, err = outcomeOf(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
+		return requestEnd, err
 	}
 	switch event.Event.(type) {
 	case *eventv1.CallRequestEvent_Requested:
 	case *eventv1.CallRequestEvent_Canceled:
-		verdict.Reason = holds.Canceled
+		requestEnd.Reason = holds.Canceled
 	case *eventv1.CallRequestEvent_Abandoned:
-		verdict.Reason = holds.Abandoned
+		requestEnd.Reason = holds.Abandoned
 	case *eventv1.CallRequestEvent_Erased:
-		return verdict, kafka.Skipf("no person's data is kept with a hold")
+		return requestEnd, kafka.Skipf("no person's data is kept with a hold")
 	default:
-		return verdict, kafka.Parkf("call request event %T is newer than this build", event.Event)
+		return requestEnd, kafka.Parkf("call request event %T is newer than this build", event.Event)
 	}
-	return verdict, nil
+	return requestEnd, nil
 }

@@ -1,5 +1,6 @@
-// Package consumer applies events of other services. It stores verdicts on holds and confirmations of call
-// requests in the transaction of the record, for package settling, and opens the wallets of workspaces.
+// Package consumer applies events of other services in the transaction of libs/inbox. It enqueues
+// the ends of call requests for package settlement, confirms holds, and creates the wallets of
+// workspaces.
 package consumer
 
 import (
@@ -20,13 +21,13 @@ var (
 	errNotHeld          = errors.New("the hold is settled or unknown")
 )
 
-// Consumer applies events to the store.
 type Consumer struct {
 	store  *store.Store
 	settle func()
 }
 
-// New returns a consumer. settle is called after verdicts were stored; it must not block.
+// New returns a consumer. It calls settle after ends of requests were committed. settle must not
+// block.
 func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, settle: settle} }
 
 // Handlers maps each topic to its handler.
@@ -38,14 +39,14 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	}
 }
 
-// verdictOn returns a verdict on the hold of a request, without a reason. It stores the trace of ctx.
-func verdictOn(ctx context.Context, request, workspace string) (v holds.Outcome, err error) {
-	if v.RequestID, err = uuid.Parse(request); err != nil {
-		return v, kafka.Parkf("call_request_id %q is no UUID", request)
+// outcomeOf returns the outcome of a request without a reason. It stores the trace of ctx in it.
+func outcomeOf(ctx context.Context, request, workspace string) (requestEnd holds.Outcome, err error) {
+	if requestEnd.RequestID, err = uuid.Parse(request); err != nil {
+		return requestEnd, kafka.Parkf("call_request_id %q is no UUID", request)
 	}
-	if v.WorkspaceID, err = uuid.Parse(workspace); err != nil {
-		return v, kafka.Parkf("workspace_id %q is no UUID", workspace)
+	if requestEnd.WorkspaceID, err = uuid.Parse(workspace); err != nil {
+		return requestEnd, kafka.Parkf("workspace_id %q is no UUID", workspace)
 	}
-	v.Traceparent = telemetry.Carrier(ctx)
-	return v, nil
+	requestEnd.Traceparent = telemetry.Carrier(ctx)
+	return requestEnd, nil
 }

@@ -25,16 +25,16 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// hang ends a test that waits for something that never happens.
+// hang is the timeout of a test that waits for a condition.
 const hang = 2 * time.Minute
 
-// service is the consuming half of billing-wallet on a broker and a database of its own.
+// service is the consumer and the settler of billing-wallet with their own broker and database.
 type service struct {
 	*testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
 	bus   *kafka.Client
-	// metrics are the settler's.
+	// metrics are the settler's metrics.
 	metrics *prometheus.Registry
 }
 
@@ -69,13 +69,13 @@ func start(t *testing.T) *service {
 	return s
 }
 
-func (s *service) publish(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) {
+func (s *service) publish(topic kafka.Topic, key string, id uuid.UUID, message proto.Message) {
 	s.Helper()
-	value, err := proto.Marshal(fact)
+	value, err := proto.Marshal(message)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.send(topic, key, id, string(fact.ProtoReflect().Descriptor().FullName()), value)
+	s.send(topic, key, id, string(message.ProtoReflect().Descriptor().FullName()), value)
 }
 
 func (s *service) send(topic kafka.Topic, key string, id uuid.UUID, kind string, value []byte) {
@@ -133,21 +133,21 @@ func (s *service) held(workspace uuid.UUID) uuid.UUID {
 }
 
 func dial(request, workspace uuid.UUID, event any, seconds int32) *eventv1.DialEvent {
-	fact := &eventv1.DialEvent{CallRequestId: request.String(), WorkspaceId: workspace.String(),
+	message := &eventv1.DialEvent{CallRequestId: request.String(), WorkspaceId: workspace.String(),
 		Call: &eventv1.Call{CallId: uuid.NewSHA1(request, nil).String(), BillableSeconds: seconds}}
 	switch e := event.(type) {
 	case *eventv1.Ended:
-		fact.Event = &eventv1.DialEvent_Ended{Ended: e}
+		message.Event = &eventv1.DialEvent_Ended{Ended: e}
 	case *eventv1.Answered:
-		fact.Event = &eventv1.DialEvent_Answered{Answered: e}
+		message.Event = &eventv1.DialEvent_Answered{Answered: e}
 	case *eventv1.Withdrawn:
-		fact.Event, fact.Call = &eventv1.DialEvent_Withdrawn{Withdrawn: e}, nil
+		message.Event, message.Call = &eventv1.DialEvent_Withdrawn{Withdrawn: e}, nil
 	case *eventv1.Blocked:
-		fact.Event, fact.Call = &eventv1.DialEvent_Blocked{Blocked: e}, nil
+		message.Event, message.Call = &eventv1.DialEvent_Blocked{Blocked: e}, nil
 	case *eventv1.Failed:
-		fact.Event, fact.Call = &eventv1.DialEvent_Failed{Failed: e}, nil
+		message.Event, message.Call = &eventv1.DialEvent_Failed{Failed: e}, nil
 	}
-	return fact
+	return message
 }
 
 func order(request, workspace uuid.UUID) *eventv1.CallRequestEvent {
@@ -160,12 +160,12 @@ func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
 	const requests = 12
 	type sent struct {
-		topic kafka.Topic
-		key   string
-		id    uuid.UUID
-		fact  proto.Message
+		topic   kafka.Topic
+		key     string
+		id      uuid.UUID
+		message proto.Message
 	}
-	var facts []sent
+	var events []sent
 	charged := money.Micro(0)
 	for i := range requests {
 		request := s.held(workspace)
@@ -179,34 +179,35 @@ func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
 		if end.Call.GetBillableSeconds() > 0 {
 			charged += min(money.Price(50_000, end.Call.BillableSeconds, 1), money.Credit/2)
 		}
-		for _, fact := range []sent{
+		for _, message := range []sent{
 			{kafka.CallRequests, request.String(), wallettest.ID(), requested},
 			{kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0)},
 			{kafka.DialEvents, request.String(), wallettest.ID(), end},
 		} {
-			again := fact
-			again.id = wallettest.ID() // told again under another id
-			facts = append(facts, fact, fact, again)
+			again := message
+			again.id = wallettest.ID() // published again with another id
+			events = append(events, message, message, again)
 		}
 	}
-	rand.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
-	for _, f := range facts {
-		s.publish(f.topic, f.key, f.id, f.fact)
+	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+	for _, f := range events {
+		s.publish(f.topic, f.key, f.id, f.message)
 	}
 	s.count("every record is in the inbox", `SELECT count(*) FROM inbox_events`, requests*6)
-	s.count("no verdict waits", `SELECT count(*) FROM pending_settlements`, 0)
+	s.count("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-charged, 0)
 
-	told := s.told(requests)
-	for request, kinds := range told {
+	published := s.published(requests)
+	for request, kinds := range published {
 		if len(kinds) != 1 {
-			t.Errorf("request %s was told %v, want one fact", request, kinds)
+			t.Errorf("events of request %s = %v, want one", request, kinds)
 		}
 	}
 }
 
-// told reads wallet-events.v1 until want requests were told of and the outbox is empty.
-func (s *service) told(want int) map[string][]string {
+// published reads wallet-events.v1 until it has events of want requests and the outbox is empty. It
+// returns the events by request.
+func (s *service) published(want int) map[string][]string {
 	s.Helper()
 	s.count("everything is published", `SELECT count(*) FROM outbox`, 0)
 	reader, err := kafka.NewClient(kafka.Config{Brokers: s.bus.Client.OptValue(kgo.SeedBrokers).([]string)}, "reader", nil,
@@ -217,27 +218,27 @@ func (s *service) told(want int) map[string][]string {
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(s.Context(), hang)
 	defer cancel()
-	told := map[string][]string{}
-	for len(told) < want {
+	published := map[string][]string{}
+	for len(published) < want {
 		fetched := reader.PollFetches(ctx)
 		if err := fetched.Err0(); err != nil {
-			s.Fatalf("told of %d requests, want %d: %v", len(told), want, err)
+			s.Fatalf("requests with an event = %d, want %d: %v", len(published), want, err)
 		}
 		fetched.EachRecord(func(record *kgo.Record) {
-			var fact eventv1.WalletEvent
-			if err := proto.Unmarshal(record.Value, &fact); err != nil {
+			var message eventv1.WalletEvent
+			if err := proto.Unmarshal(record.Value, &message); err != nil {
 				s.Errorf("proto.Unmarshal: %v", err)
-			} else if string(record.Key) != fact.CallRequestId {
-				s.Errorf("record.Key = %q, want %q", string(record.Key), fact.CallRequestId)
+			} else if string(record.Key) != message.CallRequestId {
+				s.Errorf("record.Key = %q, want %q", string(record.Key), message.CallRequestId)
 			}
 			kind := "released"
-			if captured := fact.GetCaptured(); captured != nil {
+			if captured := message.GetCaptured(); captured != nil {
 				kind = money.Micro(captured.AmountMicro).String() + " " + captured.Currency
 			}
-			told[fact.CallRequestId] = append(told[fact.CallRequestId], kind)
+			published[message.CallRequestId] = append(published[message.CallRequestId], kind)
 		})
 	}
-	return told
+	return published
 }
 
 func TestFacts_EndOfARequestReleases(t *testing.T) {
@@ -253,21 +254,21 @@ func TestFacts_EndOfARequestReleases(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-// TestFacts_TwoEndsOfOneRequest tells of two ends of each request, each in its own topic or both in one: the first that is settled stands, one
-// fact goes out, and the other is counted by its kind.
+// TestEvents_TwoEndsOfOneRequest publishes two ends of each request, in two topics or both in one.
+// The first end settles the hold and one event is published. The second one is counted by its kind.
 func TestFacts_TwoEndsOfOneRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
 	abandon := func(request uuid.UUID) proto.Message {
-		fact := order(request, workspace)
-		fact.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
-		return fact
+		message := order(request, workspace)
+		message.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
+		return message
 	}
 	end := func(seconds int32) func(uuid.UUID) proto.Message {
 		return func(request uuid.UUID) proto.Message { return dial(request, workspace, &eventv1.Ended{}, seconds) }
 	}
-	told := 0
+	published := 0
 	for _, row := range []struct {
 		first, second     func(uuid.UUID) proto.Message
 		firstIn, secondIn kafka.Topic
@@ -283,9 +284,9 @@ func TestFacts_TwoEndsOfOneRequest(t *testing.T) {
 		s.count("the first end settles as "+row.state, `SELECT count(*) FROM holds WHERE request_id = $1 AND state = $2`, 1, request, row.state)
 		s.publish(row.secondIn, request.String(), wallettest.ID(), row.second(request))
 		s.until("the second is counted as "+row.late, func() (bool, error) { return s.late(row.late) == 1, nil })
-		told++
-		if facts := s.told(told)[request.String()]; len(facts) != 1 {
-			t.Errorf("%s: told %v, want one fact", row.late, facts)
+		published++
+		if events := s.published(published)[request.String()]; len(events) != 1 {
+			t.Errorf("%s: events = %v, want one", row.late, events)
 		}
 	}
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-2*50_000, 0)
@@ -320,7 +321,7 @@ func TestFacts_InboundAndUnreadable(t *testing.T) {
 	broken.Call = nil
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), broken)
 	s.send(kafka.DialEvents, uuid.NewString(), wallettest.ID(), "ringfence.event.v1.DialEvent", []byte{0xff})
-	newer := order(request, workspace) // no event this build knows
+	newer := order(request, workspace) // an event type that this build does not know
 	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
 	s.count("three records are parked", `SELECT count(*) FROM dead_letters`, 3)
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))

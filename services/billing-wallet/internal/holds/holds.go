@@ -1,5 +1,5 @@
-// Package holds owns a hold's life: what is set aside for a call's longest length, and how the end of
-// its request settles it, once. It knows neither the database nor why a call ended.
+// Package holds decides how much credit a call request reserves, and how the end of the request
+// settles the hold. It has no storage.
 package holds
 
 import (
@@ -12,17 +12,16 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
-// State is where a hold stands; captured and released are final.
+// State is the state of a hold. Captured and released never change.
 type State string
 
-// The states of a hold.
 const (
 	Held     State = "held"
 	Captured State = "captured"
 	Released State = "released"
 )
 
-// Order asks for a hold.
+// Order asks for a hold for one call request.
 type Order struct {
 	RequestID      uuid.UUID
 	WorkspaceID    uuid.UUID
@@ -30,7 +29,7 @@ type Order struct {
 	MaxCallSeconds int32
 }
 
-// Hold is credit set aside for one call request, at the price agreed then.
+// Hold is the credit that is reserved for one call request, with the price at that time.
 type Hold struct {
 	RequestID        uuid.UUID
 	WorkspaceID      uuid.UUID
@@ -45,13 +44,14 @@ type Hold struct {
 }
 
 var (
-	// ErrEnded says that the hold of this request id was settled already: the id is never used again.
+	// ErrEnded means that the hold of this request id is settled. The id can never get another
+	// hold.
 	ErrEnded = errors.New("this call request has ended and can hold nothing any more")
-	// ErrForeign says that the request id belongs to another workspace.
+	// ErrForeign means that the request id belongs to another workspace.
 	ErrForeign = errors.New("this call request belongs to another workspace")
 )
 
-// Insufficient says that the wallet cannot cover a call.
+// Insufficient is the error if the wallet cannot pay the longest possible call.
 type Insufficient struct {
 	Needed, Available money.Micro
 	Currency          string
@@ -62,26 +62,26 @@ func (e *Insufficient) Error() string {
 		e.Needed, e.Currency, e.Available, e.Currency)
 }
 
-// Decision answers one order.
+// Decision is the result of one order.
 type Decision struct {
 	Hold Hold
-	// Repeated says that the hold stood before this order.
+	// Repeated is true if the hold existed before this order.
 	Repeated bool
 	// Err is nil, ErrEnded, ErrForeign or an *Insufficient.
 	Err error
 }
 
-// WalletView is what a workspace's orders are decided on; Decide writes to it.
+// WalletView is the state on which the orders of a workspace are decided. Decide changes it.
 type WalletView struct {
 	Spendable money.Micro
 	Currency  string
 	Rates     []rates.Rate
-	// Known holds every hold of the ordered ids that stands already.
+	// Known contains the holds that exist for the ordered request ids.
 	Known map[uuid.UUID]Hold
 }
 
-// Decide answers one order and takes its amount off what may be spent. The same id again gets the hold
-// that stands, whatever the order says.
+// Decide decides one order and subtracts its amount from Spendable. If the request id has an open
+// hold, that hold is returned, even if the order differs from it.
 func (d *WalletView) Decide(o Order) Decision {
 	if known, ok := d.Known[o.RequestID]; ok {
 		switch {

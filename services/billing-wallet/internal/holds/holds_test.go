@@ -16,10 +16,10 @@ import (
 
 func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
 	t.Parallel()
-	desk := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
+	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
 		Rates: []rates.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
 	workspace := uuid.New()
-	british := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
+	british := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
 	if british.Err != nil {
 		t.Errorf("Decide: british.Err = %v, want nil", british.Err)
 	}
@@ -32,21 +32,21 @@ func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
 	if british.Hold.PerMinute != 100_000 {
 		t.Errorf("Decide: british.Hold.PerMinute = %v, want 100_000", british.Hold.PerMinute)
 	}
-	other := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
+	other := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
 	if other.Err != nil {
 		t.Errorf("Decide: other.Err = %v, want nil", other.Err)
 	} else if other.Hold.Amount != 500_000 {
 		t.Errorf("Decide: other.Hold.Amount = %v, want 500_000", other.Hold.Amount)
 	}
-	if desk.Spendable != 300_000 {
-		t.Errorf("spendable = %s, want 0.3", desk.Spendable)
+	if view.Spendable != 300_000 {
+		t.Errorf("spendable = %s, want 0.3", view.Spendable)
 	}
 }
 
 func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
 	t.Parallel()
-	desk := &holds.WalletView{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]holds.Hold{}}
-	got := desk.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
+	view := &holds.WalletView{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]holds.Hold{}}
+	got := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
 	var insufficient *holds.Insufficient
 	if !errors.As(got.Err, &insufficient) {
 		t.Fatalf("Decide = %+v, want Insufficient", got)
@@ -56,8 +56,8 @@ func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
 	} else if !strings.Contains(text, "0.499999 EUR") {
 		t.Errorf(`Error: text = %q, want it to contain "0.499999 EUR"`, text)
 	}
-	if desk.Spendable != 499_999 {
-		t.Errorf("a refusal took credit: %s left", desk.Spendable)
+	if view.Spendable != 499_999 {
+		t.Errorf("spendable credit after a refusal = %s, want 0.499999", view.Spendable)
 	}
 }
 
@@ -133,15 +133,15 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 	}
 }
 
-// TestCharge_IsTheExactPriceOfStartedIncrements holds every charge against the rule in exact fractions, and the rule's edges against each other.
+// TestCharge_IsTheExactPriceOfStartedIncrements compares charges with the price in exact fractions.
 func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.Most)).Draw(r, "per minute")),
-			IncrementSeconds: rapid.Int32Range(1, rates.LongestIncrement).Draw(r, "increment")}
+		agreed := rates.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rates.MaxPerMinute)).Draw(r, "per minute")),
+			IncrementSeconds: rapid.Int32Range(1, rates.MaxIncrementSeconds).Draw(r, "increment")}
 		longest := rapid.Int32Range(1, 86_400).Draw(r, "longest")
-		desk := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed}, Known: map[uuid.UUID]holds.Hold{}}
-		h := desk.Decide(holds.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
+		view := &holds.WalletView{Spendable: 1 << 60, Currency: "USD", Rates: []rates.Rate{agreed}, Known: map[uuid.UUID]holds.Hold{}}
+		h := view.Decide(holds.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
 		talk := rapid.Int32Range(0, 2*longest).Draw(r, "talk")
 		charge := h.Charge(talk)
 

@@ -1,5 +1,5 @@
-// Package httpapi implements the routes about money: the customer's wallet, the operator's
-// transactions and rates, the gateway's ApplySetting, and Hold for the calls service.
+// Package httpapi contains the HTTP handlers of billing-wallet: the customer's wallet, the
+// operator's transactions and rates, the gateway's ApplySetting, and Hold for the calls service.
 package httpapi
 
 import (
@@ -13,20 +13,21 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// API answers billing-wallet's routes.
+// API is the HTTP API of billing-wallet.
 type API struct {
 	store *store.Store
-	desk  *store.HoldBatcher
+	holds *store.HoldBatcher
 }
 
-// New makes the API.
-func New(st *store.Store, desk *store.HoldBatcher) *API { return &API{store: st, desk: desk} }
+// New returns the API.
+func New(st *store.Store, batcher *store.HoldBatcher) *API { return &API{store: st, holds: batcher} }
 
-// workspace is the {id} of an operator's path; the gateway has checked that it exists.
+// workspace returns the workspace id of an operator's path. The gateway has checked that the
+// workspace exists.
 func workspace(r *http.Request) (uuid.UUID, error) { return httpserver.PathID(r, "id", "workspace") }
 
-// shown turns what the store says into what the client may see.
-func shown(err error) error {
+// clientError returns 404 if the workspace has no wallet. Other errors are returned unchanged.
+func clientError(err error) error {
 	if errors.Is(err, store.ErrNoWallet) {
 		return apierr.NotFound("wallet")
 	}

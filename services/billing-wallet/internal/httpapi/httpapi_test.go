@@ -24,7 +24,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// stack is the service behind a real listener, and the keys of who may ask it.
+// stack is the service with a real listener, and the keys of its callers.
 type stack struct {
 	testing.TB
 	url     string
@@ -63,8 +63,9 @@ func start(t testing.TB) *stack {
 	return s
 }
 
-// ask sends a request as the gateway would for the workspace; operator empty: as a customer.
-func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
+// request sends a request as the gateway does for the workspace. If operator is empty, it is a
+// customer's request.
+func (s *stack) request(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
 	s.Helper()
 	token, err := s.keys["gateway"].SignCaller("billing-wallet", serviceauth.Caller{
 		WorkspaceID: workspace, RequestID: wallettest.ID(), Access: serviceauth.Read, Operator: operator,
@@ -106,18 +107,18 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
-	status, body := s.ask("GET", "/v1/wallet", workspace, "", "")
+	status, body := s.request("GET", "/v1/wallet", workspace, "", "")
 	if status != 200 {
 		t.Errorf("fresh wallet: status = %v, want 200", status)
 	} else if body != `{"balance":0,"currency":"USD","last_transaction_at":null}` {
 		t.Errorf("fresh wallet: body = %q, want %q", body, `{"balance":0,"currency":"USD","last_transaction_at":null}`)
 	}
-	s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops",
+	s.request("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops",
 		`{"type":"top_up","amount":"12.500001","reference":"r-1"}`)
 	if _, err := s.hold("calls", workspace, wallettest.ID(), 600); err != nil {
 		t.Fatal(err)
 	}
-	_, body = s.ask("GET", "/v1/wallet", workspace, "", "")
+	_, body = s.request("GET", "/v1/wallet", workspace, "", "")
 	var wallet map[string]any
 	if err := json.Unmarshal([]byte(body), &wallet); err != nil {
 		t.Fatalf("wallet: json.Unmarshal: %v", err)
@@ -125,13 +126,13 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 		t.Fatalf("wallet: length of wallet = %d, want 3; body = %s", len(wallet), body)
 	}
 	s.wants("a hold does not lower the balance", 200, body, 200, `"balance":12.500001,`, `Z"`)
-	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
+	status, body = s.request("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
 	s.wants("the operator's wallet", status, body, 200, `"balance":12.500001`, `"held":0.5`, `"spendable":12.000001`)
-	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet/reconcile", workspace, "ops", "")
+	status, body = s.request("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet/reconcile", workspace, "ops", "")
 	s.wants("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`, `"differences":[],"difference_count":0`)
-	status, body = s.ask("GET", "/v1/wallet", wallettest.ID(), "", "")
+	status, body = s.request("GET", "/v1/wallet", wallettest.ID(), "", "")
 	s.wants("no wallet", status, body, 404, `"not_found"`)
-	status, body = s.ask("POST", "/v1/wallet", workspace, "", "{}")
+	status, body = s.request("POST", "/v1/wallet", workspace, "", "{}")
 	s.wants("wrong method", status, body, 405, `"method_not_allowed"`)
 }
 
@@ -140,35 +141,35 @@ func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
 	path := "/admin/v1/workspaces/" + workspace.String() + "/wallet/transactions"
-	status, first := s.ask("POST", path, workspace, "ada", `{"type":"top_up","amount":"10","reference":"r-1","x":1}`)
+	status, first := s.request("POST", path, workspace, "ada", `{"type":"top_up","amount":"10","reference":"r-1","x":1}`)
 	s.wants("first", status, first, 201, `"type":"top_up"`, `"amount":"10"`, `"reference":"r-1"`, `"operator":"ada"`)
-	status, again := s.ask("POST", path, workspace, "bob", `{"type":"adjustment","amount":"-99","reference":"r-1"}`)
+	status, again := s.request("POST", path, workspace, "bob", `{"type":"adjustment","amount":"-99","reference":"r-1"}`)
 	if status != 200 {
 		t.Errorf("seen reference: status = %v, want 200", status)
 	} else if again != first {
 		t.Errorf("seen reference: again = %v, want %v", again, first)
 	}
-	status, body := s.ask("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
+	status, body := s.request("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
 	s.wants("below zero", status, body, 409, `"insufficient_credits"`)
-	status, body = s.ask("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10","reference":"r-2"}`)
+	status, body = s.request("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10","reference":"r-2"}`)
 	s.wants("to zero", status, body, 201, `"amount":"-10"`)
 
-	status, body = s.ask("GET", path+"?limit=1", workspace, "ada", "")
+	status, body = s.request("GET", path+"?limit=1", workspace, "ada", "")
 	s.wants("page", status, body, 200, `"has_more":true`, `"reference":"r-2"`)
 	var member struct{ ID uuid.UUID }
 	if err := json.Unmarshal([]byte(first), &member); err != nil {
 		t.Fatal(err)
 	}
-	if status, body = s.ask("GET", path+"/"+member.ID.String(), workspace, "ada", ""); status != 200 {
+	if status, body = s.request("GET", path+"/"+member.ID.String(), workspace, "ada", ""); status != 200 {
 		t.Errorf("member: status = %v, want 200", status)
 	} else if body != first {
 		t.Errorf("member: body = %v, want %v", body, first)
 	}
-	status, body = s.ask("GET", path+"/"+wallettest.ID().String(), workspace, "ada", "")
+	status, body = s.request("GET", path+"/"+wallettest.ID().String(), workspace, "ada", "")
 	s.wants("unknown member", status, body, 404, `"not_found"`)
-	status, body = s.ask("GET", path+"?type=gift", workspace, "ada", "")
+	status, body = s.request("GET", path+"?type=gift", workspace, "ada", "")
 	s.wants("unknown type", status, body, 422, "type")
-	status, body = s.ask("GET", path+"?starting_after="+wallettest.ID().String(), workspace, "ada", "")
+	status, body = s.request("GET", path+"?starting_after="+wallettest.ID().String(), workspace, "ada", "")
 	s.wants("unknown cursor", status, body, 422, "starting_after")
 }
 
@@ -189,14 +190,14 @@ func TestPostTransaction_RefusalsNameTheField(t *testing.T) {
 		`{"type":"top_up","amount":"-1","reference":"r"}`:                               "amount",
 		`{"type":"adjustment","amount":"0.0","reference":"r"}`:                          "amount",
 		`{"type":"top_up","amount":"1000000000.000001","reference":"r"}`:                "amount",
-		`{"type":"top_up","amount":"1000000000","reference":"r"}`:                       "amount", // would take the balance past it
+		`{"type":"top_up","amount":"1000000000","reference":"r"}`:                       "amount", // the balance would be above the limit
 		`{"type":"top_up","amount":"1"}`:                                                "reference",
 		`{"type":"top_up","amount":"1","reference":""}`:                                 "reference",
 		`{"type":"top_up","amount":"1","reference":"` + strings.Repeat("é", 256) + `"}`: "reference",
 		`{"type":"top_up","amount":"1","reference":"a\u0000b"}`:                         "reference",
 		`{"type":`: "JSON",
 	} {
-		status, answer := s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", body)
+		status, answer := s.request("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", body)
 		s.wants(body, status, answer, 422, `"validation_error"`, field)
 	}
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
@@ -209,7 +210,7 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 	path := "/admin/v1/workspaces/" + workspace.String() + "/rates"
 	const want = `{"data":[{"prefix":"+44","per_minute":"0.1","increment_seconds":60},{"prefix":"+4420","per_minute":"0","increment_seconds":1}],"has_more":false}`
 	const list = `[{"prefix":"+44","per_minute":"0.10","increment_seconds":60},{"prefix":"+4420","per_minute":"0"}]`
-	if status, body := s.ask("PUT", path, workspace, "ops", list); status != 200 {
+	if status, body := s.request("PUT", path, workspace, "ops", list); status != 200 {
 		t.Errorf("PUT rates: status = %v, want 200", status)
 	} else if body != want {
 		t.Errorf("PUT rates: body = %v, want %v", body, want)
@@ -219,15 +220,15 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 		`[{"prefix":"+44","per_minute":"-1"}]`, `[{"prefix":"+44","per_minute":"1","increment_seconds":0}]`,
 		`[{"prefix":"+44","per_minute":"1"},{"prefix":"+44","per_minute":"2"}]`, `{}`, `null`, ``,
 	} {
-		status, body := s.ask("PUT", path, workspace, "ops", bad)
+		status, body := s.request("PUT", path, workspace, "ops", bad)
 		s.wants("PUT "+bad, status, body, 422, `"validation_error"`)
 	}
-	if status, body := s.ask("GET", path, workspace, "ops", ""); status != 200 {
+	if status, body := s.request("GET", path, workspace, "ops", ""); status != 200 {
 		t.Errorf("GET rates after refusals: status = %v, want 200", status)
 	} else if body != want {
 		t.Errorf("GET rates after refusals: body = %v, want %v", body, want)
 	}
-	if status, body := s.ask("PUT", path, workspace, "ops", `[]`); status != 200 {
+	if status, body := s.request("PUT", path, workspace, "ops", `[]`); status != 200 {
 		t.Errorf("PUT no rates: status = %v, want 200", status)
 	} else if body != `{"data":[],"has_more":false}` {
 		t.Errorf("PUT no rates: body = %q, want %q", body, `{"data":[],"has_more":false}`)
@@ -240,7 +241,7 @@ func TestRoutes_OnlyTheGatewayIsHeard(t *testing.T) {
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
 	admin := "/admin/v1/workspaces/" + workspace.String()
 	for _, path := range []string{admin + "/wallet", admin + "/rates", admin + "/wallet/transactions"} {
-		status, body := s.ask("GET", path, workspace, "", "")
+		status, body := s.request("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
 	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // a bare request is the point
@@ -296,7 +297,7 @@ func TestHold_AnswersCalls(t *testing.T) {
 		seconds   int32
 		want      connect.Code
 	}{
-		"the dialer may not ask":   {"dialer", workspace, wallettest.ID(), 600, connect.CodePermissionDenied},
+		"the dialer is refused":    {"dialer", workspace, wallettest.ID(), 600, connect.CodePermissionDenied},
 		"no wallet":                {"calls", wallettest.ID(), wallettest.ID(), 600, connect.CodeNotFound},
 		"another workspace's id":   {"calls", wallettest.Workspace(t, s.store, money.Credit), request, 600, connect.CodeFailedPrecondition},
 		"a call of no length":      {"calls", workspace, wallettest.ID(), 0, connect.CodeInvalidArgument},
@@ -308,20 +309,20 @@ func TestHold_AnswersCalls(t *testing.T) {
 	}
 }
 
-// TestHold_ReturnsTheHeldLength repeats a hold with a larger max_call_seconds: the first hold is not
-// changed, and the response says which length it pays for.
+// TestHold_ReturnsTheHeldLength repeats a hold with a larger max_call_seconds. The first hold is
+// not changed, and the response states the length that it covers.
 func TestHold_ReturnsTheHeldLength(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
 	request := wallettest.ID()
-	for _, asked := range []int32{60, 600} {
-		answer, err := s.hold("calls", workspace, request, asked)
+	for _, reported := range []int32{60, 600} {
+		answer, err := s.hold("calls", workspace, request, reported)
 		if err != nil {
-			t.Fatalf("Hold for %d s: %v", asked, err)
+			t.Fatalf("Hold for %d s: %v", reported, err)
 		}
 		if got := answer.GetHeld().GetMaxCallSeconds(); got != 60 {
-			t.Errorf("Hold for %d s returned max_call_seconds %d, want 60", asked, got)
+			t.Errorf("Hold for %d s returned max_call_seconds %d, want 60", reported, got)
 		}
 	}
 }

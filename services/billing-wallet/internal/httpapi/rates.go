@@ -7,7 +7,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
-	ratespkg "ringfence.dev/services/billing-wallet/internal/rates"
+	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
 type rateBody struct {
@@ -16,20 +16,20 @@ type rateBody struct {
 	IncrementSeconds *int32  `json:"increment_seconds"`
 }
 
-// rateView has the shape of the body: what was read can be put back.
+// rateView has the members of the request body, so that a client can send back what it read.
 type rateView struct {
 	Prefix           string `json:"prefix"`
 	PerMinute        string `json:"per_minute"`
 	IncrementSeconds int32  `json:"increment_seconds"`
 }
 
-func viewRate(r ratespkg.Rate) rateView {
+func viewRate(r rates.Rate) rateView {
 	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
 }
 
-// rate checks that all is there; an increment left out is the default's.
-func (b rateBody) rate() (ratespkg.Rate, error) {
-	read := ratespkg.Default()
+// rate returns the rate of the body. An absent increment is the default's.
+func (b rateBody) rate() (rates.Rate, error) {
+	read := rates.Default()
 	if b.Prefix == nil {
 		return read, apierr.Validation("prefix", "is missing. Send the beginning of the numbers, such as +4420.")
 	}
@@ -47,7 +47,8 @@ func (b rateBody) rate() (ratespkg.Rate, error) {
 	return read, nil
 }
 
-// putRates answers PUT /admin/v1/workspaces/{id}/rates: the list becomes the workspace's only rates, for holds from now on.
+// putRates handles PUT /admin/v1/workspaces/{id}/rates. The list replaces all rates of the
+// workspace, for new holds.
 func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -60,33 +61,33 @@ func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
 	if body == nil {
 		return apierr.Validation("body", "must be a list of rates; an empty one removes them all.")
 	}
-	rates := make([]ratespkg.Rate, 0, len(body))
+	list := make([]rates.Rate, 0, len(body))
 	for _, b := range body {
 		read, err := b.rate()
 		if err != nil {
 			return err
 		}
-		rates = append(rates, read)
+		list = append(list, read)
 	}
-	if err := ratespkg.Check(rates); err != nil {
+	if err := rates.Check(list); err != nil {
 		return err
 	}
-	if err := a.store.ReplaceRates(r.Context(), workspaceID, rates); err != nil {
-		return shown(err)
+	if err := a.store.ReplaceRates(r.Context(), workspaceID, list); err != nil {
+		return clientError(err)
 	}
 	return a.rates(w, r)
 }
 
-// rates answers GET /admin/v1/workspaces/{id}/rates: all of them in one page, by prefix.
+// rates handles GET /admin/v1/workspaces/{id}/rates. It returns all rates in one page, by prefix.
 func (a *API) rates(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
 		return err
 	}
-	rates, err := a.store.Rates(r.Context(), workspaceID)
+	list, err := a.store.Rates(r.Context(), workspaceID)
 	if err != nil {
 		return err
 	}
-	whole := page.Request{Limit: len(rates)}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(whole, rates, viewRate))
+	whole := page.Request{Limit: len(list)}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(whole, list, viewRate))
 }

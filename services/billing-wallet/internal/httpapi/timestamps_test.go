@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// The stored time is a whole second. An encoder that leaves out zeros writes it without decimals.
+// The stored time is a whole second. An encoder that omits zeros would write it without decimals.
 func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -24,7 +24,7 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		{path: admin + "/transactions", operator: "ops"},
 	}
 	for _, tt := range tests {
-		_, body := s.ask(http.MethodGet, tt.path, workspace, tt.operator, "")
+		_, body := s.request(http.MethodGet, tt.path, workspace, tt.operator, "")
 		if got := testkit.CheckTimestamps(t, []byte(body)); got != 1 {
 			t.Errorf("GET %s: %d timestamps in %s, want 1", tt.path, got, body)
 		}

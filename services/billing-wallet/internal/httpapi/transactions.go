@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-const longestReference = 255
+const maxReference = 255
 
 type transactionBody struct {
 	Type      *string `json:"type"`
@@ -26,7 +26,7 @@ type transactionBody struct {
 	Reference *string `json:"reference"`
 }
 
-// transactionView is one row of the journal. amount is a decimal string, as it is in the request.
+// transactionView is one transaction. amount is a decimal string, as in the request.
 type transactionView struct {
 	ID            uuid.UUID         `json:"id"`
 	Type          ledger.Kind       `json:"type"`
@@ -42,7 +42,7 @@ func viewTransaction(t ledger.Transaction) transactionView {
 		openapi.TimestampOf(t.CreatedAt())}
 }
 
-// payment checks the body: type, amount, reference.
+// payment validates the body and returns its type, amount and reference.
 func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, reference string, err error) {
 	switch {
 	case b.Type == nil:
@@ -61,19 +61,20 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 		return "", 0, "", apierr.Validation("amount", "of a top_up must be more than zero. Use an adjustment to take credit away.")
 	case amount == 0:
 		return "", 0, "", apierr.Validation("amount", "must not be zero.")
-	case amount > ledger.Largest || amount < -ledger.Largest:
-		return "", 0, "", apierr.Validation("amount", "must be at most %s.", ledger.Largest)
+	case amount > ledger.MaxAmount || amount < -ledger.MaxAmount:
+		return "", 0, "", apierr.Validation("amount", "must be at most %s.", ledger.MaxAmount)
 	case b.Reference == nil || *b.Reference == "":
 		return "", 0, "", apierr.Validation("reference", "is missing. Send the payment's own number: it counts once.")
-	case utf8.RuneCountInString(*b.Reference) > longestReference:
-		return "", 0, "", apierr.Validation("reference", "must be at most %d characters long.", longestReference)
+	case utf8.RuneCountInString(*b.Reference) > maxReference:
+		return "", 0, "", apierr.Validation("reference", "must be at most %d characters long.", maxReference)
 	}
 	return kind, amount, *b.Reference, nil
 }
 
-// postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with the new transaction.
-// If the reference was used before, nothing is booked: it responds 200 with the first transaction and the header
-// Idempotency-Replayed, from which the gateway's audit learns that nothing changed.
+// postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with
+// the new transaction. If the reference was used before, it posts nothing and responds 200 with the
+// first transaction and the header Idempotency-Replayed. The gateway then writes an audit entry
+// with the outcome unchanged.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -98,30 +99,30 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Conflict("insufficient_credits",
 			"This adjustment would take the spendable credit below zero. Credit held for open calls cannot be taken.")
 	case errors.Is(err, ledger.ErrTooLarge):
-		return apierr.Validation("amount", "would take the balance past %s.", ledger.Largest)
+		return apierr.Validation("amount", "would take the balance past %s.", ledger.MaxAmount)
 	case err != nil:
-		return shown(err)
+		return clientError(err)
 	}
 	status := http.StatusCreated
 	if replayed {
 		status = http.StatusOK
 		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
-			slog.WarnContext(r.Context(), "a reference came again with another amount: the first stands", "workspace_id", workspaceID,
+			slog.WarnContext(r.Context(), "reference repeated with another amount", "workspace_id", workspaceID,
 				"transaction_id", posted.ID, "operator", operator, "amount", amount, "stands", posted.Amount())
 		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }
 
-// transactions answers GET /admin/v1/workspaces/{id}/wallet/transactions, optionally of one type.
+// transactions handles GET /admin/v1/workspaces/{id}/wallet/transactions, optionally of one type.
 func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
 		return err
 	}
 	query := r.URL.Query()
-	asked, err := page.Parse(query)
+	request, err := page.Parse(query)
 	if err != nil {
 		return err
 	}
@@ -130,14 +131,14 @@ func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := a.store.Transactions(r.Context(), workspaceID, ledger.Kind(kind), asked)
+	rows, err := a.store.Transactions(r.Context(), workspaceID, ledger.Kind(kind), request)
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewTransaction))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(request, rows, viewTransaction))
 }
 
-// transaction answers GET /admin/v1/workspaces/{id}/wallet/transactions/{transaction_id}.
+// transaction handles GET /admin/v1/workspaces/{id}/wallet/transactions/{transaction_id}.
 func (a *API) transaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// wallet answers GET /v1/wallet (specification 2.7).
+// wallet handles GET /v1/wallet.
 func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.store.Wallet(r.Context(), serviceauth.CallerFrom(r.Context()).WorkspaceID)
 	if err != nil {
-		return shown(err)
+		return clientError(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Wallet{
 		Balance: json.Number(found.Balance().String()), Currency: found.Currency,
@@ -23,7 +23,7 @@ func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// accountsView is what an operator sees: balance = spendable + held.
+// accountsView is the operator's view of a wallet: balance = spendable + held.
 type accountsView struct {
 	Balance           money.Micro        `json:"balance"`
 	Held              money.Micro        `json:"held"`
@@ -32,7 +32,7 @@ type accountsView struct {
 	LastTransactionAt *openapi.Timestamp `json:"last_transaction_at"`
 }
 
-// accounts answers GET /admin/v1/workspaces/{id}/wallet.
+// accounts handles GET /admin/v1/workspaces/{id}/wallet.
 func (a *API) accounts(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -40,7 +40,7 @@ func (a *API) accounts(w http.ResponseWriter, r *http.Request) error {
 	}
 	found, err := a.store.Wallet(r.Context(), workspaceID)
 	if err != nil {
-		return shown(err)
+		return clientError(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, accountsView{
 		found.Balance(), found.Held, found.Wallet, found.Currency, openapi.TimestampOrNull(found.LastTransactionAt),
@@ -58,12 +58,12 @@ func accountsOf(sums ledger.Accounts) accountView {
 	return accountView{sums.Wallet, sums.Held, sums.Revenue, sums.Funding}
 }
 
-// mostDifferences bounds an answer; the command reconcile tells all.
-const mostDifferences = 100
+// maxDifferences limits the differences in a response. The command reconcile prints all of them.
+const maxDifferences = 100
 
 type reconcileView struct {
 	OK bool `json:"ok"`
-	// Kept are the stored balances, Summed the journal's.
+	// Kept are the stored balances. Summed are the sums of the ledger's entries.
 	Kept      accountView `json:"kept"`
 	Summed    accountView `json:"summed"`
 	OpenHolds money.Micro `json:"open_holds"`
@@ -73,13 +73,14 @@ type reconcileView struct {
 }
 
 type differenceView struct {
-	Kind    ledger.Disagreement `json:"kind"`
-	Subject string              `json:"subject"`
-	Kept    string              `json:"kept"`
-	Found   string              `json:"found"`
+	Kind    ledger.DifferenceKind `json:"kind"`
+	Subject string                `json:"subject"`
+	Kept    string                `json:"kept"`
+	Found   string                `json:"found"`
 }
 
-// reconcile answers GET /admin/v1/workspaces/{id}/wallet/reconcile: the balances from every side, and what differs.
+// reconcile handles GET /admin/v1/workspaces/{id}/wallet/reconcile. It returns the stored balances,
+// the sums of entries and holds, and the differences.
 func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -87,13 +88,13 @@ func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
 	}
 	books, err := a.store.Books(r.Context(), workspaceID)
 	if err != nil {
-		return shown(err)
+		return clientError(err)
 	}
 	view := reconcileView{
 		OK: books.Agree(), Kept: accountsOf(books.Kept.Accounts), Summed: accountsOf(books.Summed), OpenHolds: books.Open.Held,
 		Differences: []differenceView{}, DifferenceCount: len(books.Differences),
 	}
-	for _, d := range books.Differences[:min(len(books.Differences), mostDifferences)] {
+	for _, d := range books.Differences[:min(len(books.Differences), maxDifferences)] {
 		view.Differences = append(view.Differences, differenceView{d.Kind, d.Subject, d.Kept, d.Found})
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, view)

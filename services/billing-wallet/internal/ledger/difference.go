@@ -6,69 +6,71 @@ import (
 	"github.com/google/uuid"
 )
 
-// Disagreement is a way in which books may be wrong.
-type Disagreement string
+// DifferenceKind is a kind of inconsistency in a workspace's balances, transactions or holds.
+type DifferenceKind string
 
-// What a reconciliation looks for. Kept is what the row says, Found what the other side says.
+// The kinds of differences. In a Difference, Kept is the stored value and Found the value that the
+// other rows give.
 const (
-	// MissingWallet has entries or holds and no row with balances.
-	MissingWallet Disagreement = "missing_wallet"
-	// WrongBalance is an account whose balance is not the sum of its entries.
-	WrongBalance Disagreement = "wrong_balance"
-	// UnbalancedWallet has balances that do not sum to zero.
-	UnbalancedWallet Disagreement = "unbalanced_wallet"
-	// NegativeBalance is a wallet, held or revenue account below zero.
-	NegativeBalance Disagreement = "negative_balance"
-	// HeldIsNotHolds is a held account that is not the sum of the open holds.
-	HeldIsNotHolds Disagreement = "held_is_not_holds"
-	// UnbalancedTransaction does not sum to zero.
-	UnbalancedTransaction Disagreement = "unbalanced_transaction"
-	// MisshapenTransaction moves what its kind does not move, or lacks its cause.
-	MisshapenTransaction Disagreement = "misshapen_transaction"
-	// ReferenceTwice was paid in more than once.
-	ReferenceTwice Disagreement = "reference_twice"
-	// TransactionWithoutHold names a request that this workspace holds nothing for.
-	TransactionWithoutHold Disagreement = "transaction_without_hold"
-	// HoldWithoutTransaction was never taken off the wallet.
-	HoldWithoutTransaction Disagreement = "hold_without_transaction"
-	// HeldTwice was taken off the wallet more than once.
-	HeldTwice Disagreement = "held_twice"
-	// WrongHold is a hold of another amount than its transaction.
-	WrongHold Disagreement = "wrong_hold"
-	// SettledWithoutTransaction is captured or released, and the journal has neither.
-	SettledWithoutTransaction Disagreement = "settled_without_transaction"
-	// OpenButSettled is an open hold that the journal has captured or released.
-	OpenButSettled Disagreement = "open_but_settled"
-	// SettledTwice has more than one capture or release.
-	SettledTwice Disagreement = "settled_twice"
-	// WrongSettlement is captured where the journal released, or the other way round.
-	WrongSettlement Disagreement = "wrong_settlement"
-	// WrongRelease gave back or charged another amount than was held.
-	WrongRelease Disagreement = "wrong_release"
-	// WrongCharge is a capture of another amount than the journal's.
-	WrongCharge Disagreement = "wrong_charge"
-	// ChargeAboveHold captured more than was held.
-	ChargeAboveHold Disagreement = "charge_above_hold"
-	// WrongCurrency is a hold in another currency than its wallet.
-	WrongCurrency Disagreement = "wrong_currency"
+	// MissingWallet: the workspace has transactions or holds, but no wallet.
+	MissingWallet DifferenceKind = "missing_wallet"
+	// WrongBalance: the balance of an account is not the sum of its entries.
+	WrongBalance DifferenceKind = "wrong_balance"
+	// UnbalancedWallet: the balances of the wallet do not sum to zero.
+	UnbalancedWallet DifferenceKind = "unbalanced_wallet"
+	// NegativeBalance: the wallet, held or revenue account is below zero.
+	NegativeBalance DifferenceKind = "negative_balance"
+	// HeldIsNotHolds: the held account is not the sum of the open holds.
+	HeldIsNotHolds DifferenceKind = "held_is_not_holds"
+	// UnbalancedTransaction: the entries of the transaction do not sum to zero.
+	UnbalancedTransaction DifferenceKind = "unbalanced_transaction"
+	// MisshapenTransaction: the entries do not fit the kind of the transaction, or its reference,
+	// operator or request is missing.
+	MisshapenTransaction DifferenceKind = "misshapen_transaction"
+	// ReferenceTwice: several payments have the same reference.
+	ReferenceTwice DifferenceKind = "reference_twice"
+	// TransactionWithoutHold: the transaction names a request without a hold in this workspace.
+	TransactionWithoutHold DifferenceKind = "transaction_without_hold"
+	// HoldWithoutTransaction: no transaction reserved the credit of the hold.
+	HoldWithoutTransaction DifferenceKind = "hold_without_transaction"
+	// HeldTwice: several transactions reserved the credit of the hold.
+	HeldTwice DifferenceKind = "held_twice"
+	// WrongHold: the amount of the hold differs from its transaction.
+	WrongHold DifferenceKind = "wrong_hold"
+	// SettledWithoutTransaction: the hold is captured or released without a transaction.
+	SettledWithoutTransaction DifferenceKind = "settled_without_transaction"
+	// OpenButSettled: the hold is open, but has a capture or release transaction.
+	OpenButSettled DifferenceKind = "open_but_settled"
+	// SettledTwice: the hold has several capture or release transactions.
+	SettledTwice DifferenceKind = "settled_twice"
+	// WrongSettlement: the hold is captured and its transaction is a release, or the reverse.
+	WrongSettlement DifferenceKind = "wrong_settlement"
+	// WrongRelease: the release does not return the amount of the hold.
+	WrongRelease DifferenceKind = "wrong_release"
+	// WrongCharge: the captured amount differs from the transaction.
+	WrongCharge DifferenceKind = "wrong_charge"
+	// ChargeAboveHold: the captured amount is above the amount of the hold.
+	ChargeAboveHold DifferenceKind = "charge_above_hold"
+	// WrongCurrency: the currency of the hold differs from the wallet.
+	WrongCurrency DifferenceKind = "wrong_currency"
 )
 
-// Disagreements lists them.
-func Disagreements() []Disagreement {
-	return []Disagreement{
+// DifferenceKinds returns all kinds.
+func DifferenceKinds() []DifferenceKind {
+	return []DifferenceKind{
 		MissingWallet, WrongBalance, UnbalancedWallet, NegativeBalance, HeldIsNotHolds, UnbalancedTransaction, MisshapenTransaction,
 		ReferenceTwice, TransactionWithoutHold, HoldWithoutTransaction, HeldTwice, WrongHold, SettledWithoutTransaction, OpenButSettled,
 		SettledTwice, WrongSettlement, WrongRelease, WrongCharge, ChargeAboveHold, WrongCurrency,
 	}
 }
 
-// Difference is one place where two sides of a workspace's books tell different things.
+// Difference is one inconsistency.
 type Difference struct {
-	WorkspaceID uuid.UUID    `json:"workspace_id"`
-	Kind        Disagreement `json:"kind"`
-	// Subject is an account, a transaction's id, a request's id or a reference.
+	WorkspaceID uuid.UUID      `json:"workspace_id"`
+	Kind        DifferenceKind `json:"kind"`
+	// Subject is the name of an account, the id of a transaction or request, or a reference.
 	Subject string `json:"subject"`
-	// Kept and Found are amounts in credits, counts or words.
+	// Kept and Found are amounts in credits, counts or states.
 	Kept  string `json:"kept"`
 	Found string `json:"found"`
 }

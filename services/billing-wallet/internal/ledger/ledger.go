@@ -1,5 +1,6 @@
-// Package ledger owns how money moves: the four accounts of a workspace and the five kinds of transaction between
-// them, each summing to zero. What a call costs is rate's and hold's to say.
+// Package ledger defines the four accounts of a workspace and the five kinds of transactions
+// between them. The entries of a transaction sum to zero. Packages rates and holds compute what a
+// call costs.
 package ledger
 
 import (
@@ -12,10 +13,10 @@ import (
 	"ringfence.dev/libs/page"
 )
 
-// Kind says what moved.
+// Kind is the kind of a transaction.
 type Kind string
 
-// The kinds of transaction. A hold moves wallet to held; a capture or a release ends it.
+// A hold moves credit from wallet to held. A capture or a release ends it.
 const (
 	TopUp      Kind = "top_up"
 	Adjustment Kind = "adjustment"
@@ -24,62 +25,62 @@ const (
 	Release    Kind = "release"
 )
 
-// Largest bounds a top-up, an adjustment and a balance (a thousand million credits), far
-// inside what the columns hold.
-const Largest = 1_000_000_000 * money.Credit
+// MaxAmount limits a top-up, an adjustment and a balance to a thousand million credits. The columns
+// can store far more.
+const MaxAmount = 1_000_000_000 * money.Credit
 
 var (
-	// ErrInsufficient says that the wallet account would fall below zero.
+	// ErrInsufficient means that the wallet account would be below zero.
 	ErrInsufficient = errors.New("insufficient credits")
-	// ErrTooLarge says that a balance would pass Largest.
+	// ErrTooLarge means that a balance would be above MaxAmount.
 	ErrTooLarge = errors.New("balance too large")
 )
 
-// Accounts are amounts by account: balances of a workspace, or the entries of a transaction.
+// Accounts are amounts by account: the balances of a workspace, or the entries of a transaction.
 type Accounts struct {
-	// Wallet is what may be spent.
+	// Wallet is the spendable credit.
 	Wallet money.Micro `db:"wallet_micro"`
-	// Held is promised to open holds.
+	// Held is the credit that open holds reserve.
 	Held money.Micro `db:"held_micro"`
 	// Revenue is what calls have cost.
 	Revenue money.Micro `db:"revenue_micro"`
-	// Funding is the counter account of top-ups and adjustments.
+	// Funding is the contra account of top-ups and adjustments.
 	Funding money.Micro `db:"funding_micro"`
 }
 
-// Sum is zero for every transaction and every workspace.
+// Sum returns the sum of the accounts. It is 0 for every transaction and every workspace.
 func (a Accounts) Sum() money.Micro { return a.Wallet + a.Held + a.Revenue + a.Funding }
 
-// Add is both together.
+// Add returns the sum of each account.
 func (a Accounts) Add(b Accounts) Accounts {
 	return Accounts{a.Wallet + b.Wallet, a.Held + b.Held, a.Revenue + b.Revenue, a.Funding + b.Funding}
 }
 
-// Balance is what the customer sees: a hold does not lower it.
+// Balance is the balance that the customer sees. A hold does not change it.
 func (a Accounts) Balance() money.Micro { return a.Wallet + a.Held }
 
-// Wallet is a workspace's row.
+// Wallet is the wallet of a workspace.
 type Wallet struct {
 	WorkspaceID uuid.UUID
 	Currency    string
 	Accounts
-	// LastTransactionAt moves with top-ups, adjustments and captures.
+	// LastTransactionAt is the time of the last top-up, adjustment or capture.
 	LastTransactionAt *time.Time
 }
 
-// Transaction is one row of the journal.
+// Transaction is one transaction of the ledger.
 type Transaction struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Kind        Kind
-	// Reference and Operator stand on top-ups and adjustments, RequestID on the others.
+	// Top-ups and adjustments have Reference and Operator. The other kinds have RequestID.
 	Reference *string
 	Operator  *string
 	RequestID *uuid.UUID
 	Accounts
 }
 
-// Paid is a top-up or an adjustment of amount.
+// Paid returns a top-up or an adjustment of amount.
 func Paid(id, workspaceID uuid.UUID, kind Kind, amount money.Micro, reference, operator string) Transaction {
 	return Transaction{
 		ID: id, WorkspaceID: workspaceID, Kind: kind, Reference: &reference, Operator: &operator,
@@ -87,7 +88,7 @@ func Paid(id, workspaceID uuid.UUID, kind Kind, amount money.Micro, reference, o
 	}
 }
 
-// Held sets amount aside for a request.
+// Held returns the transaction that reserves amount for a request.
 func Held(id, workspaceID, requestID uuid.UUID, amount money.Micro) Transaction {
 	return Transaction{
 		ID: id, WorkspaceID: workspaceID, Kind: Hold, RequestID: &requestID,
@@ -95,7 +96,8 @@ func Held(id, workspaceID, requestID uuid.UUID, amount money.Micro) Transaction 
 	}
 }
 
-// Settled ends a hold: charge becomes revenue and the rest is spendable again. A charge of zero is a release.
+// Settled returns the transaction that ends a hold: charge becomes revenue, and the rest is
+// spendable again. A charge of 0 is a release.
 func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Transaction {
 	kind := Capture
 	if charge == 0 {
@@ -107,7 +109,7 @@ func Settled(id, workspaceID, requestID uuid.UUID, held, charge money.Micro) Tra
 	}
 }
 
-// Amount is the one number that names the transaction: what was paid in, held, charged or given back.
+// Amount returns the amount that the API shows: what was paid in, held, charged or released.
 func (t Transaction) Amount() money.Micro {
 	switch t.Kind {
 	case Hold:
@@ -119,19 +121,20 @@ func (t Transaction) Amount() money.Micro {
 	}
 }
 
-// Moves says whether the transaction moves last_transaction_at.
-func (t Transaction) Moves() bool { return t.Kind != Hold && t.Kind != Release }
+// SetsLastTransactionAt reports whether the transaction changes last_transaction_at.
+func (t Transaction) SetsLastTransactionAt() bool { return t.Kind != Hold && t.Kind != Release }
 
-// CreatedAt is the instant inside the id.
+// CreatedAt returns the time in the id.
 func (t Transaction) CreatedAt() time.Time { return page.TimeOf(t.ID) }
 
-// Post applies a transaction to balances, or refuses what would take the wallet below zero or a balance past Largest.
+// Post returns the balances after a transaction. It returns ErrInsufficient if the wallet would be
+// below zero, and ErrTooLarge if a balance would be above MaxAmount.
 func (a Accounts) Post(t Transaction) (Accounts, error) {
 	next := a.Add(t.Accounts)
 	if next.Wallet < 0 {
 		return a, ErrInsufficient
 	}
-	if t.Wallet > 0 && next.Balance() > Largest {
+	if t.Wallet > 0 && next.Balance() > MaxAmount {
 		return a, ErrTooLarge
 	}
 	return next, nil

@@ -15,7 +15,7 @@ func TestTransactions_SumToZeroAndNameTheirAmount(t *testing.T) {
 	t.Parallel()
 	id, workspace, request := uuid.Must(uuid.NewV7()), uuid.New(), uuid.New()
 	rapid.Check(t, func(t *rapid.T) {
-		held := money.Micro(rapid.Int64Range(0, int64(ledger.Largest)).Draw(t, "held"))
+		held := money.Micro(rapid.Int64Range(0, int64(ledger.MaxAmount)).Draw(t, "held"))
 		charge := money.Micro(rapid.Int64Range(0, int64(held)).Draw(t, "charge"))
 		tests := []struct {
 			posted ledger.Transaction
@@ -60,8 +60,8 @@ func TestPost_RefusesWhatTheWalletCannotBear(t *testing.T) {
 		{"the last credit may go", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
 		{"one more may not", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
 		{"held credit cannot be taken", ledger.Accounts{Wallet: 5, Held: 5, Funding: -10}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
-		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.Largest, "r", "op"), nil},
-		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.Largest, "r", "op"), ledger.ErrTooLarge},
+		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount, "r", "op"), nil},
+		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.MaxAmount, "r", "op"), ledger.ErrTooLarge},
 	}
 	for _, tt := range tests {
 		after, err := tt.before.Post(tt.posted)

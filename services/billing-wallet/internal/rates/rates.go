@@ -1,5 +1,5 @@
-// Package rates owns what a second of talk costs: the rates a workspace has by number prefix, and the
-// default. The rounding is libs/money's.
+// Package rates finds the price of a call: the rates of a workspace by number prefix, and the
+// default. libs/money rounds.
 package rates
 
 import (
@@ -17,18 +17,19 @@ type Rate struct {
 	IncrementSeconds int32
 }
 
-// Default is the rate where no prefix matches (contract.md §4).
+// Default returns the rate for numbers without a matching prefix. See
+// docs/reference/api/billing.md.
 func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }
 
-// Most bounds a rate: a thousand credits a minute.
-const Most = 1_000 * money.Credit
+// MaxPerMinute limits a rate to a thousand credits per minute.
+const MaxPerMinute = 1_000 * money.Credit
 
-// LongestIncrement bounds the billing increment, in seconds.
-const LongestIncrement = 3600
+// MaxIncrementSeconds limits the billing increment.
+const MaxIncrementSeconds = 3600
 
 var prefixShape = regexp.MustCompile(`^\+[1-9][0-9]{0,14}$`)
 
-// Match is the rate with the longest prefix of the number, or the default.
+// Match returns the rate with the longest prefix of the number, or the default.
 func Match(rates []Rate, number string) Rate {
 	best := Default()
 	for _, r := range rates {
@@ -39,7 +40,7 @@ func Match(rates []Rate, number string) Rate {
 	return best
 }
 
-// Check refuses (422 validation_error) a list that cannot be stored as it is.
+// Check returns a 422 validation_error if the list is invalid.
 func Check(rates []Rate) error {
 	seen := make(map[string]bool, len(rates))
 	for _, r := range rates {
@@ -48,18 +49,18 @@ func Check(rates []Rate) error {
 			return apierr.Validation("prefix", "must be a plus and 1 to 15 digits, such as +4420; %.40q is not.", r.Prefix)
 		case seen[r.Prefix]:
 			return apierr.Validation("prefix", "must stand once; %s stands twice.", r.Prefix)
-		case r.PerMinute < 0 || r.PerMinute > Most:
-			return apierr.Validation("per_minute", "must be between 0 and %s; it is %s for %s.", Most, r.PerMinute, r.Prefix)
-		case r.IncrementSeconds < 1 || r.IncrementSeconds > LongestIncrement:
+		case r.PerMinute < 0 || r.PerMinute > MaxPerMinute:
+			return apierr.Validation("per_minute", "must be between 0 and %s; it is %s for %s.", MaxPerMinute, r.PerMinute, r.Prefix)
+		case r.IncrementSeconds < 1 || r.IncrementSeconds > MaxIncrementSeconds:
 			return apierr.Validation("increment_seconds", "must be between 1 and %d; it is %d for %s.",
-				LongestIncrement, r.IncrementSeconds, r.Prefix)
+				MaxIncrementSeconds, r.IncrementSeconds, r.Prefix)
 		}
 		seen[r.Prefix] = true
 	}
 	return nil
 }
 
-// Prefixes are all the prefixes a rate for the number could have.
+// Prefixes returns all prefixes of the number that a rate can have.
 func Prefixes(number string) []string {
 	prefixes := make([]string, 0, len(number))
 	for n := len("+1"); n <= len(number); n++ {

@@ -14,45 +14,48 @@ import (
 )
 
 const (
-	longestPause = time.Minute
-	claimed      = 20
-	// rest is how many times as long as a comparison took the auditor waits before the next: it never has more of a database connection than a tenth.
-	rest = 9
-	// mostLogged bounds what one workspace logs; the command tells all.
-	mostLogged = 20
+	maxInterval = time.Minute
+	claimBatch  = 20
+	// pauseFactor is the pause after a comparison, as a multiple of its duration. So an auditor
+	// uses at most a tenth of a database connection.
+	pauseFactor = 9
+	// maxLogged limits the differences that are logged for one workspace. The command reconcile
+	// prints all of them.
+	maxLogged = 20
 )
 
-// Auditor compares every wallet's books once in a while, beside the service; its replicas share the work.
+// Auditor compares the balances of every wallet periodically. Replicas share the work.
 type Auditor struct {
 	store       *store.Store
-	every       time.Duration
+	interval    time.Duration
 	differences prometheus.Gauge
 	age         prometheus.Gauge
 }
 
-// NewAuditor makes one that looks at each wallet's books again after every; zero: never.
-func NewAuditor(st *store.Store, every time.Duration, metrics prometheus.Registerer) *Auditor {
+// NewAuditor returns an auditor that compares each wallet once in interval. If interval is 0, it
+// does nothing.
+func NewAuditor(st *store.Store, interval time.Duration, metrics prometheus.Registerer) *Auditor {
 	return &Auditor{
-		store: st, every: every,
+		store: st, interval: interval,
 		differences: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_reconciliation_differences", Help: "Differences that the last looks at all wallets' books have found: zero, or money does not add up.",
+			Name: "ringfence_billing_reconciliation_differences", Help: "Differences that the last reconciliation of each wallet found. Any other value than 0 is an error in the ledger.",
 		}),
 		age: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_reconciliation_age_seconds", Help: "Time since the wallet longest not compared was; rises when reconciling stands still.",
+			Name: "ringfence_billing_reconciliation_age_seconds", Help: "Seconds since the oldest of the last reconciliations of all wallets.",
 		}),
 	}
 }
 
-// Run compares until ctx ends.
+// Run runs the auditor until ctx ends. It always returns nil.
 func (a *Auditor) Run(ctx context.Context) error {
-	if a.every == 0 {
+	if a.interval == 0 {
 		return nil
 	}
-	ticks := time.NewTicker(max(min(a.every/4, longestPause), time.Millisecond))
+	ticks := time.NewTicker(max(min(a.interval/4, maxInterval), time.Millisecond))
 	defer ticks.Stop()
 	for {
 		if err := a.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "reconciling books", "error", err)
+			slog.ErrorContext(ctx, "reconciliation failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,26 +65,27 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet that is due, and sets the metrics, whatever else fails: what nobody could compare grows old. One workspace that cannot be read is due again
-// later and holds up no other.
+// Pass compares every wallet that is due and sets the metrics, also after an error: the age of the
+// oldest comparison must rise if a wallet cannot be compared. A workspace that fails is due again
+// later and does not delay others.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {
-		due, err := a.store.ClaimReconciliations(ctx, a.every, claimed)
+		due, err := a.store.ClaimReconciliations(ctx, a.interval, claimBatch)
 		for _, workspaceID := range due {
 			if err := a.compare(ctx, workspaceID); err != nil {
 				fault = err
 			}
 		}
-		if err := errors.Join(err, a.tell(ctx)); err != nil {
+		if err := errors.Join(err, a.setMetrics(ctx)); err != nil {
 			return err
 		}
-		if len(due) < claimed {
+		if len(due) < claimBatch {
 			return fault
 		}
 	}
 }
 
-func (a *Auditor) tell(ctx context.Context) error {
+func (a *Auditor) setMetrics(ctx context.Context) error {
 	sum, err := a.store.Reconciled(ctx)
 	if err != nil {
 		return err
@@ -92,19 +96,19 @@ func (a *Auditor) tell(ctx context.Context) error {
 }
 
 func (a *Auditor) compare(ctx context.Context, workspaceID uuid.UUID) error {
-	began := time.Now()
+	started := time.Now()
 	found, err := a.store.Differences(ctx, workspaceID)
 	if err != nil {
 		return err
 	}
-	took := time.Since(began)
-	for _, d := range found[:min(len(found), mostLogged)] {
-		slog.ErrorContext(ctx, "the books do not agree", "workspace_id", d.WorkspaceID, "kind", d.Kind, "subject", d.Subject, "kept", d.Kept, "found", d.Found)
+	took := time.Since(started)
+	for _, d := range found[:min(len(found), maxLogged)] {
+		slog.ErrorContext(ctx, "reconciliation difference found", "workspace_id", d.WorkspaceID, "kind", d.Kind, "subject", d.Subject, "kept", d.Kept, "found", d.Found)
 	}
 	if err := a.store.SaveReconciliation(ctx, workspaceID, len(found)); err != nil {
 		return err
 	}
-	pause := time.NewTimer(rest * took)
+	pause := time.NewTimer(pauseFactor * took)
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

@@ -31,12 +31,12 @@ func gauge(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 
 const anHourAgo = `UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes', claimed_at = claimed_at - interval '61 minutes'`
 
-// TestAuditor_CountsWhatReplicasFindTogether lets two replicas look at the same books.
+// TestAuditor_MetricsSumOverReplicas runs two replicas on the same wallets.
 func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
-	for range 25 { // more than one claim
+	for range 25 { // more than one batch of claims
 		wallettest.Workspace(t, st, money.Credit)
 	}
 	broken := keep(t, pool, st)
@@ -69,7 +69,7 @@ func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 	}
 	pass("the books agree", 0)
 	exec(`UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1 WHERE workspace_id = $1`, broken.workspace)
-	pass("nobody looks again within the hour", 0)
+	pass("no second comparison within the hour", 0)
 	exec(anHourAgo)
 	pass("an hour later", 2)
 	exec(`UPDATE wallets SET wallet_micro = wallet_micro - 1, funding_micro = funding_micro + 1 WHERE workspace_id = $1`, broken.workspace)
@@ -77,14 +77,15 @@ func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 	pass("repaired", 0)
 }
 
-// TestAuditor_WhatIsNotComparedGrowsOld: a claim is no comparison, and where nothing can be claimed the age is told all the same.
+// TestAuditor_AgeRisesWithoutComparisons checks that a claim is no comparison, and that the age is
+// also set if nothing can be claimed.
 func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
-		"no comparison succeeds":           `ALTER TABLE holds RENAME TO holds_away`,
-		"nothing can be claimed":           `REVOKE INSERT ON reconciliations FROM billing_wallet_app`,
-		"what was found can not be saved":  `ALTER TABLE reconciliations ADD CHECK (checked_at < now() - interval '30 minutes') NOT VALID`,
-		"nobody has looked since it began": `DELETE FROM reconciliations; UPDATE wallets SET created_at = now() - interval '61 minutes'; ALTER TABLE holds RENAME TO holds_away`,
+		"no comparison succeeds":          `ALTER TABLE holds RENAME TO holds_away`,
+		"nothing can be claimed":          `REVOKE INSERT ON reconciliations FROM billing_wallet_app`,
+		"what was found can not be saved": `ALTER TABLE reconciliations ADD CHECK (checked_at < now() - interval '30 minutes') NOT VALID`,
+		"the wallet was never compared":   `DELETE FROM reconciliations; UPDATE wallets SET created_at = now() - interval '61 minutes'; ALTER TABLE holds RENAME TO holds_away`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +101,7 @@ func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // the second finds it claimed by the first
+			for range 2 { // in the second pass the wallet is claimed already
 				err := auditor.Pass(t.Context())
 				if age := gauge(t, metrics, "ringfence_billing_reconciliation_age_seconds"); age < 3660 {
 					t.Errorf("gauge: age = %v, want at least 3660; err = %v", age, err)

@@ -1,5 +1,6 @@
-// Package reconcile holds the books against each other: by command, which tells every difference, and once in a while beside the
-// service, which counts them. It repairs nothing. What is compared, the store says.
+// Package reconcile compares wallets, transactions and holds with each other: by command, which
+// prints every difference, and periodically in the service, which counts them. It repairs nothing.
+// Package store has the comparisons.
 package reconcile
 
 import (
@@ -18,42 +19,44 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// progress is the time between two lines that tell how far a walk is.
-const progress = 5 * time.Second
+// progressInterval is the time between two progress lines.
+const progressInterval = 5 * time.Second
 
-// Walk compares the books of every workspace, or of one, each in a snapshot of its own: one of all would keep the database from
-// clearing away what the service deletes meanwhile.
+// Walk compares every workspace, or one. Each has its own snapshot: one snapshot of all would
+// prevent vacuum for a long time.
 type Walk struct {
 	Store *store.Store
-	// Out gets a line for each difference and the count at the end, or for a script (service.Scripted) one object; Progress a line now and then.
+	// Out gets a line for each difference and the count at the end, or one JSON object if
+	// service.Scripted is true. Progress gets progress lines.
 	Out, Progress io.Writer
-	// Every is the time between two lines of progress; zero: 5 s.
-	Every time.Duration
+	// Interval is the time between two progress lines; 0 is 5 s.
+	Interval time.Duration
 }
 
-// Run walks all workspaces, or looks at only when it is not the nil UUID. Its error says that there are differences, or that not
-// everything was compared; store.ErrNoWallet that only is unknown.
+// Run compares all workspaces, or the workspace only if it is not the nil UUID. It returns an error
+// if there are differences, or if not everything was compared. It returns store.ErrNoWallet if only
+// is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
-	told := answer{Differences: []ledger.Difference{}}
-	ticks := time.NewTicker(cmp.Or(w.Every, progress))
+	result := report{Differences: []ledger.Difference{}}
+	ticks := time.NewTicker(cmp.Or(w.Interval, progressInterval))
 	defer ticks.Stop()
 	for id := only; ; {
 		var err error
 		if only == uuid.Nil {
 			if id, err = w.Store.WorkspaceAfter(ctx, id); err != nil {
-				return w.brokenOff(ctx, told, err)
+				return w.brokenOff(ctx, result, err)
 			}
 			if id == uuid.Nil {
 				break
 			}
 		}
 		found, err := w.compare(ctx, id, func() {
-			fmt.Fprintf(w.Progress, "so far: %s; comparing workspace %s\n", told, id)
+			fmt.Fprintf(w.Progress, "so far: %s; comparing workspace %s\n", result, id)
 		}, ticks.C)
 		if err != nil {
-			return w.brokenOff(ctx, told, err)
+			return w.brokenOff(ctx, result, err)
 		}
-		told.add(found)
+		result.add(found)
 		if !service.Scripted(ctx) {
 			for _, difference := range found {
 				fmt.Fprintln(w.Out, difference)
@@ -63,17 +66,17 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 			break
 		}
 	}
-	if err := w.end(ctx, "", told); err != nil {
+	if err := w.end(ctx, "", result); err != nil {
 		return err
 	}
-	if told.Count > 0 {
-		return fmt.Errorf("the books do not agree: %d differences", told.Count)
+	if result.Count > 0 {
+		return fmt.Errorf("reconciliation found %d differences", result.Count)
 	}
 	return nil
 }
 
-// compare looks at one workspace and tells at each tick that it still does.
-func (w Walk) compare(ctx context.Context, id uuid.UUID, tell func(), ticks <-chan time.Time) (found []ledger.Difference, err error) {
+// compare compares one workspace and calls report at each tick.
+func (w Walk) compare(ctx context.Context, id uuid.UUID, progress func(), ticks <-chan time.Time) (found []ledger.Difference, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -84,45 +87,46 @@ func (w Walk) compare(ctx context.Context, id uuid.UUID, tell func(), ticks <-ch
 		case <-done:
 			return found, err
 		case <-ticks:
-			tell()
+			progress()
 		}
 	}
 }
 
-// answer is what was compared so far.
-type answer struct {
+// report is what was compared so far.
+type report struct {
 	Workspaces  int                 `json:"workspaces"`
-	Differences []ledger.Difference `json:"differences"` // the first mostDifferences
+	Differences []ledger.Difference `json:"differences"` // the first maxDifferences
 	Count       int                 `json:"difference_count"`
 	BrokenOff   bool                `json:"broken_off"`
 }
 
-// mostDifferences bounds what is kept for a script.
-const mostDifferences = 10_000
+// maxDifferences limits the differences in the JSON object.
+const maxDifferences = 10_000
 
-func (a *answer) add(found []ledger.Difference) {
+func (a *report) add(found []ledger.Difference) {
 	a.Workspaces++
 	a.Count += len(found)
-	a.Differences = append(a.Differences, found[:min(len(found), mostDifferences-len(a.Differences))]...)
+	a.Differences = append(a.Differences, found[:min(len(found), maxDifferences-len(a.Differences))]...)
 }
 
-func (a answer) String() string {
+func (a report) String() string {
 	return fmt.Sprintf("%d workspaces compared, %d differences", a.Workspaces, a.Count)
 }
 
-// end prints how it ended.
-func (w Walk) end(ctx context.Context, how string, told answer) error {
+// end prints the result.
+func (w Walk) end(ctx context.Context, prefix string, result report) error {
 	if service.Scripted(ctx) {
-		return json.NewEncoder(w.Out).Encode(told)
+		return json.NewEncoder(w.Out).Encode(result)
 	}
-	_, err := fmt.Fprintf(w.Out, "%s%s\n", how, told)
+	_, err := fmt.Fprintf(w.Out, "%s%s\n", prefix, result)
 	return err
 }
 
-// brokenOff hides that a context ended: to the frame of a service that is a good end, and nobody may take it for books that agree.
-func (w Walk) brokenOff(ctx context.Context, told answer, err error) error {
-	told.BrokenOff = true
-	_ = w.end(ctx, "broken off: ", told) // what broke it off is told in any case
+// brokenOff prints the incomplete result. It hides that ctx ended: libs/service treats that as
+// success, and a caller could conclude that there are no differences.
+func (w Walk) brokenOff(ctx context.Context, result report, err error) error {
+	result.BrokenOff = true
+	_ = w.end(ctx, "broken off: ", result) // the incomplete result is printed in any case
 	if ctx.Err() != nil {
 		return errors.New("reconciling was interrupted: run it again")
 	}

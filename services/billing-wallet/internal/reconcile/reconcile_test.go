@@ -60,7 +60,7 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	return b
 }
 
-// unguard takes away what keeps the books right, so that a test can falsify them.
+// unguard removes the constraints, so that a test can write inconsistent rows.
 func unguard(t *testing.T, super *pgxpool.Pool) {
 	t.Helper()
 	for _, statement := range []string{
@@ -82,7 +82,8 @@ const again = `INSERT INTO transactions (id, workspace_id, kind, reference, oper
 	SELECT gen_random_uuid(), workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro
 	FROM transactions WHERE workspace_id = @workspace AND `
 
-// forgeries are the ways to falsify books, and what a reconciliation must tell of each: no more and no less.
+// forgeries are the ways to make rows inconsistent, and exactly the differences that each must
+// give.
 var forgeries = []struct {
 	name, sql string
 	want      []string
@@ -109,7 +110,7 @@ var forgeries = []struct {
 		[]string{"reference_twice: opening: kept once, found 2 times"}},
 	{"a top-up becomes a release", `UPDATE transactions SET kind = 'release' WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"misshapen_transaction: <id>: kept release, found wallet 10000000 held 0 revenue 0 funding -10000000"}},
-	{"a kind that nobody knows", `UPDATE transactions SET kind = 'gift' WHERE workspace_id = @workspace AND kind = 'top_up'`,
+	{"an unknown kind", `UPDATE transactions SET kind = 'gift' WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"misshapen_transaction: <id>: kept gift"}},
 	{"a top-up loses its reference", `UPDATE transactions SET reference = NULL WHERE workspace_id = @workspace AND kind = 'top_up'`,
 		[]string{"misshapen_transaction: <id>: kept top_up"}},
@@ -148,14 +149,14 @@ var forgeries = []struct {
 	{"a hold is in another currency", `UPDATE holds SET currency = 'EUR' WHERE request_id = @open`, []string{"wrong_currency: <open>: kept EUR, found USD"}},
 }
 
-// TestRun_NamesEveryForgery falsifies the books as the superuser, with every constraint gone, and holds the command's own words
-// against it.
+// TestRun_ReportsEveryForgery makes the rows inconsistent as the superuser, without any constraint,
+// and checks the output of the command.
 func TestRun_NamesEveryForgery(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
 	unguard(t, super)
-	var all, told []string
+	var all, published []string
 	for _, forgery := range forgeries {
 		b := keep(t, pool, st)
 		args := pgx.NamedArgs{"workspace": b.workspace, "open": b.open, "captured": b.captured, "released": b.released, "other": wallettest.ID()}
@@ -178,10 +179,10 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 		}
 		compare(t, forgery.name, b, args, lines[:len(lines)-1], forgery.want)
 		scripted(t, st, b.workspace, lines[:len(lines)-1])
-		told = append(told, forgery.want...)
+		published = append(published, forgery.want...)
 	}
-	for _, kind := range ledger.Disagreements() {
-		if !slices.ContainsFunc(told, func(line string) bool { return strings.HasPrefix(line, string(kind)+": ") }) {
+	for _, kind := range ledger.DifferenceKinds() {
+		if !slices.ContainsFunc(published, func(line string) bool { return strings.HasPrefix(line, string(kind)+": ") }) {
 			t.Errorf("no forgery shows %s", kind)
 		}
 	}
@@ -192,7 +193,7 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 			t.Errorf("the walk over all workspaces lacks %q", line)
 		}
 	}
-	// The workspace that was given a hold is found although it has nothing else.
+	// The workspace that got the hold is compared although it has nothing else.
 	if !strings.Contains(out.String(), "missing_wallet") {
 		t.Errorf("Run over all: %s does not contain %q", out.String(), "missing_wallet")
 	}
@@ -204,11 +205,12 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 	}
 }
 
-// compare demands the differences of want, in any order: what stands before "…" of a line is enough.
+// compare requires the differences of want in any order. A "…" in want matches the rest of the
+// line.
 func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {
-		t.Errorf("%s: told\n%s\nwant\n%s", name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%s: output\n%s\nwant\n%s", name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		return
 	}
 	for _, fragment := range want {
@@ -220,15 +222,15 @@ func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want
 		if !slices.ContainsFunc(lines, func(line string) bool {
 			return strings.HasPrefix(line, prefix) && (!anyID || strings.Contains(line, rest))
 		}) {
-			t.Errorf("%s: told\n%s\nlacks %s", name, strings.Join(lines, "\n"), fragment)
+			t.Errorf("%s: output\n%s\nlacks %s", name, strings.Join(lines, "\n"), fragment)
 		}
 	}
 }
 
-// heard passes on what is written, while somebody listens.
-type heard chan string
+// lineChannel passes written lines on while a reader waits.
+type lineChannel chan string
 
-func (h heard) Write(line []byte) (int, error) {
+func (h lineChannel) Write(line []byte) (int, error) {
 	select {
 	case h <- string(line):
 	default:
@@ -236,7 +238,7 @@ func (h heard) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRun_TellsHowFarItIs holds up the comparison of a workspace until progress was told of it.
+// TestRun_PrintsProgress blocks the comparison of a workspace until a progress line was printed.
 func TestRun_TellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -255,12 +257,12 @@ func TestRun_TellsHowFarItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	progress, ended := make(heard), make(chan error, 1)
+	progress, ended := make(lineChannel), make(chan error, 1)
 	go func() {
-		ended <- reconcile.Walk{Store: st, Out: &out, Progress: progress, Every: time.Millisecond}.Run(t.Context(), b.workspace)
+		ended <- reconcile.Walk{Store: st, Out: &out, Progress: progress, Interval: time.Millisecond}.Run(t.Context(), b.workspace)
 	}()
 	if line, want := <-progress, fmt.Sprintf("so far: 0 workspaces compared, 0 differences; comparing workspace %s\n", b.workspace); line != want {
-		t.Errorf("told %q, want %q", line, want)
+		t.Errorf("line = %q, want %q", line, want)
 	}
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -300,39 +302,39 @@ func TestRun_UnknownWorkspaceAndInterruptionAreNoAgreement(t *testing.T) {
 	}
 }
 
-// scripted is what a script is told: the same, in one object.
+// scripted checks that the JSON object has the same content.
 func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
 	t.Helper()
 	var out bytes.Buffer
 	_ = reconcile.Walk{Store: st, Out: &out, Progress: io.Discard}.Run(service.ForScript(t.Context()), workspace)
-	var told struct {
+	var published struct {
 		Workspaces      int
 		Differences     []ledger.Difference
 		DifferenceCount int  `json:"difference_count"`
 		BrokenOff       bool `json:"broken_off"`
 	}
-	err := json.Unmarshal(out.Bytes(), &told)
+	err := json.Unmarshal(out.Bytes(), &published)
 	if err != nil {
 		t.Fatalf("error = %v", err)
 	}
-	if told.Workspaces != 1 {
-		t.Fatalf("report.Workspaces = %v, want 1", told.Workspaces)
+	if published.Workspaces != 1 {
+		t.Fatalf("workspaces = %v, want 1", published.Workspaces)
 	}
-	if told.BrokenOff {
+	if published.BrokenOff {
 		t.Fatalf("report.BrokenOff = true, want false")
 	}
-	if told.DifferenceCount != len(lines) {
-		t.Fatalf("report.DifferenceCount = %v, want %v", told.DifferenceCount, len(lines))
+	if published.DifferenceCount != len(lines) {
+		t.Fatalf("difference_count = %v, want %v", published.DifferenceCount, len(lines))
 	}
-	if got := len(told.Differences); got != len(lines) {
+	if got := len(published.Differences); got != len(lines) {
 		t.Fatalf("length of report.Differences = %v, want %v", got, len(lines))
 	}
-	if told.Differences == nil {
-		t.Fatalf("a script is told %s, %v, want %d differences", out.String(), err, len(lines))
+	if published.Differences == nil {
+		t.Fatalf("JSON output = %s, error %v, want %d differences", out.String(), err, len(lines))
 	}
 	for i, line := range lines {
-		if told.Differences[i].String() != line {
-			t.Errorf("a script is told %+v, want %s", told.Differences[i], line)
+		if published.Differences[i].String() != line {
+			t.Errorf("difference in JSON = %+v, want %s", published.Differences[i], line)
 		}
 	}
 }

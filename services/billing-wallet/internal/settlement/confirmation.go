@@ -1,8 +1,3 @@
-// Package confirming asks calls for the requests of holds: of holds whose request was not received, and of
-// holds that are open for hours although their request was received, because the end of a request can be
-// lost. It publishes an unconfirmed event, again and again until calls responds. It releases nothing: time
-// alone never does.
-
 package settlement
 
 import (
@@ -22,44 +17,49 @@ import (
 )
 
 const (
-	longestPause = 15 * time.Second
+	maxInterval  = 15 * time.Second
 	confirmBatch = 200
-	// openAfter times the age of an unconfirmed hold (2 minutes) is 6 hours: no call lasts longer than 4 hours.
-	openAfter = 180
+	// longOpenFactor times the age of an unconfirmed hold (2 minutes) is 6 hours. No call lasts
+	// longer than 4 hours.
+	longOpenFactor = 180
 )
 
-// Confirmer is the one that asks.
+// Confirmer publishes an unconfirmed event for each open hold whose request was not received, and
+// for each hold that is open for hours although its request was received, because the end of a
+// request can be lost. It repeats the event until calls responds. It releases no hold: only an
+// event does.
 type Confirmer struct {
 	store                     *store.Store
 	relay                     *outbox.Relay
 	after                     time.Duration
-	asked                     prometheus.Counter
+	requested                 prometheus.Counter
 	open, unconfirmed, oldest prometheus.Gauge
 }
 
-// NewConfirmer makes an asker for holds older than after (contract: 2 minutes), asked about again every after.
+// NewConfirmer returns a confirmer for holds that are older than after. It repeats the event of a
+// hold after the same time.
 func NewConfirmer(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Confirmer {
 	factory := promauto.With(metrics)
 	return &Confirmer{
 		store: st, relay: relay, after: after,
-		asked: factory.NewCounter(prometheus.CounterOpts{
-			Name: "ringfence_billing_confirmation_requests_total", Help: "Times a hold without its request was asked about.",
+		requested: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_billing_confirmation_requests_total", Help: "Unconfirmed events that were published for holds whose request was not received.",
 		}),
 		open: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_billing_open_holds", Help: "Holds that are neither captured nor released, counted up to 100000.",
 		}),
 		unconfirmed: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_unconfirmed_holds", Help: "Open holds whose request was not seen yet.",
+			Name: "ringfence_billing_unconfirmed_holds", Help: "Open holds whose request was not received yet.",
 		}),
 		oldest: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_oldest_unconfirmed_hold_seconds", Help: "How long the oldest hold waits for its request to be seen; 0 when none does.",
+			Name: "ringfence_billing_oldest_unconfirmed_hold_seconds", Help: "Age of the oldest open hold whose request was not received; 0 if there is none.",
 		}),
 	}
 }
 
-// Run asks until ctx ends.
+// Run runs the confirmer until ctx ends. It always returns nil.
 func (a *Confirmer) Run(ctx context.Context) error {
-	ticks := time.NewTicker(max(min(a.after/4, longestPause), time.Millisecond))
+	ticks := time.NewTicker(max(min(a.after/4, maxInterval), time.Millisecond))
 	defer ticks.Stop()
 	for {
 		select {
@@ -68,10 +68,10 @@ func (a *Confirmer) Run(ctx context.Context) error {
 		case <-ticks.C:
 		}
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "asking about unconfirmed holds", "error", err)
+			slog.ErrorContext(ctx, "reporting of unconfirmed holds failed", "error", err)
 		}
 		if err := a.count(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "open holds were not counted", "error", err)
+			slog.WarnContext(ctx, "count of open holds failed", "error", err)
 		}
 	}
 }
@@ -87,36 +87,36 @@ func (a *Confirmer) count(ctx context.Context) error {
 	return nil
 }
 
-// Pass asks for the request of every unconfirmed hold that is due, and returns how many they were. It also asks for
-// the requests of holds that are open for long, at most for most of them.
-func (a *Confirmer) Pass(ctx context.Context) (asked int, err error) {
+// Pass publishes the event for every unconfirmed hold that is due and returns their number. It also
+// publishes it for up to confirmBatch holds that are open for long.
+func (a *Confirmer) Pass(ctx context.Context) (reported int, err error) {
 	for {
-		due, err := a.store.AskUnconfirmed(ctx, a.after, confirmBatch, unconfirmed)
+		due, err := a.store.EnqueueUnconfirmed(ctx, a.after, confirmBatch, unconfirmedEvent)
 		if err != nil {
-			return asked, err
+			return reported, err
 		}
 		if len(due) > 0 {
 			failpoint.Inject("billing-wallet: after unconfirmed")
 			a.relay.Wake()
-			a.asked.Add(float64(len(due)))
+			a.requested.Add(float64(len(due)))
 		}
 		for _, hold := range due {
-			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", hold.RequestID,
+			slog.WarnContext(ctx, "unconfirmed hold reported to calls", "call_request_id", hold.RequestID,
 				"workspace_id", hold.WorkspaceID)
 		}
-		asked += len(due)
+		reported += len(due)
 		if len(due) < confirmBatch {
 			break
 		}
 	}
-	open, err := a.store.AskOpen(ctx, openAfter*a.after, confirmBatch, unconfirmed)
+	open, err := a.store.EnqueueLongOpen(ctx, longOpenFactor*a.after, confirmBatch, unconfirmedEvent)
 	if len(open) > 0 {
 		a.relay.Wake()
 	}
-	return asked, err
+	return reported, err
 }
 
-func unconfirmed(u store.Request) outbox.Event {
+func unconfirmedEvent(u store.Request) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID,
 		Message: &eventv1.WalletEvent{

@@ -32,7 +32,7 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
-// held makes a hold and sets its age back.
+// held makes a hold of the given age.
 func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
 	t.Helper()
 	order := wallettest.Order(workspace)
@@ -53,7 +53,7 @@ func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Durat
 	}
 }
 
-// exactly sets the age of a hold that nobody has asked about.
+// exactly sets the age of a hold that was not reported yet.
 func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Duration) {
 	t.Helper()
 	if _, err := owner.Exec(t.Context(), `
@@ -62,14 +62,14 @@ func exactly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, age time.Du
 	}
 }
 
-// askedAbout says whether a hold was asked about when it was two minutes old.
-func askedAbout(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (asked bool) {
+// reportedEarly reports whether a hold was reported when it was two minutes old.
+func reportedEarly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (reported bool) {
 	t.Helper()
-	err := owner.QueryRow(t.Context(), `SELECT coalesce(confirm_requested_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&asked)
+	err := owner.QueryRow(t.Context(), `SELECT coalesce(confirm_requested_at - created_at > interval '2 minutes', false) FROM holds WHERE request_id = $1`, requestID).Scan(&reported)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return asked
+	return reported
 }
 
 func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
@@ -85,11 +85,11 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 	confirm(t, pool, st, workspace, seen)
 
 	late := 0
-	asked := func(step string, want int) {
+	reported := func(step string, want int) {
 		t.Helper()
-		exactly(t, owner, young, 118*time.Second) // not due, when a pass begins
+		exactly(t, owner, young, 118*time.Second) // not due when a pass starts
 		n, err := asker.Pass(t.Context())
-		if n == want+1 && askedAbout(t, owner, young) { // it has become due before the pass looked: that was 2 s later, and right
+		if n == want+1 && reportedEarly(t, owner, young) { // it became due during the pass, 2 s later, which is correct
 			late++
 			n--
 		}
@@ -99,23 +99,23 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 			t.Errorf("%s: n = %v, want %v", step, n, want)
 		}
 	}
-	asked("old enough", 1)
-	asked("asked a moment ago", 0)
+	reported("old enough", 1)
+	reported("reported a moment ago", 0)
 	older(t, owner, old, 121*time.Second)
-	asked("two minutes later", 1)
+	reported("two minutes later", 1)
 	older(t, owner, old, 24*365*time.Hour)
-	asked("a year later", 1)
+	reported("a year later", 1)
 	wallettest.Balances(t, st, workspace, 10*money.Credit-3*money.Credit/2, 3*money.Credit/2)
 
 	confirm(t, pool, st, workspace, old)
 	older(t, owner, old, time.Hour)
-	asked("answered with requested", 0)
+	reported("answered with requested", 0)
 
-	var facts int
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&facts); err != nil {
+	var events int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); err != nil {
 		t.Errorf("QueryRow: %v", err)
-	} else if facts != 3+late {
-		t.Errorf("facts = %v, want %v", facts, 3+late)
+	} else if events != 3+late {
+		t.Errorf("events = %v, want %v", events, 3+late)
 	}
 }
 
@@ -133,7 +133,7 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 	}
 }
 
-// TestPass_AsksForTheRequestsOfOldOpenHolds covers a hold whose request was received and whose end was lost.
+// TestPass_ReportsOldOpenHolds covers a hold whose request was received and whose end was lost.
 func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -145,7 +145,7 @@ func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
 	confirm(t, pool, st, workspace, old)
 	confirm(t, pool, st, workspace, young)
 
-	wantAsked := func(step string, want int) {
+	wantReported := func(step string, want int) {
 		t.Helper()
 		if _, err := asker.Pass(t.Context()); err != nil {
 			t.Fatalf("%s: Pass: %v", step, err)
@@ -159,16 +159,16 @@ func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
 			t.Errorf("%s: events for the old hold = %d, want %d", step, got, want)
 		}
 	}
-	wantAsked("open for 7 hours", 1)
-	wantAsked("asked a moment ago", 1)
+	wantReported("open for 7 hours", 1)
+	wantReported("reported a moment ago", 1)
 	older(t, owner, old, 7*time.Hour)
-	wantAsked("asked 7 hours ago", 2)
+	wantReported("reported 7 hours ago", 2)
 	var events int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); err != nil {
 		t.Fatal(err)
 	}
 	if events != 2 {
-		t.Errorf("events = %d, want 2: the hold of 5 hours is not asked for", events)
+		t.Errorf("events = %d, want 2: the hold of 5 hours is not reported", events)
 	}
 }
 

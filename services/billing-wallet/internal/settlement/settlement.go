@@ -1,6 +1,6 @@
-// Package settlement posts what the consumers noted: a hold whose request ended becomes a capture or a
-// release, once, and the fact of it goes out in the same commit. It works a workspace at a time, so that only one
-// wallet is locked in a transaction.
+// Package settlement settles the holds of ended requests: it captures or releases each hold once
+// and publishes the event in the same transaction. It also reports holds that are not confirmed. A
+// transaction locks only one wallet.
 package settlement
 
 import (
@@ -26,34 +26,35 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// pause is the time between two looks when nobody calls Soon: after a crash, or when a look failed.
+// pollInterval is the time between two scans without a call of Wake: after a crash or a failed
+// scan.
 const (
-	pause       = time.Second
-	settleBatch = 200
+	pollInterval = time.Second
+	settleBatch  = 200
 )
 
-// Settler is the one that posts.
+// Settler settles pending settlements. Replicas can run it concurrently.
 type Settler struct {
 	store   *store.Store
 	relay   *outbox.Relay
-	soon    chan struct{}
+	wake    chan struct{}
 	results *prometheus.CounterVec
 	late    *prometheus.CounterVec
 	waited  prometheus.Gauge
 }
 
-// NewSettler makes a settler; relay is woken after each commit.
+// NewSettler returns a settler. It wakes relay after each commit.
 func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registerer) *Settler {
 	s := &Settler{
-		store: st, relay: relay, soon: make(chan struct{}, 1),
+		store: st, relay: relay, wake: make(chan struct{}, 1),
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_settlements_total", Help: "Holds settled, by result: captured, released.",
+			Name: "ringfence_billing_settlements_total", Help: "Settled holds by result: captured, released.",
 		}, []string{"result"}),
 		late: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_late_settlements_total", Help: "News of ended requests that changed nothing, by kind.",
+			Name: "ringfence_billing_late_settlements_total", Help: "Ends of requests that changed no hold, by kind.",
 		}, []string{"kind"}),
 		waited: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
-			Name: "ringfence_billing_oldest_pending_settlement_seconds", Help: "How long the oldest news of an ended request had waited for its settlement at the last look; rises while one cannot be settled.",
+			Name: "ringfence_billing_oldest_pending_settlement_seconds", Help: "Age of the oldest pending settlement at the last scan; it rises while a settlement fails.",
 		}),
 	}
 	s.results.WithLabelValues("captured")
@@ -64,52 +65,52 @@ func NewSettler(st *store.Store, relay *outbox.Relay, metrics prometheus.Registe
 	return s
 }
 
-// Wake says that a verdict may have been committed. It never blocks.
+// Wake starts a scan soon. It never blocks.
 func (s *Settler) Wake() {
 	select {
-	case s.soon <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run settles until ctx ends.
+// Run runs the settler until ctx ends. It always returns nil.
 func (s *Settler) Run(ctx context.Context) error {
-	ticks := time.NewTicker(pause)
+	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.soon:
+		case <-s.wake:
 		case <-ticks.C:
 		}
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "settling holds", "error", err)
+			slog.ErrorContext(ctx, "settlement failed", "error", err)
 		}
 	}
 }
 
-// Pass settles everything that waits now and says how many verdicts that were.
-func (s *Settler) Pass(ctx context.Context) (verdicts int, err error) {
+// Pass settles everything that is pending now and returns the number of outcomes.
+func (s *Settler) Pass(ctx context.Context) (outcomes int, err error) {
 	workspaces, err := s.store.Unsettled(ctx)
 	if err != nil {
 		return 0, err
 	}
 	oldest := 0.0
-	var fault error // one workspace's does not hold up the others
+	var fault error // an error of one workspace does not stop the others
 	for _, waiting := range workspaces {
 		oldest = max(oldest, waiting.WaitedSeconds)
-		n, err := s.workspace(ctx, waiting.WorkspaceID)
-		verdicts += n
+		n, err := s.settleWorkspace(ctx, waiting.WorkspaceID)
+		outcomes += n
 		if err != nil {
 			fault = err
 		}
 	}
 	s.waited.Set(oldest)
-	return verdicts, fault
+	return outcomes, fault
 }
 
-func (s *Settler) workspace(ctx context.Context, workspaceID uuid.UUID) (verdicts int, err error) {
+func (s *Settler) settleWorkspace(ctx context.Context, workspaceID uuid.UUID) (outcomes int, err error) {
 	for {
 		var spans []trace.Span
 		done, err := s.store.Settle(ctx, workspaceID, settleBatch, func(batch *pgx.Batch, done []store.Settlement) error {
@@ -126,33 +127,34 @@ func (s *Settler) workspace(ctx context.Context, workspaceID uuid.UUID) (verdict
 			span.End()
 		}
 		if err != nil {
-			return verdicts, err
+			return outcomes, err
 		}
 		if len(done) > 0 {
 			failpoint.Inject("billing-wallet: after settle commit")
 			s.relay.Wake()
 			s.count(ctx, done)
 		}
-		verdicts += len(done)
+		outcomes += len(done)
 		if len(done) < settleBatch {
-			return verdicts, nil
+			return outcomes, nil
 		}
 	}
 }
 
-// publish queues the fact of a settlement inside the trace that its verdict came in; late news has none.
+// publish queues the event of a settlement in the trace of its outcome. A late outcome has no
+// event.
 func publish(ctx context.Context, batch *pgx.Batch, done store.Settlement) (trace.Span, error) {
-	waited := time.Duration(done.Verdict.WaitedSeconds * float64(time.Second))
-	ctx, span := telemetry.Continue(ctx, "settle hold", done.Verdict.Traceparent, waited,
-		telemetry.CallRequestID(done.Verdict.RequestID.String()))
-	if done.Verdict.CallID != nil {
-		span.SetAttributes(telemetry.CallID(done.Verdict.CallID.String()))
+	waited := time.Duration(done.Outcome.WaitedSeconds * float64(time.Second))
+	ctx, span := telemetry.Continue(ctx, "settle hold", done.Outcome.Traceparent, waited,
+		telemetry.CallRequestID(done.Outcome.RequestID.String()))
+	if done.Outcome.CallID != nil {
+		span.SetAttributes(telemetry.CallID(done.Outcome.CallID.String()))
 	}
 	if done.Late != holds.NotLate {
 		return span, nil
 	}
 	if err := outbox.Queue(ctx, batch, event(done)); err != nil {
-		return span, fmt.Errorf("queue fact on %s: %w", done.Hold.RequestID, err)
+		return span, fmt.Errorf("queue event of hold %s: %w", done.Hold.RequestID, err)
 	}
 	return span, nil
 }
@@ -162,19 +164,19 @@ func event(done store.Settlement) outbox.Event {
 	if done.Hold.CallID != nil {
 		callID = done.Hold.CallID.String()
 	}
-	fact := &eventv1.WalletEvent{
+	message := &eventv1.WalletEvent{
 		CallRequestId: done.Hold.RequestID.String(), WorkspaceId: done.Hold.WorkspaceID.String(),
 		OccurredAt: timestamppb.New(ledger.Transaction{ID: done.TransactionID}.CreatedAt()),
 		Event:      &eventv1.WalletEvent_Released{Released: &eventv1.Released{CallId: callID}},
 	}
 	if done.Hold.State == holds.Captured {
-		fact.Event = &eventv1.WalletEvent_Captured{Captured: &eventv1.Captured{
+		message.Event = &eventv1.WalletEvent_Captured{Captured: &eventv1.Captured{
 			CallId: callID, AmountMicro: int64(done.Hold.Charged()), Currency: done.Hold.Currency,
 		}}
 	}
 	return outbox.Event{
 		ID: done.TransactionID, Topic: kafka.WalletEvents, Key: done.Hold.RequestID.String(),
-		WorkspaceID: done.Hold.WorkspaceID, Message: fact,
+		WorkspaceID: done.Hold.WorkspaceID, Message: message,
 	}
 }
 
@@ -185,6 +187,6 @@ func (s *Settler) count(ctx context.Context, done []store.Settlement) {
 			continue
 		}
 		s.late.WithLabelValues(string(d.Late)).Inc()
-		slog.InfoContext(ctx, "late news changed nothing", "call_request_id", d.Verdict.RequestID, "kind", d.Late, "reason", d.Verdict.Reason)
+		slog.InfoContext(ctx, "late outcome ignored", "call_request_id", d.Outcome.RequestID, "kind", d.Late, "reason", d.Outcome.Reason)
 	}
 }

@@ -17,8 +17,9 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestPass_OneWorkspacesFaultHoldsUpNoOther breaks one wallet's balance, so that its capture cannot be written: its verdict waits, is told by
-// the metric, and the others' are settled.
+// TestPass_OneFailingWorkspaceDoesNotStopOthers breaks the balance of one wallet, so that its
+// capture fails. Its outcome stays pending and the metric shows it. The outcomes of others are
+// settled.
 func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -36,7 +37,7 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var verdicts []holds.Outcome
+	var outcomes []holds.Outcome
 	for range 3 {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
@@ -45,10 +46,10 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 		} else if decisions[0].Err != nil {
 			t.Fatalf("Hold: decisions[0].Err = %v, want nil", decisions[0].Err)
 		}
-		verdicts = append(verdicts, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 60})
+		outcomes = append(outcomes, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 60})
 	}
 	err = pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-		for _, v := range verdicts {
+		for _, v := range outcomes {
 			if err := st.EnqueueOutcome(t.Context(), tx, v); err != nil {
 				return err
 			}
@@ -58,7 +59,7 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := verdicts[1].WorkspaceID
+	broken := outcomes[1].WorkspaceID
 	exec(`UPDATE wallets SET held_micro = 0, wallet_micro = 1000000 WHERE workspace_id = $1`, broken)
 	exec(`UPDATE pending_settlements SET created_at = now() - interval '1 minute' WHERE workspace_id = $1`, broken)
 	for range 2 {
@@ -71,8 +72,8 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 			t.Errorf("gauge: waited = %v, want at most 120", waited)
 		}
 	}
-	wallettest.Balances(t, st, verdicts[0].WorkspaceID, 950_000, 0)
-	wallettest.Balances(t, st, verdicts[2].WorkspaceID, 950_000, 0)
+	wallettest.Balances(t, st, outcomes[0].WorkspaceID, 950_000, 0)
+	wallettest.Balances(t, st, outcomes[2].WorkspaceID, 950_000, 0)
 	exec(`UPDATE wallets SET held_micro = 500000, wallet_micro = 500000 WHERE workspace_id = $1`, broken)
 	if n, err := settler.Pass(t.Context()); err != nil {
 		t.Errorf("Pass: %v", err)

@@ -29,7 +29,7 @@ const (
 	rounds     = 12
 )
 
-// contention is a few workspaces that everybody works on at once.
+// contention is a set of workspaces that concurrent workers use.
 type contention struct {
 	*testing.T
 	pool       *pgxpool.Pool
@@ -40,8 +40,9 @@ type contention struct {
 	open []holds.Order
 }
 
-// TestLedger_ManyAtOnceNeverDeadlock lets 64 at once hold, end, confirm, ask, settle, pay, price and compare, over three workspaces in every
-// order. A deadlock would be tried again and hidden: the server's own count is asked.
+// TestLedger_ConcurrentWorkNeverDeadlocks runs 64 workers that hold, end, confirm, report, settle,
+// pay, price and compare in three workspaces. A deadlock would be retried and hidden, so the test
+// reads the server's count of deadlocks.
 func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -60,7 +61,7 @@ func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, order := range c.open { // what is still held is given back
+	for _, order := range c.open { // open holds are released
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			return c.st.EnqueueOutcome(t.Context(), tx, holds.Outcome{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: holds.Canceled})
 		})
@@ -104,7 +105,7 @@ func (c *contention) turn() error {
 		if amount > 0 && rand.IntN(2) == 0 {
 			kind = ledger.TopUp
 		}
-		reference := fmt.Sprint("r", rand.IntN(100)) // often one that was seen
+		reference := fmt.Sprint("r", rand.IntN(100)) // often a reference that was used before
 		_, _, err := c.st.Pay(c.Context(), ledger.Paid(wallettest.ID(), id, kind, amount, reference, "ops"))
 		if errors.Is(err, ledger.ErrInsufficient) {
 			return nil
@@ -115,7 +116,7 @@ func (c *contention) turn() error {
 		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]),
 			c.st.ApplyCurrency(c.Context(), id, "USD"))
 	default:
-		_, err := c.st.AskUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Request) outbox.Event {
+		_, err := c.st.EnqueueUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Request) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{}}
 		})
 		if err != nil {
@@ -145,17 +146,17 @@ func (c *contention) hold(id uuid.UUID) error {
 	return err
 }
 
-// records confirms and ends holds of all workspaces in one transaction, in any order, as a batch of records from Kafka does; two
-// batches may tell of the same request.
+// records confirms and ends holds of all workspaces in one transaction in any order, as a batch of
+// Kafka records does. Two batches can contain the same request.
 func (c *contention) records() error {
 	c.mu.Lock()
-	told := make([]holds.Order, 0, 10)
-	for range min(len(c.open), cap(told)) {
-		told = append(told, c.open[rand.IntN(len(c.open))])
+	published := make([]holds.Order, 0, 10)
+	for range min(len(c.open), cap(published)) {
+		published = append(published, c.open[rand.IntN(len(c.open))])
 	}
 	c.mu.Unlock()
 	return pgx.BeginFunc(c.Context(), c.pool, func(tx pgx.Tx) error {
-		for _, order := range told {
+		for _, order := range published {
 			if _, err := c.st.Confirm(c.Context(), tx, store.Request{WorkspaceID: order.WorkspaceID,
 				RequestID: order.RequestID}); err != nil {
 				return err
@@ -172,7 +173,7 @@ func (c *contention) records() error {
 	})
 }
 
-// noDeadlocks waits until every connection has handed in its counts.
+// noDeadlocks waits until every connection has reported its statistics.
 func (c *contention) noDeadlocks() {
 	c.Helper()
 	super := pgtest.Super(c.T, c.pool, wallettest.Schema)

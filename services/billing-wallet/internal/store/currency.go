@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// ErrCurrencyFixed reports that the workspace has a wallet in another currency. The currency of a
+// ErrCurrencyFixed means that the workspace has a wallet in another currency. The currency of a
 // workspace never changes.
 var ErrCurrencyFixed = errors.New("the wallet has another currency")
 
@@ -25,8 +25,8 @@ func (s *Store) ApplyCurrency(ctx context.Context, workspaceID uuid.UUID, curren
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepCurrency(ctx, tx, workspaceID, currency) })
 }
 
-// KeepCurrency opens the workspace's wallet. If the wallet exists in this currency, nothing changes.
-// It returns ErrCurrencyFixed if the wallet has another currency.
+// KeepCurrency creates the workspace's wallet. If the wallet exists in this currency, nothing
+// changes. It returns ErrCurrencyFixed if the wallet has another currency.
 func (s *Store) KeepCurrency(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, currency string) error {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "currency": currency}
 	inserted, err := tx.Exec(ctx, insertWallet, args)

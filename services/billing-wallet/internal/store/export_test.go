@@ -1,4 +1,4 @@
 package store
 
-// VerdictFloor returns the id from which verdicts are read.
-func (s *Store) VerdictFloor() int64 { return s.floor.lowest() }
+// SettlementFloor returns the id from which pending settlements are read.
+func (s *Store) SettlementFloor() int64 { return s.floor.lowest() }

@@ -1,6 +1,3 @@
-// Package holding puts holds of one workspace that arrive together into one commit. They all need the same
-// wallet row: one by one they would wait for each other's disk write, each with a database connection of its own.
-
 package store
 
 import (
@@ -16,40 +13,43 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/holds"
 )
 
-// most bounds one commit; limit bounds its time.
+// maxBatch limits the holds of one commit. commitTimeout limits its time.
 const (
-	most  = 64
-	limit = 10 * time.Second
+	maxBatch      = 64
+	commitTimeout = 10 * time.Second
 )
 
-// HoldBatcher takes orders. Of each workspace at most one commit is under way in this process.
+// HoldBatcher puts holds of one workspace that arrive together into one commit. They all need the
+// lock on the same wallet: one by one, each would wait for the commits of the others and occupy a
+// connection. Each process runs at most one commit per workspace at a time.
 type HoldBatcher struct {
 	store   *Store
 	results *prometheus.CounterVec
 
 	mu sync.Mutex
-	// open has a key for each workspace that is being served; the value is who waits for the next commit.
-	open map[uuid.UUID][]waitingHold
+	// open has a key for each workspace that has a goroutine. The value is the orders for the next
+	// commit.
+	open map[uuid.UUID][]pendingOrder
 }
 
-type waitingHold struct {
+type pendingOrder struct {
 	order  holds.Order
-	answer chan holdAnswer // one place: who left does not block the others
+	result chan holdResult // buffered, so that a caller that has left does not block the others
 }
 
-type holdAnswer struct {
+type holdResult struct {
 	decision holds.Decision
 	err      error
 }
 
-// NewHoldBatcher makes a desk over the store.
+// NewHoldBatcher returns a batcher for the store.
 func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 	d := &HoldBatcher{
 		store: st,
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
-			Name: "ringfence_billing_holds_total", Help: "Holds asked for, by result: held, repeated, refused, failed.",
+			Name: "ringfence_billing_holds_total", Help: "Requests for a hold by result: held, repeated, refused, failed.",
 		}, []string{"result"}),
-		open: make(map[uuid.UUID][]waitingHold),
+		open: make(map[uuid.UUID][]pendingOrder),
 	}
 	for _, result := range []string{"held", "repeated", "refused", "failed"} {
 		d.results.WithLabelValues(result)
@@ -57,10 +57,10 @@ func NewHoldBatcher(st *Store, metrics prometheus.Registerer) *HoldBatcher {
 	return d
 }
 
-// Hold decides one order. Decision.Err refuses it; err says that it is not known what became of it, and that asking again
-// with the same id is safe. The commit goes on when ctx ends.
+// Hold decides one order. Decision.Err is the refusal. If err is not nil, the outcome is unknown,
+// and the caller can safely repeat the order with the same id. The commit continues if ctx ends.
 func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decision, error) {
-	w := waitingHold{order: order, answer: make(chan holdAnswer, 1)}
+	w := pendingOrder{order: order, result: make(chan holdResult, 1)}
 	d.mu.Lock()
 	queue, served := d.open[order.WorkspaceID]
 	d.open[order.WorkspaceID] = append(queue, w)
@@ -69,7 +69,7 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 		go d.serve(context.WithoutCancel(ctx), order.WorkspaceID)
 	}
 	select {
-	case a := <-w.answer:
+	case a := <-w.result:
 		d.count(a)
 		return a.decision, a.err
 	case <-ctx.Done():
@@ -77,7 +77,7 @@ func (d *HoldBatcher) Hold(ctx context.Context, order holds.Order) (holds.Decisi
 	}
 }
 
-// serve commits for one workspace until nobody waits.
+// serve commits the orders of one workspace until none are left.
 func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 	for {
 		d.mu.Lock()
@@ -87,15 +87,15 @@ func (d *HoldBatcher) serve(ctx context.Context, workspaceID uuid.UUID) {
 			d.mu.Unlock()
 			return
 		}
-		batch := queue[:min(len(queue), most)]
+		batch := queue[:min(len(queue), maxBatch)]
 		d.open[workspaceID] = queue[len(batch):]
 		d.mu.Unlock()
 		d.commit(ctx, workspaceID, batch)
 	}
 }
 
-func (d *HoldBatcher) commit(ctx context.Context, workspaceID uuid.UUID, batch []waitingHold) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (d *HoldBatcher) commit(ctx context.Context, workspaceID uuid.UUID, batch []pendingOrder) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	orders := make([]holds.Order, 0, len(batch))
 	for _, w := range batch {
@@ -105,14 +105,14 @@ func (d *HoldBatcher) commit(ctx context.Context, workspaceID uuid.UUID, batch [
 	failpoint.Inject("billing-wallet: after hold")
 	for i, w := range batch {
 		if err != nil {
-			w.answer <- holdAnswer{err: err}
+			w.result <- holdResult{err: err}
 			continue
 		}
-		w.answer <- holdAnswer{decision: decisions[i]}
+		w.result <- holdResult{decision: decisions[i]}
 	}
 }
 
-func (d *HoldBatcher) count(a holdAnswer) {
+func (d *HoldBatcher) count(a holdResult) {
 	result := "held"
 	switch {
 	case a.err != nil:

@@ -17,14 +17,14 @@ func TestHold_64AtOnceGetExactlyWhatTheCreditCovers(t *testing.T) {
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
 	workspace := wallettest.Workspace(t, st, covered*money.Credit/2)
-	desks := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)} // two replicas
+	batchers := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)} // two replicas
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	held, refused := 0, 0
 	for client := range 64 {
 		all.Go(func() {
-			for range 3 { // three times what is there
-				decision, err := desks[client%2].Hold(t.Context(), wallettest.Order(workspace))
+			for range 3 { // three times the available credit
+				decision, err := batchers[client%2].Hold(t.Context(), wallettest.Order(workspace))
 				var insufficient *holds.Insufficient
 				mu.Lock()
 				switch {
@@ -54,12 +54,12 @@ func TestHold_SameIDFromManySidesHoldsOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
-	desks := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)}
+	batchers := []*store.HoldBatcher{store.NewHoldBatcher(st, nil), store.NewHoldBatcher(st, nil)}
 	order := wallettest.Order(workspace)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			decision, err := desks[i%2].Hold(t.Context(), order)
+			decision, err := batchers[i%2].Hold(t.Context(), order)
 			if err != nil {
 				t.Errorf("Hold: error = %v", err)
 				return
@@ -80,14 +80,14 @@ func TestHold_GoesOnWhenTheAskerLeaves(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, money.Credit)
-	desk := store.NewHoldBatcher(st, nil)
+	batcher := store.NewHoldBatcher(st, nil)
 	order := wallettest.Order(workspace)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := desk.Hold(gone, order); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := batcher.Hold(gone, order); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatalf("Hold of an asker who left = %v", err)
 	}
-	decision, err := desk.Hold(t.Context(), order)
+	decision, err := batcher.Hold(t.Context(), order)
 	if err != nil {
 		t.Fatalf("Hold again: error = %v", err)
 	}
@@ -105,7 +105,7 @@ func TestHold_OtherWorkspacesDoNotWait(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
 	slow, quick := wallettest.Workspace(t, st, money.Credit), wallettest.Workspace(t, st, money.Credit)
-	desk := store.NewHoldBatcher(st, nil)
+	batcher := store.NewHoldBatcher(st, nil)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -117,12 +117,12 @@ func TestHold_OtherWorkspacesDoNotWait(t *testing.T) {
 	var all sync.WaitGroup
 	for range 40 { // more than the pool has connections
 		all.Go(func() {
-			if _, err := desk.Hold(t.Context(), wallettest.Order(slow)); err != nil {
+			if _, err := batcher.Hold(t.Context(), wallettest.Order(slow)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	if decision, err := desk.Hold(t.Context(), wallettest.Order(quick)); err != nil {
+	if decision, err := batcher.Hold(t.Context(), wallettest.Order(quick)); err != nil {
 		t.Errorf("Hold beside a locked wallet: %v", err)
 	} else if decision.Err != nil {
 		t.Errorf("Hold beside a locked wallet: decision.Err = %v, want nil", decision.Err)

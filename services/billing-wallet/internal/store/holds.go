@@ -18,31 +18,32 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
-// One look at the key for each prefix, which also holds the price: with = ANY a plan made for workspaces with few rates reads all of the
-// workspace's (20 000 entries, seen).
+// One index lookup for each prefix. The index includes the price. With = ANY, a plan made for
+// workspaces with few rates reads all rates of the workspace.
 const ratesForNumbers = `
-SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS asked (prefix)
+SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS wanted (prefix)
 CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
-                    WHERE workspace_id = @workspace_id AND prefix = asked.prefix LIMIT 1) AS r`
+                    WHERE workspace_id = @workspace_id AND prefix = wanted.prefix LIMIT 1) AS r`
 
-// One look at the primary key for each id: with = ANY a plan made while the table was small reads all of it (0.5 ms at 4 000 holds, seen),
-// under the wallet's lock.
+// One primary key lookup for each id. With = ANY, a plan made while the table was small reads the
+// whole table while the wallet is locked.
 const holdsByRequest = `
-SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS asked (id)
-CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = asked.id LIMIT 1) AS h`
+SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS wanted (id)
+CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = wanted.id LIMIT 1) AS h`
 
-// Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for one
-// round trip and the commit, however many the orders are. ErrNoWallet fails them all.
+// Hold decides the orders of one workspace in their order, in one commit. The wallet is locked for
+// one round trip and the commit, for any number of orders. If there is no wallet, it returns
+// ErrNoWallet.
 func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.Order) (decisions []holds.Decision, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		wallet, desk, err := s.openDesk(ctx, tx, workspaceID, orders)
+		wallet, view, err := s.openWallet(ctx, tx, workspaceID, orders)
 		if err != nil {
 			return err
 		}
 		decisions = make([]holds.Decision, 0, len(orders))
 		var made []holds.Hold
 		for _, order := range orders {
-			decision := desk.Decide(order)
+			decision := view.Decide(order)
 			decisions = append(decisions, decision)
 			if decision.Err == nil && !decision.Repeated {
 				made = append(made, decision.Hold)
@@ -59,21 +60,21 @@ func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []holds.
 	return decisions, nil
 }
 
-func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []holds.Order) (ledger.Wallet, *holds.WalletView, error) {
+func (s *Store) openWallet(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []holds.Order) (ledger.Wallet, *holds.WalletView, error) {
 	var (
 		prefixes []string
 		requests []uuid.UUID
 		wallets  []ledger.Wallet
 		known    []holds.Hold
-		desk     = &holds.WalletView{Known: make(map[uuid.UUID]holds.Hold, len(orders))}
+		view     = &holds.WalletView{Known: make(map[uuid.UUID]holds.Hold, len(orders))}
 	)
 	for _, order := range orders {
 		prefixes, requests = append(prefixes, rates.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&desk.Rates))
+	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&view.Rates))
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
-	// After the lock, so that it sees what the holder before us committed.
+	// This follows the lock, so that it reads what the last owner of the lock committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&known))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
@@ -81,11 +82,11 @@ func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.
 	if len(wallets) == 0 {
 		return ledger.Wallet{}, nil, ErrNoWallet
 	}
-	desk.Spendable, desk.Currency = wallets[0].Wallet, wallets[0].Currency
+	view.Spendable, view.Currency = wallets[0].Wallet, wallets[0].Currency
 	for _, h := range known {
-		desk.Known[h.RequestID] = h
+		view.Known[h.RequestID] = h
 	}
-	return wallets[0], desk, nil
+	return wallets[0], view, nil
 }
 
 const openHolds = `
@@ -93,14 +94,14 @@ SELECT (SELECT count(*) FROM (SELECT FROM holds WHERE state = 'held' LIMIT 10000
        coalesce(extract(epoch FROM now() - min(created_at)), 0)::double precision AS oldest_unconfirmed_seconds
 FROM holds WHERE state = 'held' AND confirmed_at IS NULL`
 
-// OpenHolds is how much is promised and not settled. Open is counted up to 100 000.
+// OpenHolds counts holds that are not settled. Open is counted up to 100 000.
 type OpenHolds struct {
 	Open                     int64
 	Unconfirmed              int64
 	OldestUnconfirmedSeconds float64
 }
 
-// OpenHolds counts over all workspaces.
+// OpenHolds counts the open holds of all workspaces.
 func (s *Store) OpenHolds(ctx context.Context) (OpenHolds, error) {
 	counted, err := pg.One[OpenHolds](ctx, s.pool, openHolds, nil)
 	if err != nil {
@@ -115,7 +116,7 @@ SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increme
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
      AS h (request_id, amount, per_minute, increment, max_call)`
 
-// insertHolds writes with the commit.
+// insertHolds queues the rows; they are sent with the commit.
 func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
@@ -143,8 +144,8 @@ func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []holds.Hold) error
 	return nil
 }
 
-// The state is told by what it is not: with state = 'held' a plan made while the table was small walks holds_unconfirmed and all its
-// dead rows (0.6 ms a record, seen) where the primary key finds one.
+// The condition names the final states. With state = 'held', a plan made while the table was small
+// reads the partial index holds_unconfirmed with all its dead rows.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
@@ -153,9 +154,9 @@ WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id 
 // Request identifies a call request.
 type Request struct{ WorkspaceID, RequestID uuid.UUID }
 
-// Confirm stores that the requests of holds exist. It returns for each whether its hold was not confirmed
-// before. A row that another transaction is changing is skipped, so that a batch of records does not wait
-// for locks: the hold's request is asked for again.
+// Confirm stores that the requests of holds exist. It returns for each whether it changed its hold.
+// A row that another transaction has locked is skipped, so that a batch of records does not wait
+// for locks. That hold is reported as unconfirmed later.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
 	var batch pgx.Batch
 	confirmed = make([]bool, len(requests))
@@ -169,63 +170,63 @@ func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (co
 	return confirmed, nil
 }
 
-const askUnconfirmed = `
+const markUnconfirmed = `
 WITH due AS (
     SELECT request_id FROM holds
     WHERE state = 'held' AND confirmed_at IS NULL
       AND created_at < now() - make_interval(secs => @after)
       AND (confirm_requested_at IS NULL OR confirm_requested_at < now() - make_interval(secs => @after))
     ORDER BY created_at
-    LIMIT @most
+    LIMIT @limit
     FOR UPDATE SKIP LOCKED)
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// A hold is open for as long as its request waits and its call lasts, which can be days. The one that was
-// asked for the longest time ago is first.
-const askOpen = `
+// A hold is open while its request waits and its call lasts, which can be days. The hold that was
+// reported the longest time ago is first.
+const markLongOpen = `
 WITH due AS (
     SELECT request_id FROM holds
     WHERE state = 'held' AND confirmed_at IS NOT NULL
       AND coalesce(confirm_requested_at, created_at) < now() - make_interval(secs => @after)
     ORDER BY coalesce(confirm_requested_at, created_at)
-    LIMIT @most
+    LIMIT @limit
     FOR UPDATE SKIP LOCKED)
 UPDATE holds SET confirm_requested_at = now() FROM due WHERE holds.request_id = due.request_id
 RETURNING holds.request_id, holds.workspace_id`
 
-// AskUnconfirmed writes an event for up to most holds to the outbox that are older than after and whose
-// request was not received, each at most once per after.
-func (s *Store) AskUnconfirmed(
-	ctx context.Context, after time.Duration, most int, event func(Request) outbox.Event,
-) (asked []Request, err error) {
-	return s.ask(ctx, askUnconfirmed, after, most, event)
+// EnqueueUnconfirmed writes an event to the outbox for up to limit holds that are older than after
+// and whose request was not received. Each hold gets at most one event in the time after.
+func (s *Store) EnqueueUnconfirmed(
+	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
+) (marked []Request, err error) {
+	return s.enqueueMarked(ctx, markUnconfirmed, after, limit, event)
 }
 
-// AskOpen writes an event for up to most holds to the outbox that are open for longer than after although
-// their request was received, each at most once per after.
-func (s *Store) AskOpen(
-	ctx context.Context, after time.Duration, most int, event func(Request) outbox.Event,
-) (asked []Request, err error) {
-	return s.ask(ctx, askOpen, after, most, event)
+// EnqueueLongOpen writes an event to the outbox for up to limit holds that are open for longer than
+// after although their request was received. Each hold gets at most one event in the time after.
+func (s *Store) EnqueueLongOpen(
+	ctx context.Context, after time.Duration, limit int, event func(Request) outbox.Event,
+) (marked []Request, err error) {
+	return s.enqueueMarked(ctx, markLongOpen, after, limit, event)
 }
 
-func (s *Store) ask(
-	ctx context.Context, statement string, after time.Duration, most int, event func(Request) outbox.Event,
-) (asked []Request, err error) {
+func (s *Store) enqueueMarked(
+	ctx context.Context, statement string, after time.Duration, limit int, event func(Request) outbox.Event,
+) (marked []Request, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		asked, err = pg.Many[Request](ctx, tx, statement, pgx.NamedArgs{"after": after.Seconds(), "most": most})
-		if err != nil || len(asked) == 0 {
+		marked, err = pg.Many[Request](ctx, tx, statement, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
+		if err != nil || len(marked) == 0 {
 			return err
 		}
-		events := make([]outbox.Event, 0, len(asked))
-		for _, hold := range asked {
+		events := make([]outbox.Event, 0, len(marked))
+		for _, hold := range marked {
 			events = append(events, event(hold))
 		}
 		return outbox.Put(ctx, tx, events...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the requests of open holds: %w", err)
+		return nil, fmt.Errorf("enqueue unconfirmed events: %w", err)
 	}
-	return asked, nil
+	return marked, nil
 }

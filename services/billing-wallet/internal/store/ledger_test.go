@@ -19,7 +19,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// history is a wallet beside a plain model of it. What the model says of money it says in its own words.
+// history is a wallet with a simple model of it. The model computes amounts independently of the
+// code under test.
 type history struct {
 	*rapid.T
 	st        *store.Store
@@ -31,18 +32,18 @@ type history struct {
 	paid     map[string]money.Micro
 	orders   []holds.Order
 	holds    map[uuid.UUID]*modelled
-	news     []holds.Outcome // noted and not settled yet, in the order they were noted
+	pending  []holds.Outcome // stored and not settled yet, in their order
 }
 
-// modelled is a hold as the model keeps it.
+// modelled is a hold in the model.
 type modelled struct {
 	amount, perMinute int64
 	increment         int32
 	ended             bool
 }
 
-// TestLedger_AddsUpAfterAnyHistory runs random histories: payments and their replays, lists of rates, holds and their replays, news of ends told
-// twice, late, of strangers and in any order, settled a few at a time.
+// TestLedger_AddsUpAfterAnyHistory runs random histories: payments, lists of rates and holds with
+// repetitions, and ends that are repeated, late, unknown and in any order, settled a few at a time.
 func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -51,7 +52,7 @@ func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
 		h := &history{T: r, st: st, pool: pool, workspace: wallettest.Workspace(t, st, 3*money.Credit),
 			balances: ledger.Accounts{Wallet: 3 * money.Credit, Funding: -3 * money.Credit},
 			paid:     map[string]money.Micro{"opening": 3 * money.Credit}, holds: map[uuid.UUID]*modelled{}}
-		steps := []func(){h.pay, h.price, h.order, h.order, h.tell, h.tell, func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
+		steps := []func(){h.pay, h.price, h.order, h.order, h.endRequests, h.endRequests, func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
 			steps[rapid.IntRange(0, len(steps)-1).Draw(r, "step")]()
 			h.check()
@@ -105,22 +106,22 @@ func (h *history) price() {
 	}
 }
 
-// order asks for one to four holds at once, new ones and ones that were asked for before.
+// order orders one to four holds at once, new ones and repeated ones.
 func (h *history) order() {
-	var asked []holds.Order
+	var orders []holds.Order
 	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
 		order := wallettest.Order(h.workspace)
 		order.MaxCallSeconds = rapid.Int32Range(1, 3600).Draw(h.T, "longest")
 		if len(h.orders) > 0 && rapid.Bool().Draw(h.T, "again") {
 			order.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "known").RequestID
 		}
-		asked, h.orders = append(asked, order), append(h.orders, order)
+		orders, h.orders = append(orders, order), append(h.orders, order)
 	}
-	decisions, err := h.st.Hold(h.Context(), h.workspace, asked)
+	decisions, err := h.st.Hold(h.Context(), h.workspace, orders)
 	if err != nil {
 		h.Fatal(err)
 	}
-	for i, order := range asked {
+	for i, order := range orders {
 		d, known := decisions[i], h.holds[order.RequestID]
 		if known != nil {
 			if refused := d.Err != nil; refused != known.ended {
@@ -171,22 +172,23 @@ func (m modelled) price(seconds int32) int64 {
 	return (m.perMinute*billed + 59) / 60
 }
 
-// tell notes news of ends, of requests that hold, held or never held anything, each perhaps twice and all in any order.
-func (h *history) tell() {
-	var news []holds.Outcome
-	for range rapid.IntRange(1, 4).Draw(h.T, "news") {
+// endRequests enqueues ends of requests with an open, a settled or no hold, each perhaps twice and
+// in any order.
+func (h *history) endRequests() {
+	var pending []holds.Outcome
+	for range rapid.IntRange(1, 4).Draw(h.T, "pending") {
 		v := holds.Outcome{WorkspaceID: h.workspace, RequestID: wallettest.ID(), Reason: holds.Ended, BillableSeconds: rapid.Int32Range(0, 5000).Draw(h.T, "talk")}
 		if len(h.orders) > 0 && rapid.IntRange(0, 9).Draw(h.T, "stranger") > 0 {
 			v.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "which").RequestID
 		}
-		news = append(news, v)
+		pending = append(pending, v)
 		if rapid.Bool().Draw(h.T, "twice") {
-			news = append(news, v)
+			pending = append(pending, v)
 		}
 	}
-	news = rapid.Permutation(news).Draw(h.T, "order of news")
-	note(h, h.st, func(f func(pgx.Tx) error) error { return pg.InTx(h.Context(), h.pool, f) }, news...)
-	h.news = append(h.news, news...)
+	pending = rapid.Permutation(pending).Draw(h.T, "order of pending")
+	enqueue(h, h.st, func(f func(pgx.Tx) error) error { return pg.InTx(h.Context(), h.pool, f) }, pending...)
+	h.pending = append(h.pending, pending...)
 }
 
 func (h *history) settle(most int) {
@@ -194,15 +196,15 @@ func (h *history) settle(most int) {
 	if err != nil {
 		h.Fatalf("Settle: %v", err)
 	}
-	if len(done) != min(most, len(h.news)) {
-		h.Fatalf("length of done = %d, want %d", len(done), min(most, len(h.news)))
+	if len(done) != min(most, len(h.pending)) {
+		h.Fatalf("length of done = %d, want %d", len(done), min(most, len(h.pending)))
 	}
-	for i, v := range h.news[:len(done)] {
+	for i, v := range h.pending[:len(done)] {
 		m := h.holds[v.RequestID]
 		if open := m != nil && !m.ended; open != (done[i].Late == holds.NotLate) {
 			h.Fatalf("open = %v, want %v", open, done[i].Late == holds.NotLate)
-		} else if done[i].Verdict.RequestID != v.RequestID {
-			h.Fatalf("done[i].Verdict.RequestID = %v, want %v", done[i].Verdict.RequestID, v.RequestID)
+		} else if done[i].Outcome.RequestID != v.RequestID {
+			h.Fatalf("done[i].Verdict.RequestID = %v, want %v", done[i].Outcome.RequestID, v.RequestID)
 		}
 		if done[i].Late != holds.NotLate {
 			continue
@@ -216,10 +218,10 @@ func (h *history) settle(most int) {
 		h.balances.Wallet += money.Micro(m.amount) - charge
 		h.balances.Revenue += charge
 	}
-	h.news = slices.Delete(h.news, 0, len(done))
+	h.pending = slices.Delete(h.pending, 0, len(done))
 }
 
-// check holds the books, and what their entries alone come to, against the model.
+// check compares the stored balances and the sums of the entries with the model.
 func (h *history) check() {
 	books, err := h.st.Books(h.Context(), h.workspace)
 	if err != nil {

@@ -18,11 +18,11 @@ ORDER BY prefix`
 
 // Rates lists a workspace's own rates by prefix.
 func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rates.Rate, error) {
-	rates, err := pg.Many[rates.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
+	list, err := pg.Many[rates.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if err != nil {
 		return nil, fmt.Errorf("list rates of %s: %w", workspaceID, err)
 	}
-	return rates, nil
+	return list, nil
 }
 
 const deleteRates = `DELETE FROM rates WHERE workspace_id = @workspace_id`
@@ -32,15 +32,15 @@ INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 SELECT @workspace_id, r.prefix, r.per_minute, r.increment
 FROM unnest(@prefixes::text[], @per_minute::bigint[], @increments::integer[]) AS r (prefix, per_minute, increment)`
 
-// ReplaceRates makes the list the workspace's only rates; holds that stand keep theirs. ErrNoWallet when
-// the workspace has no wallet.
-func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, rates []rates.Rate) error {
+// ReplaceRates replaces all rates of the workspace. Existing holds keep their rates. It returns
+// ErrNoWallet if the workspace has no wallet.
+func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, list []rates.Rate) error {
 	prefixes, perMinute, increments := []string{}, []int64{}, []int32{}
-	for _, r := range rates {
+	for _, r := range list {
 		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)
 	}
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // two lists at once: one after the other
+		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // the lock serializes concurrent lists
 			return err
 		}
 		batch := &pgx.Batch{}

@@ -15,7 +15,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestHold_PriceIsReadFromTheKeyAlone looks up a number among 20 000 prefixes of its workspace and as many of others.
+// TestHold_PriceIsReadFromTheIndexAlone looks up a number among 20 000 prefixes of its workspace
+// and as many of others.
 func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -32,13 +33,13 @@ func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Most workspaces have few, and that is what a plan for all of them expects.
+	// Most workspaces have few rates, and a generic plan expects that.
 	_, err := owner.Exec(t.Context(), `INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
 		SELECT workspace_id, '+' || n, 1, 1 FROM (SELECT gen_random_uuid() AS workspace_id FROM generate_series(1, 5000)) AS w CROSS JOIN generate_series(1, 3) AS n`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for visible := false; !visible; { // a reader elsewhere may keep pages from being marked
+	for visible := false; !visible; { // an old snapshot of another session can delay the visibility map
 		if _, err := owner.Exec(t.Context(), "VACUUM ANALYZE rates"); err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +87,9 @@ func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 	}
 }
 
-// TestReplaceRates_WhileHoldsAreOpen changes the list while holds come and go: each keeps what it was told, a new one has a price of one of the
-// two lists and never of a mixture, and once the answer is there, of the new one.
+// TestReplaceRates_WhileHoldsAreOpen replaces the list while holds are made and settled. Each hold
+// keeps its price. A new hold has a price of one of the two lists, and after the response one of
+// the new list.
 func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
@@ -109,8 +111,8 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 					return
 				default:
 				}
-				asked := wallettest.Order(workspace)
-				decisions, err := st.Hold(t.Context(), workspace, []holds.Order{asked})
+				order := wallettest.Order(workspace)
+				decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order})
 				var insufficient *holds.Insufficient
 				if err != nil {
 					t.Errorf("Hold: %v", err)

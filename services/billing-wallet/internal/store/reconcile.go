@@ -12,18 +12,18 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Books are a workspace's balances from every side, read in one snapshot.
+// Books are the balances of a workspace, computed in three ways from one snapshot.
 type Books struct {
 	Kept ledger.Wallet
-	// Summed are the journal's entries by account.
+	// Summed are the sums of the ledger's entries.
 	Summed ledger.Accounts
-	// Open is what the open holds come to, as an amount of the held account.
+	// Open is the sum of the open holds, in the held account.
 	Open ledger.Accounts
-	// Differences are where the sides disagree, down to single transactions and holds.
+	// Differences are the differences of balances, transactions and holds.
 	Differences []ledger.Difference
 }
 
-// Agree says that every side tells the same.
+// Agree reports whether there are no differences.
 func (b Books) Agree() bool { return len(b.Differences) == 0 }
 
 const sumEntries = `
@@ -36,7 +36,7 @@ SELECT 0::bigint AS wallet_micro, coalesce(sum(amount_micro), 0)::bigint AS held
        0::bigint AS revenue_micro, 0::bigint AS funding_micro
 FROM holds WHERE workspace_id = @workspace_id AND state = 'held'`
 
-// Amounts are shown in credits, as numeric: a broken one may be larger than a column's type.
+// Amounts are numeric credits: a wrong sum may not fit into bigint.
 const differingBalances = `
 SELECT @workspace_id::uuid AS workspace_id, d.kind, d.subject,
        trim_scale(d.kept * 0.000001)::text AS kept, trim_scale(d.found * 0.000001)::text AS found
@@ -82,7 +82,7 @@ SELECT @workspace_id, 'reference_twice', reference, 'once', count(*) || ' times'
 WHERE workspace_id = @workspace_id AND reference IS NOT NULL
 GROUP BY reference HAVING count(*) > 1`
 
-// Every hold of the workspace beside what its journal tells of the same request.
+// Every hold of the workspace with the transactions of its request.
 const differingHolds = `
 WITH told AS (
     SELECT request_id, count(*) AS transactions,
@@ -121,15 +121,16 @@ const tracesOf = `
 SELECT EXISTS (SELECT FROM wallets WHERE workspace_id = @workspace_id),
        EXISTS (SELECT FROM transactions WHERE workspace_id = @workspace_id) OR EXISTS (SELECT FROM holds WHERE workspace_id = @workspace_id)`
 
-// allowTime lifts the pool's limit for a journal of many millions.
+// allowTime raises the statement timeout, because a ledger can have many millions of rows.
 const allowTime = `SET LOCAL statement_timeout = '30min'`
 
-// snapshot is what every look at books is taken in: nobody's commit falls between two of its statements.
+// snapshot returns the options of a transaction in which all statements read the same snapshot.
 func snapshot() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }
 
-// Books reads the balances of one workspace and all that is wrong with them; ErrNoWallet when it has none.
+// Books reads the balances of one workspace and all differences. It returns ErrNoWallet if the
+// workspace has no wallet.
 func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, err error) {
 	args := pgx.NamedArgs{"workspace_id": workspaceID}
 	err = pgx.BeginTxFunc(ctx, s.pool, snapshot(), func(tx pgx.Tx) error {
@@ -155,8 +156,8 @@ func (s *Store) Books(ctx context.Context, workspaceID uuid.UUID) (books Books, 
 	return books, nil
 }
 
-// Differences compares every balance, transaction and hold of one workspace with each other, in one snapshot, however long that takes.
-// ErrNoWallet when there is nothing of it at all.
+// Differences compares every balance, transaction and hold of one workspace in one snapshot, with a
+// timeout of 30 minutes. It returns ErrNoWallet if the workspace has no rows at all.
 func (s *Store) Differences(ctx context.Context, workspaceID uuid.UUID) (found []ledger.Difference, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, snapshot(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, allowTime); err != nil {
@@ -201,7 +202,8 @@ SELECT workspace_id FROM (
     (SELECT workspace_id FROM holds WHERE workspace_id > @after ORDER BY workspace_id LIMIT 1)) AS next
 ORDER BY workspace_id LIMIT 1`
 
-// WorkspaceAfter is the next workspace, by id, that has a wallet, a transaction or a hold; the nil UUID after the last.
+// WorkspaceAfter returns the next workspace, by id, that has a wallet, a transaction or a hold.
+// After the last one it returns the nil UUID.
 func (s *Store) WorkspaceAfter(ctx context.Context, after uuid.UUID) (next uuid.UUID, err error) {
 	next, err = pg.Value[uuid.UUID](ctx, s.pool, workspaceAfter, pgx.NamedArgs{"after": after})
 	if err != nil && !errors.Is(err, pg.ErrNotFound) {

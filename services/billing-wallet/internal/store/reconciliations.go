@@ -15,18 +15,19 @@ const claimReconciliations = `
 INSERT INTO reconciliations (workspace_id, claimed_at, differences)
 SELECT workspace_id, now(), 0 FROM (
     SELECT w.workspace_id FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id
-    WHERE coalesce(r.claimed_at, r.checked_at, '-infinity') < now() - make_interval(secs => @every)
+    WHERE coalesce(r.claimed_at, r.checked_at, '-infinity') < now() - make_interval(secs => @interval)
     ORDER BY coalesce(r.claimed_at, r.checked_at) NULLS FIRST
-    LIMIT @most) AS due
+    LIMIT @limit) AS due
 ORDER BY workspace_id
 ON CONFLICT (workspace_id) DO UPDATE SET claimed_at = now()
-WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at, '-infinity') < now() - make_interval(secs => @every)
+WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at, '-infinity') < now() - make_interval(secs => @interval)
 RETURNING workspace_id`
 
-// ClaimReconciliations takes up to most wallets whose books nobody has set about comparing for every, those longest ago first. Until every has passed
-// again, no other replica gets them, compared or not.
-func (s *Store) ClaimReconciliations(ctx context.Context, every time.Duration, most int) ([]uuid.UUID, error) {
-	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"every": every.Seconds(), "most": most})
+// ClaimReconciliations claims up to limit wallets that were not claimed within interval, those with
+// the oldest claim first. No other replica gets them until interval has passed, whether they are
+// compared or not.
+func (s *Store) ClaimReconciliations(ctx context.Context, interval time.Duration, limit int) ([]uuid.UUID, error) {
+	claimed, err := pg.Values[uuid.UUID](ctx, s.pool, claimReconciliations, pgx.NamedArgs{"interval": interval.Seconds(), "limit": limit})
 	if err != nil {
 		return nil, fmt.Errorf("claim reconciliations: %w", err)
 	}
@@ -35,7 +36,7 @@ func (s *Store) ClaimReconciliations(ctx context.Context, every time.Duration, m
 
 const saveReconciliation = `UPDATE reconciliations SET checked_at = now(), differences = @differences WHERE workspace_id = @workspace_id`
 
-// SaveReconciliation keeps how many differences were found.
+// SaveReconciliation stores the number of differences of a comparison.
 func (s *Store) SaveReconciliation(ctx context.Context, workspaceID uuid.UUID, differences int) error {
 	_, err := s.pool.Exec(ctx, saveReconciliation, pgx.NamedArgs{"workspace_id": workspaceID, "differences": differences})
 	if err != nil {
@@ -49,14 +50,15 @@ SELECT coalesce(sum(r.differences), 0)::bigint AS differences,
        coalesce(extract(epoch FROM now() - min(coalesce(r.checked_at, w.created_at))), 0)::double precision AS age_seconds
 FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id`
 
-// Reconciled is what the last looks at all wallets' books came to.
+// Reconciled sums up the last comparisons of all wallets.
 type Reconciled struct {
 	Differences int64
-	// AgeSeconds is how long ago the one longest ago was; a wallet that nobody has looked at counts from its opening.
+	// AgeSeconds is the time since the oldest of the last comparisons. For a wallet that was never
+	// compared it is the age of the wallet.
 	AgeSeconds float64
 }
 
-// Reconciled sums up over all replicas.
+// Reconciled reads the sum over all replicas.
 func (s *Store) Reconciled(ctx context.Context) (Reconciled, error) {
 	sum, err := pg.One[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
 	if err != nil {

@@ -51,7 +51,7 @@ func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 	} else if !d.Repeated {
 		t.Error("the open hold again: d.Repeated = false, want true")
 	}
-	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 10_000})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 10_000})
 	if done := settle(t, st, workspace); done[0].Hold.Charged() != half {
 		t.Errorf("captured %+v, want the whole hold", done)
 	}
@@ -66,26 +66,26 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	decide(t, st, order)
-	for range 3 { // asked about for years, and never answered
+	for range 3 { // reported for years without a response
 		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', confirm_requested_at = confirm_requested_at - interval '1 year'`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked, err := st.AskUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Request) outbox.Event {
+		reported, err := st.EnqueueUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Request) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{CallRequestId: u.RequestID.String()}}
 		})
 		if err != nil {
 			t.Fatalf("AskUnconfirmed: %v", err)
 		}
-		if len(asked) != 1 {
-			t.Fatalf("length of asked = %d, want 1", len(asked))
+		if len(reported) != 1 {
+			t.Fatalf("length of reported = %d, want 1", len(reported))
 		}
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	if err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: rates.Most, IncrementSeconds: 60}}); err != nil {
+	if err := st.ReplaceRates(t.Context(), workspace, []rates.Rate{{Prefix: "+1", PerMinute: rates.MaxPerMinute, IncrementSeconds: 60}}); err != nil {
 		t.Fatal(err)
 	}
-	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
 	if done := settle(t, st, workspace); done[0].Late != holds.NotLate {
 		t.Errorf("settle: done[0].Late = %v, want %v", done[0].Late, holds.NotLate)
 	} else if got := done[0].Hold.Charged(); got != 50_834 {
@@ -102,7 +102,7 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	workspace := wallettest.Workspace(t, st, money.Credit)
 	order := wallettest.Order(workspace)
 	abandoned := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned}
-	note(t, st, in, abandoned)
+	enqueue(t, st, in, abandoned)
 	if done := settle(t, st, workspace); len(done) != 1 {
 		t.Fatalf("settle: length of done = %d, want 1", len(done))
 	} else if done[0].Late != holds.UnknownHold {
@@ -112,7 +112,7 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 		t.Fatal(d.Err)
 	}
 	wallettest.Balances(t, st, workspace, half, half)
-	note(t, st, in, abandoned) // the answer to unconfirmed
+	enqueue(t, st, in, abandoned) // the response to unconfirmed
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
 		t.Fatalf("length of done = %v, want 1", got)
@@ -129,7 +129,8 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
 
-// TestSaga_WhatComesLateMovesNothing tells of ends after the end: neither the books nor last_transaction_at move.
+// TestSaga_LateEventsChangeNothing applies ends after the end. Neither the balances nor
+// last_transaction_at change.
 func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -151,15 +152,15 @@ func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
 		decide(t, st, order)
-		told := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: row.first}
-		note(t, st, in, told)
+		published := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: row.first}
+		enqueue(t, st, in, published)
 		settle(t, st, workspace)
 		before, err := st.Books(t.Context(), workspace)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.BillableSeconds = row.second
-		note(t, st, in, told, told)
+		published.BillableSeconds = row.second
+		enqueue(t, st, in, published, published)
 		for _, done := range settle(t, st, workspace) {
 			if done.Late != row.late {
 				t.Errorf("%s: done.Late = %v, want %v", row.name, done.Late, row.late)

@@ -1,6 +1,7 @@
-// Package store keeps wallets, the journal, holds, verdicts and rates: every SQL statement of
-// billing-wallet. Locks have one order: verdicts (skipping what others have), then one wallets row a transaction, then its holds.
-// Who takes holds or verdicts without a wallet skips what is locked and waits for nobody. What a sum should be is ledger's and hold's to say.
+// Package store contains all SQL of billing-wallet. Locks have one order: pending settlements
+// (skipping locked rows), then one wallet per transaction, then its holds. A statement that locks
+// holds or pending settlements without a wallet skips locked rows, so it never waits. Packages
+// ledger and holds compute the amounts.
 package store
 
 import (
@@ -16,24 +17,24 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// Store is the schema billing_wallet, as its running role.
+// Store accesses the schema billing_wallet as its running role.
 type Store struct {
 	pool *pgxpool.Pool
-	// floor is where reads of verdicts start.
-	floor verdictFloor
+	// floor is the id from which pending settlements are read.
+	floor settlementFloor
 }
 
-// New makes a store over the pool.
+// New returns a store that uses the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// ErrNoWallet reports that the workspace has no wallet: its currency has not been applied yet.
+// ErrNoWallet means that the workspace has no wallet: its currency has not been applied yet.
 var ErrNoWallet = errors.New("the workspace has no wallet")
 
 const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at`
 
 const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id = @workspace_id`
 
-// Wallet reads a workspace's accounts; ErrNoWallet when it has none.
+// Wallet reads a workspace's wallet. It returns ErrNoWallet if there is none.
 func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Wallet, error) {
 	wallet, err := pg.One[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -58,7 +59,7 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (led
 	return wallet, nil
 }
 
-// into collects a batched statement's rows.
+// into collects the rows of a batched statement.
 func into[T any](to *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*to, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])

@@ -25,17 +25,17 @@ const half = money.Credit / 2
 
 func hush(*pgx.Batch, []store.Settlement) error { return nil }
 
-// tester is what testing and rapid have in common.
+// tester is the common part of testing.TB and rapid.T.
 type tester interface {
 	Helper()
 	Context() context.Context
 	Fatal(args ...any)
 }
 
-func note(t tester, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...holds.Outcome) {
+func enqueue(t tester, st *store.Store, in func(func(pgx.Tx) error) error, outcomes ...holds.Outcome) {
 	t.Helper()
 	err := in(func(tx pgx.Tx) error {
-		for _, v := range verdicts {
+		for _, v := range outcomes {
 			if err := st.EnqueueOutcome(t.Context(), tx, v); err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	order := wallettest.Order(workspace)
 
 	again := order
-	again.MaxCallSeconds = 6000 // whatever the second says, the first stands
+	again.MaxCallSeconds = 6000 // the first hold is returned, although the order differs
 	decisions, err := st.Hold(t.Context(), workspace, []holds.Order{order, again})
 	if err != nil {
 		t.Fatalf("Hold twice in a batch: error = %v", err)
@@ -104,7 +104,7 @@ func TestHold_IDOfAnEndedRequestHoldsNothingAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Abandoned})
 	if _, err := st.Settle(t.Context(), workspace, 10, hush); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Ended, BillableSeconds: 61})
 	done, err := st.Settle(t.Context(), workspace, 10, hush)
 	if err != nil {
 		t.Fatalf("Settle: error = %v", err)
@@ -177,12 +177,12 @@ func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
 				}
 				one := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: first, BillableSeconds: firstSeconds}
 				two := holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: second, BillableSeconds: secondSeconds}
-				note(t, st, in, one)
+				enqueue(t, st, in, one)
 				var done []store.Settlement
 				if !together {
 					done = settle(t, st, workspace)
 				}
-				note(t, st, in, two)
+				enqueue(t, st, in, two)
 				done = append(done, settle(t, st, workspace)...)
 				if got := len(done); got != 2 {
 					t.Fatalf("%s: length of done = %v, want 2", name, got)
@@ -224,7 +224,7 @@ func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	nowhere := wallettest.ID()
-	note(t, st, in,
+	enqueue(t, st, in,
 		holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Ended, BillableSeconds: 5},
 		holds.Outcome{WorkspaceID: workspace, RequestID: order.RequestID, Reason: holds.Canceled},
 		holds.Outcome{WorkspaceID: nowhere, RequestID: wallettest.ID(), Reason: holds.Canceled})
@@ -280,7 +280,7 @@ func TestPay_ReferenceCountsOnce(t *testing.T) {
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
-	// A refusal does not use the reference up.
+	// A refused payment does not use up its reference.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
 		-money.Credit, "too much", "ops")); err != nil {
 		t.Errorf("smaller adjustment: Pay: %v", err)
@@ -289,8 +289,8 @@ func TestPay_ReferenceCountsOnce(t *testing.T) {
 	}
 }
 
-// raceReference sends one reference sixteen times at once, each with another amount, as top-ups and as adjustments: one of them stands, and
-// every answer is that one.
+// raceReference sends one reference sixteen times concurrently, each with another amount, as
+// top-ups and as adjustments. One of them is posted, and every response contains that one.
 func raceReference(t *testing.T, st *store.Store) {
 	t.Helper()
 	workspace := wallettest.Workspace(t, st, money.Credit)
@@ -341,15 +341,15 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 		}
 	}
 	var seen []string
-	asked := page.Request{Limit: 2}
+	request := page.Request{Limit: 2}
 	for {
-		rows, err := st.Transactions(t.Context(), workspace, "", asked)
+		rows, err := st.Transactions(t.Context(), workspace, "", request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		more := len(rows) > asked.Limit
-		for _, row := range rows[:min(len(rows), asked.Limit)] {
-			seen, asked.After = append(seen, *row.Reference), row.ID
+		more := len(rows) > request.Limit
+		for _, row := range rows[:min(len(rows), request.Limit)] {
+			seen, request.After = append(seen, *row.Reference), row.ID
 		}
 		if !more {
 			break
@@ -363,7 +363,7 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	} else if len(rows) != 1 {
 		t.Errorf("top-ups: length of rows = %d, want 1", len(rows))
 	}
-	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2, After: asked.After}); err == nil {
+	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2, After: request.After}); err == nil {
 		t.Error("another workspace's cursor was taken")
 	}
 }
@@ -378,7 +378,7 @@ func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
-	note(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: holds.Ended, BillableSeconds: 60})
+	enqueue(t, st, in, holds.Outcome{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: holds.Ended, BillableSeconds: 60})
 	settle(t, st, workspace)
 	const denied, check, readOnly, unique, final = "42501", "23514", "55000", "23505", "23001"
 	for statement, want := range map[string]string{

@@ -20,8 +20,9 @@ const transactionByReference = `
 SELECT ` + transactionColumns + ` FROM transactions
 WHERE workspace_id = @workspace_id AND reference = @reference`
 
-// Pay posts a top-up or an adjustment. A reference that this workspace has used posts nothing: the earlier transaction comes
-// back with replayed set. ledger.ErrInsufficient and ledger.ErrTooLarge refuse it.
+// Pay posts a top-up or an adjustment. If the workspace has used the reference, it posts nothing
+// and returns the earlier transaction with replayed true. It returns ledger.ErrInsufficient or
+// ledger.ErrTooLarge if the balance does not permit the payment.
 func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Transaction, replayed bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		wallet, err := s.lock(ctx, tx, t.WorkspaceID)
@@ -64,7 +65,7 @@ UPDATE wallets SET wallet_micro = @wallet, held_micro = @held, revenue_micro = @
        last_transaction_at = greatest(last_transaction_at, @moved_at)
 WHERE workspace_id = @workspace_id`
 
-// queuePostings adds transactions of one locked wallet, and the balances they lead to, to the batch.
+// queuePostings adds transactions of one locked wallet, and its new balances, to the batch.
 func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts, posted []ledger.Transaction) {
 	if len(posted) == 0 {
 		return
@@ -77,7 +78,7 @@ func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts,
 	for i, t := range posted {
 		ids[i], kinds[i], requests[i], references[i], operators[i] = t.ID, string(t.Kind), t.RequestID, t.Reference, t.Operator
 		wallets[i], held[i], revenue[i], funding[i] = int64(t.Wallet), int64(t.Held), int64(t.Revenue), int64(t.Funding)
-		if t.Moves() {
+		if t.SetsLastTransactionAt() {
 			at := t.CreatedAt()
 			moved = &at
 		}
@@ -96,7 +97,7 @@ const transactionByID = `
 SELECT ` + transactionColumns + ` FROM transactions
 WHERE workspace_id = @workspace_id AND id = @id`
 
-// Transaction reads one; found is false when the workspace has none with this id.
+// Transaction reads one transaction. found is false if the workspace has none with this id.
 func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t ledger.Transaction, found bool, err error) {
 	t, err = pg.One[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if errors.Is(err, pg.ErrNotFound) {
@@ -116,8 +117,8 @@ WHERE workspace_id = @workspace_id
 ORDER BY id DESC
 LIMIT @rows`
 
-// Transactions lists a workspace's journal, newest first, of one kind or (empty) of all. An unknown cursor is
-// page.UnknownCursor.
+// Transactions lists a workspace's transactions, newest first, of one kind or, if kind is empty, of
+// all kinds. It returns page.UnknownCursor for an unknown cursor.
 func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind, asked page.Request) ([]ledger.Transaction, error) {
 	var after *uuid.UUID
 	if asked.After != uuid.Nil {

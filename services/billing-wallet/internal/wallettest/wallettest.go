@@ -1,4 +1,4 @@
-// Package wallettest sets up what tests of billing-wallet begin with: a schema, wallets with credit, open books.
+// Package wallettest sets up wallets for the tests of billing-wallet.
 package wallettest
 
 import (
@@ -20,16 +20,16 @@ import (
 // Schema is the schema under test.
 const Schema = "billing_wallet"
 
-// Pool is a fresh database, as the running role.
+// Pool returns a new database, connected as the running role.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: store.Migrations})
 }
 
-// ID is a fresh UUIDv7.
+// ID returns a new UUIDv7.
 func ID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// Workspace opens a wallet in USD with the credit given.
+// Workspace creates a wallet in USD with the given credit.
 func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
 	t.Helper()
 	id := ID()
@@ -44,12 +44,12 @@ func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
 	return id
 }
 
-// Order asks for the default hold of half a credit.
+// Order returns an order for the default hold of half a credit.
 func Order(workspaceID uuid.UUID) holds.Order {
 	return holds.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
 }
 
-// Balances checks what may be spent, what is held and that the books agree from every side.
+// Balances checks the spendable and the held credit, and that there are no differences.
 func Balances(t testing.TB, st *store.Store, workspaceID uuid.UUID, spendable, held money.Micro) {
 	t.Helper()
 	books, err := st.Books(t.Context(), workspaceID)

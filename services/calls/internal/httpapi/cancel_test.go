@@ -58,7 +58,7 @@ func TestCancel_EveryOutcome(t *testing.T) {
 			if tt.before != nil {
 				tt.before(r, a)
 			}
-			r.peers.set(func(p *peers) { p.withdraw = tt.withdraw })
+			r.peers.set(func(p *fakePeers) { p.withdraw = tt.withdraw })
 			got := r.cancel(a.request)
 			if got.status != tt.wantStatus {
 				t.Errorf("cancel: got.status = %v, want %v; got.body = %v", got.status, tt.wantStatus, got.body)
@@ -82,7 +82,7 @@ func TestCancel_WithdrawnEventArrivesBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.account(r.place())
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 			a.publish(a.withdrawnEvent())
 			return &dialerv1.WithdrawResponse{Withdrawn: true}, nil
@@ -107,7 +107,7 @@ func TestCancel_OneOfManyConcurrentCancelsSucceeds(t *testing.T) {
 		var asked sync.WaitGroup
 		var withdrawnEvent sync.Once
 		asked.Add(many)
-		r.peers.set(func(p *peers) {
+		r.peers.set(func(p *fakePeers) {
 			p.withdraw = func(*dialerv1.WithdrawRequest) (*dialerv1.WithdrawResponse, error) {
 				asked.Done()
 				asked.Wait() // all of them have read the request as queued
@@ -203,7 +203,7 @@ func TestUnconfirmed_AbandonsTheRequestOfASlowPOST(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			var slow uuid.UUID
-			r.peers.set(func(p *peers) {
+			r.peers.set(func(p *fakePeers) {
 				p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 					slow = uuid.MustParse(q.GetCallRequestId())
 					r.unconfirmed(slow)
@@ -235,7 +235,7 @@ func TestUnconfirmed_RacesWithThePOST(t *testing.T) {
 	for i := range 20 {
 		var settling sync.WaitGroup
 		var id uuid.UUID
-		r.peers.set(func(p *peers) {
+		r.peers.set(func(p *fakePeers) {
 			p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 				id = uuid.MustParse(q.GetCallRequestId())
 				settling.Go(func() { r.unconfirmed(id) })

@@ -87,7 +87,7 @@ func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 		name, code, field string
 		status            int
 		body              any
-		set               func(*peers)
+		set               func(*fakePeers)
 	}{
 		{name: "JSON that breaks off", status: 422, code: "validation_error", body: `{"agent_id":`},
 		{name: "an array", status: 422, code: "validation_error", body: `[]`},
@@ -110,16 +110,16 @@ func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 		{name: "a malformed number beats an unknown agent", status: 422, code: "invalid_phone", body: r.order("to", "14155550100", "agent_id", other)},
 		{name: "a premium number beats an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+19005550100", "agent_id", other)},
 		{name: "a destination beats an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+4915112345678", "agent_id", other)},
-		{name: "an unknown agent beats the gates", status: 422, code: "invalid_agent", body: r.order("agent_id", other), set: func(p *peers) { p.preCheck = refuse("recipient_dnd") }},
-		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(), set: func(p *peers) { p.preCheck = refuse("invalid_contact") }},
-		{name: "a gate beats the wallet", status: 422, code: "recipient_dnd", body: r.order(), set: func(p *peers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
-		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(), set: func(p *peers) { p.hold = broke }},
-		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] }},
-		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] }},
+		{name: "an unknown agent beats the gates", status: 422, code: "invalid_agent", body: r.order("agent_id", other), set: func(p *fakePeers) { p.preCheck = refuse("recipient_dnd") }},
+		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(), set: func(p *fakePeers) { p.preCheck = refuse("invalid_contact") }},
+		{name: "a gate beats the wallet", status: 422, code: "recipient_dnd", body: r.order(), set: func(p *fakePeers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
+		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(), set: func(p *fakePeers) { p.hold = broke }},
+		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *fakePeers) { p.preCheck = down[compliancev1.PreCheckRequest, compliancev1.PreCheckResponse] }},
+		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] }},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r.peers.set(func(p *peers) {
+			r.peers.set(func(p *fakePeers) {
 				p.preCheck, p.hold = allow, held
 				if tt.set != nil {
 					tt.set(p)
@@ -142,7 +142,7 @@ func TestCreate_RefusedRequestsLeaveNothing(t *testing.T) {
 			if (a.header.Get("Retry-After") != "") != (tt.status == 503) {
 				t.Errorf("Retry-After = %q with %d", a.header.Get("Retry-After"), a.status)
 			}
-			r.peers.set(func(p *peers) { p.preCheck, p.hold = allow, held })
+			r.peers.set(func(p *fakePeers) { p.preCheck, p.hold = allow, held })
 			if a = r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", key); a.status != http.StatusAccepted {
 				t.Errorf("the key again, now good = %d %v, want 202: the refusal used it up", a.status, a.body)
 			}
@@ -235,7 +235,7 @@ func TestCreate_WaitingPOSTClaimsTheKeyAfterARefusal(t *testing.T) {
 	r := newRig(t)
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.preCheck = func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 			first := false
 			once.Do(func() { first = true })
@@ -288,7 +288,7 @@ func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
 	r.exec(`DELETE FROM call_requests WHERE id = $1`, a.id())
 	r.exec(`DELETE FROM idempotency_keys WHERE request_id = $1`, a.id())
 	r.exec(`DELETE FROM outbox WHERE topic = 'call-requests.v1'`)
-	r.peers.set(func(p *peers) { p.holds, p.preChecks = nil, nil })
+	r.peers.set(func(p *fakePeers) { p.holds, p.preChecks = nil, nil })
 }
 
 func TestCreate_TakeoverAfterACrash(t *testing.T) {
@@ -315,11 +315,11 @@ func TestCreate_TakeoverAfterACrash(t *testing.T) {
 func TestCreate_FailureKeepsTheRequestID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.peers.set(func(p *peers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })
+	r.peers.set(func(p *fakePeers) { p.hold = down[billingv1.HoldRequest, billingv1.HoldResponse] })
 	if a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k")); a.status != http.StatusServiceUnavailable {
 		t.Fatalf("answer = %d, want 503", a.status)
 	}
-	r.peers.set(func(p *peers) { p.hold = held })
+	r.peers.set(func(p *fakePeers) { p.hold = held })
 	again := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	for _, id := range r.peers.heldIDs() {
 		if id != again["id"] {
@@ -331,7 +331,7 @@ func TestCreate_FailureKeepsTheRequestID(t *testing.T) {
 func TestCreate_LostClaimStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // another POST took the key over
 			return held(q)
@@ -350,7 +350,7 @@ func TestCreate_SlowPOSTAndTakeoverMakeOneRequest(t *testing.T) {
 	r := newRig(t, func(s *settings) { s.intake.Lease = 50 * time.Millisecond })
 	var first sync.Once
 	release := make(chan struct{})
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			slow := false
 			first.Do(func() { slow = true })

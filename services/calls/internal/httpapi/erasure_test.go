@@ -173,7 +173,7 @@ func TestErasure_RequestAllowedAfterItIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := r.createWithSecret()
-	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(1) })
 	since := r.createWithSecret()
 	r.erase(newID(t), 1)
 	if n := r.countSecretRows(); n != 1 {
@@ -205,7 +205,7 @@ func allowAfter(erasures int64) func(*compliancev1.PreCheckRequest) (*compliance
 func TestErasure_RacesWithCreate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.preCheck = func(q *compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error) {
 			answer, err := allow(q)
 			r.erase(newID(t), 1) // between the pre-check and the commit
@@ -223,10 +223,10 @@ func TestErasure_RacesWithCreate(t *testing.T) {
 	if n := r.count("SELECT count(*) FROM call_requests") + r.count("SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'"); n != 0 {
 		t.Errorf("%d requests and orders were written", n)
 	}
-	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(1) })
 	r.place("idempotency_key", "order-1") // the key is free again
 
-	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(1) })
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() { r.do("POST", "/v1/calls", r.order("variables", map[string]any{"name": secret})) })
@@ -294,7 +294,7 @@ func TestErasure_RacesWithCallEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for round := range 40 {
-		r.peers.set(func(p *peers) { p.preCheck = allowAfter(int64(round)) })
+		r.peers.set(func(p *fakePeers) { p.preCheck = allowAfter(int64(round)) })
 		a := r.createWithSecret()
 		events := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
 		var both sync.WaitGroup

@@ -23,7 +23,7 @@ func TestCreate_TakeoverKeepsTheLengthOfTheHold(t *testing.T) {
 	wallet := map[string]int32{} // seconds of the first hold, by request id
 	var mu sync.Mutex
 	interrupted := true
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.hold = func(q *billingv1.HoldRequest) (*billingv1.HoldResponse, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -49,7 +49,7 @@ func TestCreate_KeyHasOneRequest(t *testing.T) {
 				s = &slot{}
 				slots[w.String()+key] = s
 			}
-			r.peers.set(func(p *peers) {
+			r.peers.set(func(p *fakePeers) {
 				p.preCheck, p.hold = allow, held
 				switch fate {
 				case "refused":

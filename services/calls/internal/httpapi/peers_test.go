@@ -14,8 +14,8 @@ import (
 	"ringfence.dev/proto/settingsv1"
 )
 
-// peers are fake services that calls uses over HTTP. Each test sets their responses.
-type peers struct {
+// fakePeers are the fake services that calls uses over HTTP. Each test sets their responses.
+type fakePeers struct {
 	mu        sync.Mutex
 	preCheck  func(*compliancev1.PreCheckRequest) (*compliancev1.PreCheckResponse, error)
 	hold      func(*billingv1.HoldRequest) (*billingv1.HoldResponse, error)
@@ -29,7 +29,7 @@ type peers struct {
 }
 
 // ApplySetting stores the agent.
-func (p *peers) ApplySetting(
+func (p *fakePeers) ApplySetting(
 	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
 ) (*connect.Response[settingsv1.ApplySettingResponse], error) {
 	p.mu.Lock()
@@ -46,7 +46,7 @@ func (p *peers) ApplySetting(
 	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
-func (p *peers) PreCheck(_ context.Context, q *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
+func (p *fakePeers) PreCheck(_ context.Context, q *connect.Request[compliancev1.PreCheckRequest]) (*connect.Response[compliancev1.PreCheckResponse], error) {
 	p.mu.Lock()
 	p.preChecks = append(p.preChecks, q.Msg)
 	say := p.preCheck
@@ -54,7 +54,7 @@ func (p *peers) PreCheck(_ context.Context, q *connect.Request[compliancev1.PreC
 	return respond(say(q.Msg))
 }
 
-func (p *peers) Hold(_ context.Context, q *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
+func (p *fakePeers) Hold(_ context.Context, q *connect.Request[billingv1.HoldRequest]) (*connect.Response[billingv1.HoldResponse], error) {
 	p.mu.Lock()
 	p.holds = append(p.holds, q.Msg)
 	say := p.hold
@@ -62,20 +62,20 @@ func (p *peers) Hold(_ context.Context, q *connect.Request[billingv1.HoldRequest
 	return respond(say(q.Msg))
 }
 
-func (p *peers) Withdraw(_ context.Context, q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
+func (p *fakePeers) Withdraw(_ context.Context, q *connect.Request[dialerv1.WithdrawRequest]) (*connect.Response[dialerv1.WithdrawResponse], error) {
 	p.mu.Lock()
 	say := p.withdraw
 	p.mu.Unlock()
 	return respond(say(q.Msg))
 }
 
-func (p *peers) set(change func(*peers)) {
+func (p *fakePeers) set(change func(*fakePeers)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(p)
 }
 
-func (p *peers) heldIDs() (ids []string) {
+func (p *fakePeers) heldIDs() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.holds {

@@ -39,7 +39,7 @@ import (
 	"ringfence.dev/services/calls/internal/callstate"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
-	peerspkg "ringfence.dev/services/calls/internal/peers"
+	"ringfence.dev/services/calls/internal/peers"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -51,7 +51,7 @@ type rig struct {
 	t         testing.TB
 	pool      *pgxpool.Pool
 	store     *store.Store
-	peers     *peers
+	peers     *fakePeers
 	server    *httptest.Server
 	gateway   *serviceauth.Keys
 	handlers  inbox.Handlers
@@ -79,12 +79,12 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	}
 	pool := pgtest.New(t, "calls", tracks...)
 	r := &rig{
-		t: t, pool: pool, store: store.New(pool), peers: &peers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
+		t: t, pool: pool, store: store.New(pool), peers: &fakePeers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
 		waits: set.waits, workspace: newID(t), metrics: prometheus.NewRegistry(),
 	}
 	r.gateway = keys(t, "gateway")
 	self := keys(t, "calls", r.gateway)
-	asked, err := peerspkg.New(peerspkg.Config{
+	asked, err := peers.New(peers.Config{
 		ContactsURL: r.peer("contacts-compliance", self), WalletURL: r.peer("billing-wallet", self), DialerURL: r.peer("dialer", self),
 	}, self)
 	if err != nil {

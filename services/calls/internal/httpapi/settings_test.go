@@ -114,7 +114,7 @@ func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var committed []int64
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.applyAgent = func(ctx context.Context, event *eventv1.AgentEvent) error {
 			var version int64
 			err := r.pool.QueryRow(ctx, "SELECT version FROM agents WHERE id = $1", event.GetAgentId()).Scan(&version)
@@ -140,7 +140,7 @@ func TestAgent_IsStoredByTheDialerBeforeTheAnswer(t *testing.T) {
 func TestAgent_DialerDownIs503AndTheAgentIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.peers.set(func(p *peers) {
+	r.peers.set(func(p *fakePeers) {
 		p.applyAgent = func(context.Context, *eventv1.AgentEvent) error {
 			return connect.NewError(connect.CodeUnavailable, errors.New("the database is unavailable"))
 		}

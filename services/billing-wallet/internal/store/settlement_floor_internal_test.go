@@ -2,7 +2,7 @@ package store
 
 import "testing"
 
-func TestVerdictFloor_Rises(t *testing.T) {
+func TestSettlementFloor_Rises(t *testing.T) {
 	t.Parallel()
 	type read struct {
 		first, last, xmin int64
@@ -14,7 +14,7 @@ func TestVerdictFloor_Rises(t *testing.T) {
 		want  int64
 	}{
 		{
-			name:  "verdicts were read once",
+			name:  "outcomes were read once",
 			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}},
 			want:  0,
 		},
@@ -29,23 +29,23 @@ func TestVerdictFloor_Rises(t *testing.T) {
 			want:  901,
 		},
 		{
-			name:  "a lower verdict was committed meanwhile",
+			name:  "a lower outcome was committed meanwhile",
 			reads: []read{{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {first: 7, last: 7, xmin: 106}},
 			want:  0,
 		},
 		{
-			name: "a sweep finds a lower verdict",
+			name: "a sweep finds a lower outcome",
 			reads: []read{
 				{first: 1, last: 900, xmin: 100}, {xmin: 100, takenBy: 105}, {xmin: 106}, {first: 40, last: 60, xmin: 107},
 			},
 			want: 40,
 		},
-		{name: "few verdicts were read", reads: []read{{first: 1, last: 9, xmin: 100}, {xmin: 101}, {xmin: 102}}, want: 0},
+		{name: "few outcomes were read", reads: []read{{first: 1, last: 9, xmin: 100}, {xmin: 101}, {xmin: 102}}, want: 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var f verdictFloor
+			var f settlementFloor
 			for _, r := range test.reads {
 				if candidate := f.read(r.first, r.last, r.xmin); candidate > 0 {
 					f.wait(candidate, r.takenBy)

@@ -14,21 +14,22 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// insertVerdicts inserts verdicts of a workspace.
-const insertVerdicts = `
+// insertPending inserts pending settlements of a workspace.
+const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds)
 SELECT $1, gen_random_uuid(), 'canceled', 0 FROM generate_series(1, $2::integer)`
 
-// noteAndDelete inserts n verdicts, reads them, and deletes them as Settle does. Two more reads follow: the
-// first one finds the next floor, and the second one can raise the floor to it.
-func noteAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
+// insertAndDelete inserts n pending settlements, reads them, and deletes them as Settle does. Two
+// more reads follow: the first one finds the next floor, and the second one can raise the floor to
+// it.
+func insertAndDelete(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, n int) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), insertVerdicts, workspace, n); err != nil {
-		t.Fatalf("insert verdicts: %v", err)
+	if _, err := pool.Exec(t.Context(), insertPending, workspace, n); err != nil {
+		t.Fatalf("insert outcomes: %v", err)
 	}
 	unsettled(t, st)
 	if _, err := pool.Exec(t.Context(), "DELETE FROM pending_settlements"); err != nil {
-		t.Fatalf("delete verdicts: %v", err)
+		t.Fatalf("delete outcomes: %v", err)
 	}
 	unsettled(t, st)
 	unsettled(t, st)
@@ -43,8 +44,8 @@ func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
 	return found
 }
 
-// While a transaction has an old snapshot, vacuum cannot remove settled verdicts. Reads of verdicts do not
-// visit them.
+// While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements. Reads
+// do not visit them.
 func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -61,9 +62,9 @@ func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	noteAndDelete(t, pool, st, workspace, 20_000)
-	// Transactions of other tests on the same server can keep the floor where it is.
-	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.VerdictFloor() > 20_000 })
+	insertAndDelete(t, pool, st, workspace, 20_000)
+	// Transactions of other tests on the same server can delay the floor.
+	testkit.Until(t, "the floor rises", func() bool { unsettled(t, st); return st.SettlementFloor() > 20_000 })
 	if _, err := pgtest.Super(t, pool, wallettest.Schema).Exec(t.Context(), "VACUUM ANALYZE pending_settlements"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A verdict with a lower id that is committed later is found by the next read.
+// A pending settlement with a lower id that is committed later is found by the next read.
 func TestUnsettled_FindsLateCommit(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
@@ -95,19 +96,19 @@ func TestUnsettled_FindsLateCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = late.Rollback(t.Context()) }()
-	verdict := holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Canceled}
-	if err := st.EnqueueOutcome(t.Context(), late, verdict); err != nil {
+	outcome := holds.Outcome{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: holds.Canceled}
+	if err := st.EnqueueOutcome(t.Context(), late, outcome); err != nil {
 		t.Fatalf("Note: %v", err)
 	}
-	noteAndDelete(t, pool, st, workspace, 2000)
-	noteAndDelete(t, pool, st, workspace, 2000)
+	insertAndDelete(t, pool, st, workspace, 2000)
+	insertAndDelete(t, pool, st, workspace, 2000)
 	if err := late.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(unsettled(t, st)); got != 1 {
-		t.Fatalf("workspaces with verdicts = %d, want 1", got)
+		t.Fatalf("workspaces with outcomes = %d, want 1", got)
 	}
 	if got := len(settle(t, st, workspace)); got != 1 {
-		t.Errorf("settled verdicts = %d, want 1", got)
+		t.Errorf("settled outcomes = %d, want 1", got)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"ringfence.dev/libs/money"
 )
 
-// Reason is the fact that ended a request.
+// Reason is the reason for which a request ended.
 type Reason string
 
-// Ended is the one fact that can charge; every other gives the whole hold back.
+// Only Ended can charge. All other reasons release the hold.
 const (
 	Ended     Reason = "ended"
 	Withdrawn Reason = "withdrawn"
@@ -19,26 +19,27 @@ const (
 	Abandoned Reason = "abandoned"
 )
 
-// Outcome is news that a request ended.
+// Outcome is the end of a request, as it is stored in pending_settlements.
 type Outcome struct {
 	ID          int64
 	WorkspaceID uuid.UUID
 	RequestID   uuid.UUID
 	Reason      Reason
-	// BillableSeconds is zero when nothing is charged.
+	// BillableSeconds is 0 if nothing is charged.
 	BillableSeconds int32
-	// CallID is nil when there was no call.
+	// CallID is nil if there was no call.
 	CallID      *uuid.UUID
 	Traceparent string
-	// WaitedSeconds is how long the verdict has waited, by the database's clock.
+	// WaitedSeconds is the time since the outcome was stored, by the database's clock.
 	WaitedSeconds float64
 }
 
-// Late names news about a hold that is settled already, or was never made. It changes nothing.
+// Late is the kind of an outcome that changes nothing, because the hold is settled or was never
+// made.
 type Late string
 
-// The kinds of late news, as they are counted. Repeat is the capture that the hold has: the same call
-// at the same price. It happens when an event of the call settled the hold before ended arrived.
+// The kinds of late outcomes, as the metric counts them. Repeat has the same call and price as the
+// capture: another event of the call settled the hold before ended arrived.
 const (
 	NotLate             Late = ""
 	Repeat              Late = "repeat"
@@ -49,18 +50,19 @@ const (
 	UnknownHold         Late = "unknown_hold"
 )
 
-// LateKinds lists them, for the metric.
+// LateKinds returns all kinds except NotLate, for the metric.
 func LateKinds() []Late {
 	return []Late{Repeat, SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
 }
 
-// Charge is what the seconds cost at the agreed price, never more than the hold.
+// Charge returns the price of the seconds with the rate of the hold, at most the amount of the
+// hold.
 func (h Hold) Charge(seconds int32) money.Micro {
 	return min(money.Price(h.PerMinute, seconds, h.IncrementSeconds), h.Amount)
 }
 
-// Settle settles the hold: captured if the seconds cost anything, otherwise released. A hold that is
-// settled already is not changed; late is the kind of the verdict that arrived too late.
+// Settle returns the settled hold: captured if the seconds cost anything, otherwise released. A
+// hold that is settled already is not changed, and late is the kind of the late outcome.
 func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {
@@ -85,7 +87,7 @@ func (h Hold) Settle(v Outcome) (settled Hold, late Late) {
 
 func sameCall(a, b *uuid.UUID) bool { return a != nil && b != nil && *a == *b }
 
-// Charged is what was captured, zero when nothing was.
+// Charged returns the captured amount, or 0.
 func (h Hold) Charged() money.Micro {
 	if h.Captured == nil {
 		return 0

@@ -12,18 +12,18 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// If ended is lost, the next event of the call settles the hold. An ended that arrives later changes
-// nothing, and neither does any other event of the call.
+// If ended is lost, the next event of the call settles the hold. An ended that arrives later
+// changes nothing, and neither does any other event of the call.
 func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
 	request := s.held(workspace)
 	ended := func(event func(*eventv1.DialEvent)) *eventv1.DialEvent {
-		fact := dial(request, workspace, nil, 60)
-		fact.Call.EndedAt = timestamppb.Now()
-		event(fact)
-		return fact
+		message := dial(request, workspace, nil, 60)
+		message.Call.EndedAt = timestamppb.Now()
+		event(message)
+		return message
 	}
 	recorded := ended(func(e *eventv1.DialEvent) { e.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 	analysed := ended(func(e *eventv1.DialEvent) { e.Event = &eventv1.DialEvent_Analysed{Analysed: &eventv1.Analysed{}} })
@@ -41,7 +41,7 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	if got := s.late("second_capture"); got != 0 {
 		t.Errorf("second captures = %v, want 0", got)
 	}
-	if got := s.told(1)[request.String()]; len(got) != 1 {
+	if got := s.published(1)[request.String()]; len(got) != 1 {
 		t.Errorf("wallet events = %v, want one", got)
 	}
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
@@ -55,6 +55,6 @@ func TestDialEvents_AnEventOfALiveCallSettlesNothing(t *testing.T) {
 	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0))
 	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), dial(uuid.New(), workspace, &eventv1.Answered{}, 0))
 	s.count("both records are applied", `SELECT count(*) FROM inbox_events`, 2)
-	s.count("no verdict is stored", `SELECT count(*) FROM pending_settlements`, 0)
+	s.count("no settlement is pending", `SELECT count(*) FROM pending_settlements`, 0)
 	wallettest.Balances(t, s.store, workspace, money.Credit/2, money.Credit/2)
 }

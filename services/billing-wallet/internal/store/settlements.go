@@ -11,44 +11,45 @@ import (
 
 	"ringfence.dev/libs/failpoint"
 	"ringfence.dev/libs/pg"
-	holdspkg "ringfence.dev/services/billing-wallet/internal/holds"
+	"ringfence.dev/services/billing-wallet/internal/holds"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-const insertVerdict = `
+const insertPending = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// EnqueueOutcome stores verdicts for Settle, in the transaction that applies their events. It locks no wallet.
-func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, verdicts ...holdspkg.Outcome) error {
+// EnqueueOutcome stores outcomes for Settle, in the transaction that applies their events. It locks
+// no wallet.
+func (s *Store) EnqueueOutcome(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) error {
 	var batch pgx.Batch
-	for _, v := range verdicts {
-		batch.Queue(insertVerdict, verdictArgs(v))
+	for _, v := range outcomes {
+		batch.Queue(insertPending, outcomeArgs(v))
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("note %d verdicts: %w", len(verdicts), err)
+		return fmt.Errorf("enqueue %d outcomes: %w", len(outcomes), err)
 	}
 	return nil
 }
 
-// The condition names the final states, as in confirmHold: a condition on 'held' can be planned as a
-// walk through a partial index.
-const insertVerdictIfHeld = `
+// The condition names the final states, as in confirmHold: a condition on 'held' can be planned as
+// a scan of a partial index.
+const insertPendingIfHeld = `
 INSERT INTO pending_settlements (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// NoteIfHeld is Note for events that normally follow the settlement. It stores nothing if the hold is
-// settled or unknown, and returns for each verdict whether it was stored.
-func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, verdicts ...holdspkg.Outcome) (stored []bool, err error) {
+// EnqueueIfHeld is EnqueueOutcome for events that normally follow the settlement. It stores nothing
+// if the hold is settled or unknown, and returns for each outcome whether it was stored.
+func (s *Store) EnqueueIfHeld(ctx context.Context, tx pgx.Tx, outcomes ...holds.Outcome) (stored []bool, err error) {
 	var batch pgx.Batch
-	stored = make([]bool, len(verdicts))
-	for i, v := range verdicts {
-		batch.Queue(insertVerdictIfHeld, verdictArgs(v)).Exec(changed(&stored[i]))
+	stored = make([]bool, len(outcomes))
+	for i, v := range outcomes {
+		batch.Queue(insertPendingIfHeld, outcomeArgs(v)).Exec(changed(&stored[i]))
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, fmt.Errorf("note %d verdicts on open holds: %w", len(verdicts), err)
+		return nil, fmt.Errorf("enqueue %d outcomes on open holds: %w", len(outcomes), err)
 	}
 	return stored, nil
 }
@@ -61,7 +62,7 @@ func changed(into *bool) func(pgconn.CommandTag) error {
 	}
 }
 
-func verdictArgs(v holdspkg.Outcome) pg.Args {
+func outcomeArgs(v holds.Outcome) pg.Args {
 	return pg.Args{
 		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
 		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
@@ -70,7 +71,7 @@ func verdictArgs(v holdspkg.Outcome) pg.Args {
 
 const (
 	// The inner query reads the index of id from the floor on.
-	workspacesWithVerdicts = `
+	workspacesWithPending = `
 WITH waiting AS MATERIALIZED (SELECT id, workspace_id, created_at FROM pending_settlements WHERE id >= @floor ORDER BY id)
 SELECT workspace_id, extract(epoch FROM now() - min(created_at))::double precision AS waited_seconds,
        min(id) AS first_id, max(id) AS last_id
@@ -80,18 +81,18 @@ FROM waiting GROUP BY workspace_id`
 	takeTransactionID = `SELECT pg_current_xact_id()::text::bigint`
 )
 
-// Unsettled is a workspace that has verdicts waiting.
+// Unsettled is a workspace with pending settlements.
 type Unsettled struct {
 	WorkspaceID uuid.UUID
-	// WaitedSeconds is how long the oldest has waited.
+	// WaitedSeconds is the age of the oldest one.
 	WaitedSeconds float64
-	// FirstID and LastID are the lowest and the highest id of its verdicts.
+	// FirstID and LastID are the lowest and the highest of their ids.
 	FirstID int64
 	LastID  int64
 }
 
-// Unsettled lists the workspaces that have verdicts waiting. It reads from the floor on, and once a minute
-// from the first row.
+// Unsettled lists the workspaces with pending settlements. It reads from the floor on, and once a
+// minute from the first row.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	now := time.Now()
 	from, sweep := s.floor.from(now)
@@ -119,59 +120,61 @@ func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
 	return list, nil
 }
 
-// unsettled reads verdicts from an id on. Transactions with ids below xmin had ended before the read.
+// unsettled reads pending settlements from an id on. Transactions with ids below xmin had ended
+// before the read.
 func (s *Store) unsettled(ctx context.Context, from int64) (list []Unsettled, xmin int64, err error) {
 	var batch pgx.Batch
 	batch.Queue(oldestTransaction).QueryRow(func(row pgx.Row) error { return row.Scan(&xmin) })
-	batch.Queue(workspacesWithVerdicts, pg.Args{"floor": from}).Query(into(&list))
+	batch.Queue(workspacesWithPending, pg.Args{"floor": from}).Query(into(&list))
 	err = s.pool.SendBatch(ctx, &batch).Close()
 	return list, xmin, err
 }
 
-// Settlement is what one verdict came to.
+// Settlement is the result of one outcome.
 type Settlement struct {
-	Verdict holdspkg.Outcome
-	// Hold is as it stands now; of an unknown one only the ids are set.
-	Hold holdspkg.Hold
-	// Late is set when the verdict changed nothing.
-	Late holdspkg.Late
-	// TransactionID is the capture's or release's; nil when late.
+	Outcome holds.Outcome
+	// Hold is the hold after the settlement. If it is unknown, only its ids are set.
+	Hold holds.Hold
+	// Late is set if the outcome changed nothing.
+	Late holds.Late
+	// TransactionID is the id of the capture or release. It is the nil UUID for a late outcome.
 	TransactionID uuid.UUID
 }
 
-const claimVerdicts = `
+const claimPending = `
 SELECT id, workspace_id, request_id, reason, billable_seconds, call_id, traceparent,
        extract(epoch FROM now() - created_at)::double precision AS waited_seconds
 FROM pending_settlements
 WHERE workspace_id = @workspace_id AND id >= @floor
 ORDER BY id
-LIMIT @most
+LIMIT @limit
 FOR UPDATE SKIP LOCKED`
 
-const deleteVerdicts = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
+const deletePending = `DELETE FROM pending_settlements WHERE id = ANY(@ids)`
 
-// Settle posts up to most of a workspace's verdicts in one commit, each hold once, whatever came before. publish adds
-// the events of what was settled to the batch that writes it. An empty answer: nothing waits.
-func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
+// Settle settles up to limit outcomes of a workspace in one commit. Each hold is settled once;
+// later outcomes are returned as late. publish adds the events to the batch that writes the rows.
+// An empty result means that nothing is pending.
+func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, limit int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
 	floor := s.floor.lowest()
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var verdicts []holdspkg.Outcome
+		var outcomes []holds.Outcome
 		waiting := &pgx.Batch{}
-		waiting.Queue(claimVerdicts, pg.Args{"workspace_id": workspaceID, "most": most, "floor": floor}).
-			Query(into(&verdicts))
+		waiting.Queue(claimPending, pg.Args{"workspace_id": workspaceID, "limit": limit, "floor": floor}).
+			Query(into(&outcomes))
 		if err := tx.Ask(ctx, waiting); err != nil {
-			return fmt.Errorf("claim verdicts: %w", err)
+			return fmt.Errorf("claim outcomes: %w", err)
 		}
 		done = nil
-		if len(verdicts) == 0 {
+		if len(outcomes) == 0 {
 			return nil
 		}
-		wallet, known, err := s.lockHolds(ctx, tx, workspaceID, verdicts)
+		wallet, known, err := s.lockHolds(ctx, tx, workspaceID, outcomes)
 		if err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}
-		if done, err = decide(batch, wallet, known, verdicts); err != nil {
+		if done, err = decide(batch, wallet, known, outcomes); err != nil {
 			return err
 		}
 		if err := publish(batch, done); err != nil {
@@ -187,27 +190,27 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, pub
 	return done, nil
 }
 
-// lockHolds locks the wallet and reads the verdicts' holds of this workspace, which only the wallet's holder settles.
-// Without a wallet there are none.
-func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, verdicts []holdspkg.Outcome) (ledger.Wallet, map[uuid.UUID]holdspkg.Hold, error) {
-	requests := make([]uuid.UUID, 0, len(verdicts))
-	for _, v := range verdicts {
+// lockHolds locks the wallet and reads the holds of the outcomes. Only the owner of the wallet's
+// lock settles them. If there is no wallet, there are no holds.
+func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, outcomes []holds.Outcome) (ledger.Wallet, map[uuid.UUID]holds.Hold, error) {
+	requests := make([]uuid.UUID, 0, len(outcomes))
+	for _, v := range outcomes {
 		requests = append(requests, v.RequestID)
 	}
 	var wallets []ledger.Wallet
-	var holds []holdspkg.Hold
+	var found []holds.Hold
 	batch := &pgx.Batch{}
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
-	// After the lock, so that it sees what the holder before us committed.
-	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&holds))
+	// This follows the lock, so that it reads what the last owner of the lock committed.
+	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&found))
 	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)
 	}
 	if len(wallets) == 0 {
 		return ledger.Wallet{}, nil, nil
 	}
-	known := make(map[uuid.UUID]holdspkg.Hold, len(holds))
-	for _, h := range holds {
+	known := make(map[uuid.UUID]holds.Hold, len(found))
+	for _, h := range found {
 		if h.WorkspaceID == workspaceID {
 			known[h.RequestID] = h
 		}
@@ -220,28 +223,28 @@ UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_
 FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
 WHERE holds.request_id = s.request_id AND holds.state = 'held'`
 
-// decide settles the verdicts in their order and queues what is to be written.
-func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holdspkg.Hold, verdicts []holdspkg.Outcome) ([]Settlement, error) {
+// decide settles the holds in the order of the outcomes and queues the rows to write.
+func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holds.Hold, outcomes []holds.Outcome) ([]Settlement, error) {
 	var (
 		done     []Settlement
 		posted   []ledger.Transaction
 		balances = wallet.Accounts
-		ids      = make([]int64, 0, len(verdicts))
+		ids      = make([]int64, 0, len(outcomes))
 		requests []uuid.UUID
 		states   []string
 		captured []*int64
 		callIDs  []*uuid.UUID
 	)
-	for _, v := range verdicts {
+	for _, v := range outcomes {
 		ids = append(ids, v.ID)
 		h, ok := known[v.RequestID]
 		if !ok {
-			done = append(done, Settlement{Verdict: v, Hold: holdspkg.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: holdspkg.UnknownHold})
+			done = append(done, Settlement{Outcome: v, Hold: holds.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: holds.UnknownHold})
 			continue
 		}
 		settled, late := h.Settle(v)
-		if late != holdspkg.NotLate {
-			done = append(done, Settlement{Verdict: v, Hold: settled, Late: late})
+		if late != holds.NotLate {
+			done = append(done, Settlement{Outcome: v, Hold: settled, Late: late})
 			continue
 		}
 		id, err := uuid.NewV7()
@@ -253,11 +256,11 @@ func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]holdspkg
 			return nil, fmt.Errorf("post %s of %s: %w", t.Kind, h.RequestID, err)
 		}
 		known[v.RequestID] = settled
-		posted, done = append(posted, t), append(done, Settlement{Verdict: v, Hold: settled, TransactionID: id})
+		posted, done = append(posted, t), append(done, Settlement{Outcome: v, Hold: settled, TransactionID: id})
 		requests, states = append(requests, h.RequestID), append(states, string(settled.State))
 		captured, callIDs = append(captured, (*int64)(settled.Captured)), append(callIDs, settled.CallID)
 	}
-	batch.Queue(deleteVerdicts, pg.Args{"ids": ids})
+	batch.Queue(deletePending, pg.Args{"ids": ids})
 	if len(posted) > 0 {
 		batch.Queue(settleHolds, pg.Args{"request_ids": requests, "states": states, "captured": captured, "call_ids": callIDs})
 		queuePostings(batch, wallet, balances, posted)
