@@ -25,8 +25,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// hang is the timeout of a test that waits for a condition.
-const hang = 2 * time.Minute
+// testTimeout is the timeout of a test that waits for a condition.
+const testTimeout = 2 * time.Minute
 
 // service is the consumer and the settler of billing-wallet with their own broker and database.
 type service struct {
@@ -92,7 +92,7 @@ func (s *service) until(what string, holds func() (bool, error)) {
 	s.Helper()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
-	end := time.After(hang)
+	end := time.After(testTimeout)
 	for {
 		ok, err := holds()
 		if err != nil {
@@ -154,7 +154,7 @@ func order(request, workspace uuid.UUID) *eventv1.CallRequestEvent {
 	return &eventv1.CallRequestEvent{CallRequestId: request.String(), WorkspaceId: workspace.String()}
 }
 
-func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
+func TestEvents_RepeatedInAnyOrderSettleOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
@@ -216,7 +216,7 @@ func (s *service) published(want int) map[string][]string {
 		s.Fatal(err)
 	}
 	defer reader.Close()
-	ctx, cancel := context.WithTimeout(s.Context(), hang)
+	ctx, cancel := context.WithTimeout(s.Context(), testTimeout)
 	defer cancel()
 	published := map[string][]string{}
 	for len(published) < want {
@@ -241,7 +241,7 @@ func (s *service) published(want int) map[string][]string {
 	return published
 }
 
-func TestFacts_EndOfARequestReleases(t *testing.T) {
+func TestEvents_EndOfARequestReleasesTheHold(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -256,7 +256,7 @@ func TestFacts_EndOfARequestReleases(t *testing.T) {
 
 // TestEvents_TwoEndsOfOneRequest publishes two ends of each request, in two topics or both in one.
 // The first end settles the hold and one event is published. The second one is counted by its kind.
-func TestFacts_TwoEndsOfOneRequest(t *testing.T) {
+func TestEvents_TwoEndsOfOneRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
@@ -309,7 +309,7 @@ func (s *service) late(kind string) float64 {
 	return 0
 }
 
-func TestFacts_InboundAndUnreadable(t *testing.T) {
+func TestEvents_InboundAndInvalidEvents(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

@@ -47,7 +47,7 @@ func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
 }
 
-func TestDialEvents_AnEventOfALiveCallSettlesNothing(t *testing.T) {
+func TestDialEvents_EventOfALiveCallSettlesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)

@@ -14,7 +14,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
-func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
+func TestDecide_HoldsThePriceOfTheLongestCall(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]holds.Hold{},
 		Rates: []rates.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
@@ -43,7 +43,7 @@ func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
 	}
 }
 
-func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
+func TestDecide_ErrorNamesNeededAndAvailableCredit(t *testing.T) {
 	t.Parallel()
 	view := &holds.WalletView{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]holds.Hold{}}
 	got := view.Decide(holds.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
@@ -61,7 +61,7 @@ func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
 	}
 }
 
-func TestSettle_TableOfAllEnds(t *testing.T) {
+func TestSettle_ResultOfEachReason(t *testing.T) {
 	t.Parallel()
 	const capture, release = int32(60), int32(0)
 	tests := []struct {
@@ -96,7 +96,7 @@ func TestSettle_TableOfAllEnds(t *testing.T) {
 	}
 }
 
-func TestCharge_RoundsUpAndNeverPassesTheHold(t *testing.T) {
+func TestCharge_RoundsUpAndIsAtMostTheHold(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string

@@ -103,7 +103,7 @@ func (s *stack) wants(what string, gotStatus int, got string, status int, fragme
 	}
 }
 
-func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
+func TestWallet_HasExactlyTheDocumentedKeys(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
@@ -136,7 +136,7 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 	s.wants("wrong method", status, body, 405, `"method_not_allowed"`)
 }
 
-func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
+func TestPostTransaction_ReferenceIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
@@ -173,7 +173,7 @@ func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
 	s.wants("unknown cursor", status, body, 422, "starting_after")
 }
 
-func TestPostTransaction_RefusalsNameTheField(t *testing.T) {
+func TestPostTransaction_ErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -203,7 +203,7 @@ func TestPostTransaction_RefusalsNameTheField(t *testing.T) {
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
 }
 
-func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
+func TestRates_ReadListCanBeSentBack(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -235,7 +235,7 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 	}
 }
 
-func TestRoutes_OnlyTheGatewayIsHeard(t *testing.T) {
+func TestRoutes_OnlyTheGatewayIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
@@ -266,7 +266,7 @@ func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) 
 	return answer.Msg, nil
 }
 
-func TestHold_AnswersCalls(t *testing.T) {
+func TestHold_RespondsToCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit*3/4)

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestPostTransaction_UsedReferenceIsMarkedAsReplayed(t *testing.T) {
+func TestPostTransaction_UsedReferenceIsReplayed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)

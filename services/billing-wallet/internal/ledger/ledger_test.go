@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-func TestTransactions_SumToZeroAndNameTheirAmount(t *testing.T) {
+func TestTransactions_SumToZeroAndHaveTheAmount(t *testing.T) {
 	t.Parallel()
 	id, workspace, request := uuid.Must(uuid.NewV7()), uuid.New(), uuid.New()
 	rapid.Check(t, func(t *rapid.T) {
@@ -48,7 +48,7 @@ func TestTransactions_SumToZeroAndNameTheirAmount(t *testing.T) {
 	})
 }
 
-func TestPost_RefusesWhatTheWalletCannotBear(t *testing.T) {
+func TestPost_RefusesBalancesOutOfRange(t *testing.T) {
 	t.Parallel()
 	id, workspace := uuid.Must(uuid.NewV7()), uuid.New()
 	tests := []struct {

@@ -9,7 +9,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/rates"
 )
 
-func TestMatch_LongestPrefixWins(t *testing.T) {
+func TestMatch_UsesTheLongestPrefix(t *testing.T) {
 	t.Parallel()
 	list := []rates.Rate{{Prefix: "+44", PerMinute: 30, IncrementSeconds: 1}, {Prefix: "+4420", PerMinute: 40, IncrementSeconds: 6}, {Prefix: "+1", PerMinute: 10, IncrementSeconds: 1}, {Prefix: "+442071234567", PerMinute: 50, IncrementSeconds: 60}}
 	for number, want := range map[string]rates.Rate{
@@ -25,14 +25,14 @@ func TestMatch_LongestPrefixWins(t *testing.T) {
 	}
 }
 
-func TestPrefixes_AreAllARateCouldHave(t *testing.T) {
+func TestPrefixes_ReturnsAllPossiblePrefixes(t *testing.T) {
 	t.Parallel()
 	if got, want := rates.Prefixes("+4420"), []string{"+4", "+44", "+442", "+4420"}; !slices.Equal(got, want) {
 		t.Errorf("Prefixes = %v, want %v", got, want)
 	}
 }
 
-func TestCheck_RefusesWhatCannotBeStored(t *testing.T) {
+func TestCheck_RefusesInvalidRates(t *testing.T) {
 	t.Parallel()
 	if err := rates.Check([]rates.Rate{{Prefix: "+1", PerMinute: 0, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: rates.MaxPerMinute, IncrementSeconds: rates.MaxIncrementSeconds}}); err != nil {
 		t.Errorf("Check of good rates = %v", err)

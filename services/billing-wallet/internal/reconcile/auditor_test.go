@@ -32,7 +32,7 @@ func gauge(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 const anHourAgo = `UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes', claimed_at = claimed_at - interval '61 minutes'`
 
 // TestAuditor_MetricsSumOverReplicas runs two replicas on the same wallets.
-func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
+func TestAuditor_MetricsSumOverReplicas(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -79,7 +79,7 @@ func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 
 // TestAuditor_AgeRisesWithoutComparisons checks that a claim is no comparison, and that the age is
 // also set if nothing can be claimed.
-func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
+func TestAuditor_AgeRisesWithoutComparisons(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]string{
 		"no comparison succeeds":          `ALTER TABLE holds RENAME TO holds_away`,
@@ -113,7 +113,7 @@ func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
 	}
 }
 
-func TestAuditor_ZeroLooksNever(t *testing.T) {
+func TestAuditor_ZeroIntervalNeverCompares(t *testing.T) {
 	t.Parallel()
 	if err := reconcile.NewAuditor(nil, 0, nil).Run(context.Background()); err != nil {
 		t.Error(err)

@@ -151,7 +151,7 @@ var forgeries = []struct {
 
 // TestRun_ReportsEveryForgery makes the rows inconsistent as the superuser, without any constraint,
 // and checks the output of the command.
-func TestRun_NamesEveryForgery(t *testing.T) {
+func TestRun_ReportsEveryForgery(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -239,7 +239,7 @@ func (h lineChannel) Write(line []byte) (int, error) {
 }
 
 // TestRun_PrintsProgress blocks the comparison of a workspace until a progress line was printed.
-func TestRun_TellsHowFarItIs(t *testing.T) {
+func TestRun_PrintsProgress(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -281,7 +281,7 @@ func TestRun_TellsHowFarItIs(t *testing.T) {
 	}
 }
 
-func TestRun_UnknownWorkspaceAndInterruptionAreNoAgreement(t *testing.T) {
+func TestRun_UnknownWorkspaceAndInterruptionAreErrors(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

@@ -72,7 +72,7 @@ func reportedEarly(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID) (repo
 	return reported
 }
 
-func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
+func TestPass_ReportsAgainUntilAResponseAndReleasesNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)
@@ -134,7 +134,7 @@ func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, reque
 }
 
 // TestPass_ReportsOldOpenHolds covers a hold whose request was received and whose end was lost.
-func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
+func TestPass_ReportsOldOpenHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)
@@ -172,7 +172,7 @@ func TestPass_AsksForTheRequestsOfOldOpenHolds(t *testing.T) {
 	}
 }
 
-func TestPass_SkipsHoldsThatEnded(t *testing.T) {
+func TestPass_SkipsSettledHolds(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	owner := pgtest.Owner(t, pool, wallettest.Schema)

@@ -20,7 +20,7 @@ import (
 // TestPass_OneFailingWorkspaceDoesNotStopOthers breaks the balance of one wallet, so that its
 // capture fails. Its outcome stays pending and the metric shows it. The outcomes of others are
 // settled.
-func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
+func TestPass_OneFailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)

@@ -43,7 +43,7 @@ type contention struct {
 // TestLedger_ConcurrentWorkNeverDeadlocks runs 64 workers that hold, end, confirm, report, settle,
 // pay, price and compare in three workspaces. A deadlock would be retried and hidden, so the test
 // reads the server's count of deadlocks.
-func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
+func TestLedger_ConcurrentWorkNeverDeadlocks(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	c := &contention{T: t, pool: pool, st: store.New(pool)}

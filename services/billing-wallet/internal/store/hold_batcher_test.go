@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-func TestHold_64AtOnceGetExactlyWhatTheCreditCovers(t *testing.T) {
+func TestHold_ConcurrentHoldsUseExactlyTheCredit(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	const covered = 64
@@ -50,7 +50,7 @@ func TestHold_64AtOnceGetExactlyWhatTheCreditCovers(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 0, covered*money.Credit/2)
 }
 
-func TestHold_SameIDFromManySidesHoldsOnce(t *testing.T) {
+func TestHold_SameIDConcurrentlyHoldsOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 10*money.Credit)
@@ -76,7 +76,7 @@ func TestHold_SameIDFromManySidesHoldsOnce(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 10*money.Credit-money.Credit/2, money.Credit/2)
 }
 
-func TestHold_GoesOnWhenTheAskerLeaves(t *testing.T) {
+func TestHold_ContinuesIfTheCallerLeaves(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, money.Credit)

@@ -17,7 +17,7 @@ import (
 
 // TestHold_PriceIsReadFromTheIndexAlone looks up a number among 20 000 prefixes of its workspace
 // and as many of others.
-func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
+func TestHold_PriceIsReadFromTheIndexAlone(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)

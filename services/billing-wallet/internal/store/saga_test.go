@@ -22,7 +22,7 @@ import (
 
 // The tests of TestSaga cover events of a hold that are lost, repeated or out of order.
 
-func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
+func TestSaga_HoldIsCapturedFromAnEmptyWallet(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -58,7 +58,7 @@ func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 	wallettest.Balances(t, st, workspace, 0, 0)
 }
 
-func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
+func TestSaga_LateCaptureHasThePriceOfTheHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
@@ -94,7 +94,7 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
 }
 
-func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
+func TestSaga_AbandonedBeforeItsHold(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -131,7 +131,7 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 
 // TestSaga_LateEventsChangeNothing applies ends after the end. Neither the balances nor
 // last_transaction_at change.
-func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
+func TestSaga_LateEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

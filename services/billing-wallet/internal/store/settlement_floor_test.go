@@ -46,7 +46,7 @@ func unsettled(t *testing.T, st *store.Store) []store.Unsettled {
 
 // While a transaction has an old snapshot, vacuum cannot remove deleted pending settlements. Reads
 // do not visit them.
-func TestVerdicts_BesideAnOldSnapshot(t *testing.T) {
+func TestUnsettled_SkipsDeletedRowsDuringAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	watched, seen := pgtest.Watch(t, pool)

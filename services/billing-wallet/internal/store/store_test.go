@@ -94,7 +94,7 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	}
 }
 
-func TestHold_IDOfAnEndedRequestHoldsNothingAgain(t *testing.T) {
+func TestHold_IDOfAnEndedRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -160,7 +160,7 @@ func TestHold_WithoutAWallet(t *testing.T) {
 	}
 }
 
-func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
+func TestSettle_EndsInAnyOrderSettleOnce(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -212,7 +212,7 @@ func settle(t testing.TB, st *store.Store, workspace uuid.UUID) []store.Settleme
 	return done
 }
 
-func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
+func TestSettle_UnknownHoldIsReportedAsLate(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
@@ -243,7 +243,7 @@ func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
 	wallettest.Balances(t, st, stranger, half, half)
 }
 
-func TestPay_ReferenceCountsOnce(t *testing.T) {
+func TestPay_ReferenceIsPostedOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(wallettest.Pool(t))
 	workspace := wallettest.Workspace(t, st, 0)
@@ -368,7 +368,7 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	}
 }
 
-func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
+func TestRunningRole_CannotChangeTheLedger(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)

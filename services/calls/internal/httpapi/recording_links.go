@@ -47,7 +47,7 @@ func NewRecordingLinks(s recordingstore.Storage) (*RecordingLinks, error) {
 }
 
 // Link returns a URL of the recording with the key. It is valid for recordingstore.LinkLife, and
-// whoever has it can read the recording.
+// every client that has it can read the recording.
 func (l *RecordingLinks) Link(ctx context.Context, key string) (string, error) {
 	if l.local != nil {
 		return l.local.Sign(key, time.Now()), nil

@@ -24,7 +24,7 @@ func TestFlood_UsesLittleMemoryAndLeavesNoGoroutines(t *testing.T) {
 	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
 	addr := r.listen()
 	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
-	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // a connection that is opened once stays open
+	exchange(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // opens the connections to the owners, which stay open
 	before, allocated := settled(t, 0), allocatedBytes()
 	const clients = 24
 	var all sync.WaitGroup

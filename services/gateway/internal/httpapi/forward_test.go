@@ -163,7 +163,7 @@ func TestAdmin_ChangeWithoutAResponseIsAuditedAsUnknown(t *testing.T) {
 		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
-	// If a gateway is killed between intent and end, the intent stays. The retention job of any
+	// If a gateway is killed before it has stored the outcome, the intent stays. The retention job of any
 	// replica writes its entry, once.
 	workspaceID := uuid.MustParse(id)
 	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada", WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
