@@ -51,16 +51,17 @@ SPEAKERS  = $(if $(filter short,$(KAFKA)),./libs/kafka ./libs/inbox ./libs/outbo
 ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./test/e2e,./test/e2e/... ./test/asterisk ./test/chaos ./test/failover ./test/sip) ./test/apachekafka
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRelay_LeaderThatIsStopped")
 
-# What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
+# Tests that cannot run through a pooler: they open the pool's address a second time, stop a client that the pooler delays, wait until
+# no session is left, or count the rows that one statement read.
 PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestClaim_PagesReadDoNotGrowWithScheduledRequests|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
 # Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
 POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestOrderErasure_OtherRecords|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites
 
-# How far a long build is: go build -v names each package when it is compiled, a line of one word.
+# Progress of a long build: go build -v prints a line of one word for each compiled package.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
-# What is generated from proto/openapi/openapi.yaml, into the folder $(1).
+# Generates the files of proto/openapi/openapi.yaml into the folder $(1).
 openapi = mkdir -p $(1) && go run ./tools/reference openapi proto/openapi/openapi.yaml > $(1)/openapi.json && \
   go run ./tools/reference openapi-types proto/openapi/openapi.yaml > $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
@@ -250,7 +251,7 @@ clean: ## delete bin/ (never .ringfence, the data of the local stack)
 $(BIN)/ringfence-local: go
 	@go build -o $@ ./cmd/ringfence-local
 
-# Tools are pinned, each in a module of its own, and built by the same go.
+# Tools are pinned, each in its own module, and built by the same Go.
 $(TOOLS)/golangci-lint: tools/golangci/go.mod | go
 	@echo "building golangci-lint (once; two minutes)"; cd tools/golangci && GOWORK=off go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
@@ -283,7 +284,7 @@ $(TOOLS)/typescript/node_modules: tools/typescript/package-lock.json | npm
 	@mkdir -p $(@D) && cp tools/typescript/package.json tools/typescript/package-lock.json tools/typescript/.npmrc $(@D)/ && \
 	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
 
-# What the receivers in TypeScript and Python are tested with. Who lacks it is told that these tests are skipped; with CI=true they fail.
+# Node.js and Python for the tests of the example receivers. Without them the tests are skipped, and with CI=true they fail.
 examples:
 	@if command -v npm >/dev/null || [ "$$CI" = true ]; then \
 	   $(MAKE) --no-print-directory $(TOOLS)/typescript/node_modules || [ "$$CI" != true ]; \
@@ -316,7 +317,7 @@ peers:
 asterisk:
 	@tools/asterisk/install.sh $(BIN)/asterisk
 
-# Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
+# Apache Kafka, downloaded once with Maven.
 kafka-fetch: go java
 	@mkdir -p $(BIN) && go build -o $(BIN)/ringfence-kafka ./test/apachekafka && $(BIN)/ringfence-kafka fetch
 

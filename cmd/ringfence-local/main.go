@@ -27,7 +27,7 @@ type commands struct {
 	Broker struct {
 		Dir       string `required:"" help:"Where the records are kept."`
 		Port      int    `required:"" help:"The port on 127.0.0.1."`
-		Advertise string `help:"Where clients are told to come, host:port; empty: to that port."`
+		Advertise string `help:"Address that clients are directed to, host:port. Empty means the listening port on this machine."`
 	} `cmd:"" help:"Run the embedded Kafka alone."`
 	Service struct {
 		Name    string   `arg:"" help:"The service."`

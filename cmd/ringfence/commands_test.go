@@ -338,7 +338,7 @@ func TestTopUp_UsedReferenceFails(t *testing.T) {
 		t.Cleanup(server.Close)
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		code, out, faults := runCommand(t, append([]string{"wallet"}, strings.Fields(line)...)...)
-		const said = "ringfence: nothing was booked: reference inv-1 stands for the top_up of 25 already\n"
+		const said = "ringfence: nothing was booked: reference inv-1 is already used by the top_up of 25\n"
 		wantCode(t, line, code, want)
 		wantContains(t, "output of "+line, out, "top_up")
 		wantText(t, "stderr of "+line, faults, map[int]string{0: "", 1: said}[want])

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// stack is what .ringfence/demo.json tells of the local stack (contract.md §8).
+// stack is the content of .ringfence/demo.json (docs/reference/api/local-stack.md).
 type stack struct {
 	BaseURL     string `json:"base_url"`
 	AdminURL    string `json:"admin_url"`

@@ -40,11 +40,11 @@ var faults = [...]struct{ name, does string }{
 	{FaultLate, "dials and answers after delay_ms, also when the asker has left"},
 	{FaultDead, "nothing happens after the originate"},
 	{FaultEndless, "rings and rings"},
-	{FaultHold, "answers and says nothing, until somebody hangs up"},
-	{FaultAnswerTwice, "tells the answer twice"},
-	{FaultRepeat, "tells all news of the call twice"},
-	{FaultDisorder, "tells the news of the call in the wrong order, two and two swapped"},
-	{FaultLose, "tells no news of the call"},
+	{FaultHold, "answers and is silent until the other side hangs up"},
+	{FaultAnswerTwice, "sends the answered event twice"},
+	{FaultRepeat, "sends every event of the call twice"},
+	{FaultDisorder, "sends the events of the call in the wrong order, pairs swapped"},
+	{FaultLose, "sends no events of the call"},
 	{FaultLoseEnd, "does not tell that the call ended"},
 }
 

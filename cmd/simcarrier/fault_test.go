@@ -59,13 +59,13 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			struck, whole := n.originate("+14155550195"), n.originate("+14155660195")
 			kinds, events := n.events(struck)
 			if got := strings.Join(kinds, " "); got != tt.told {
-				t.Errorf("the feed tells %q, want %q", got, tt.told)
+				t.Errorf("events = %q, want %q", got, tt.told)
 			}
 			if got := n.kinds(struck); got != "originate ringing answer hangup" {
 				t.Errorf("the log says %s", got)
 			}
 			if kinds, _ := n.events(whole); strings.Join(kinds, " ") != "originate ringing answer hangup" {
-				t.Errorf("of another range the feed tells %v", kinds)
+				t.Errorf("events of a number outside the range = %v", kinds)
 			}
 			if !slices.IsSortedFunc(events, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
 				t.Errorf("places are out of order: %v", events)
@@ -73,7 +73,7 @@ func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
 			stop() // sent events do not change
 			again, _ := start(t, dir, 0)
 			if after, _ := again.events(struck); !slices.Equal(after, kinds) {
-				t.Errorf("after a restart the feed tells %v, before it %v", after, kinds)
+				t.Errorf("events after a restart = %v, want %v", after, kinds)
 			}
 			if got := again.kinds(struck); got != "originate ringing answer hangup" {
 				t.Errorf("after a restart the log says %s", got)
@@ -199,7 +199,7 @@ func TestHangup_ByTheCallee(t *testing.T) {
 	n.order(`{"fault":"hold"}`)
 	id := n.originate("+14155550101")
 	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "nobody"}, nil); status != http.StatusBadRequest {
-		t.Errorf("a hang-up by nobody = %d", status)
+		t.Errorf("status of a hang-up by an unknown party = %d", status)
 	}
 	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "callee"}, nil); status != http.StatusOK {
 		t.Errorf("a hang-up by the person = %d", status)

@@ -78,7 +78,7 @@ imagePullSecrets: [{name: registry}]
 			}
 			for _, field := range []string{"tolerations:\n", "nodeSelector:\n", "priorityClassName: calls\n", "name: registry\n", "secretName: certificates"} {
 				if n := bytes.Count(rendered, []byte(field)); n != places {
-					t.Errorf("%s, migrate.as %s: %q stands %d times, want %d", name, as, strings.TrimSpace(field), n, places)
+					t.Errorf("%s, migrate.as %s: %q occurs %d times, want %d", name, as, strings.TrimSpace(field), n, places)
 				}
 			}
 			if n := bytes.Count(rendered, []byte("POSTGRES_MIGRATE_URL\n")); n != map[string]int{"job": 1, "init": 1}[as] {
@@ -111,7 +111,7 @@ func TestCharts_HostNetworkingListensAtOneAddress(t *testing.T) {
 	}
 	for _, v := range render(t, "calls")["Deployment/calls"].Spec.Template.Spec.Containers[0].Env {
 		if v.Name == "PRIVATE_ADDR" {
-			t.Error("a pod with a network of its own is opened at its node's address")
+			t.Error("a pod without host networking listens at its node's address")
 		}
 	}
 }

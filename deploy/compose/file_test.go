@@ -82,7 +82,7 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
 		if s.Healthcheck.Test == nil && name != "collector" { // another container checks the collector
-			t.Errorf("%s tells no health", name)
+			t.Errorf("%s has no health check", name)
 		}
 		if ours {
 			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))
@@ -139,7 +139,7 @@ func TestComposeFile_PathsExist(t *testing.T) {
 				}
 			}
 			if !known {
-				t.Errorf("%s: %s is on no mount, and nobody knows it to be in %s", name, match[1], s.Image)
+				t.Errorf("%s: %s is on no mount and not known to be in %s", name, match[1], s.Image)
 			}
 		}
 	}
@@ -276,7 +276,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					}
 					if place.Hostname() == "localhost" { // from outside: a published port
 						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
-							t.Errorf("%s: %s leads to a port that nobody opens", name, variable)
+							t.Errorf("%s: %s leads to a port that is not open", name, variable)
 						}
 						continue
 					}
@@ -285,7 +285,7 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					}
 					schema, _ := strings.CutSuffix(strings.TrimSuffix(place.User.Username(), "_app"), "_owner")
 					if place.Scheme == "postgres" && (schema != strings.ReplaceAll(name, "-", "_") || !strings.Contains(roles, "'"+schema+"'")) {
-						t.Errorf("%s: %s connects as %s, which is not its own or nobody makes", name, variable, place.User.Username())
+						t.Errorf("%s: %s connects as %s, which is not its role or is not created", name, variable, place.User.Username())
 					}
 				}
 			}

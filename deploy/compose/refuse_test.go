@@ -10,7 +10,7 @@ import (
 func TestCharts_RefuseWrongValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, set, says string }{
-		{"a variable that nobody reads", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
+		{"a variable that the service does not read", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
 		{"a secret among the plain variables", "calls.env.SIGNING_KEY=x", "SIGNING_KEY"},
 		{"a number of replicas in words", "calls.replicas=two", "replicas"},
 		{"a kind that is none", "dialer.kind=DaemonSet", "kind"},
@@ -22,7 +22,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a record as a limit and as a share", "calls.autoscaling.by[0].metric=a,calls.autoscaling.by[0].above=1,calls.autoscaling.by[0].each=1,calls.autoscaling.by[0].partitions=12", "/autoscaling/by/0"},
 		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
 		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
-		{"nobody's key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
+		{"no trusted key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
 		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=" + publicKey, "no public key of calls"},
 		{
 			"a placeholder instead of a key", "calls.env.TRUSTED_KEYS=gateway=BASE64",
@@ -30,7 +30,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		},
 		{"an empty key", "calls.env.TRUSTED_KEYS=gateway=", `"" is not the public key of gateway`},
 		{"no registry", "global.registry=", ":0.1.0 names no registry: set global.registry"},
-		{"a dialer on nodes that nobody knows", "global.nodes=null", "global.nodes is empty"},
+		{"a dialer without the networks of its nodes", "global.nodes=null", "global.nodes is empty"},
 		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
 		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
 		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR stands neither"},
@@ -46,7 +46,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a broker at a port that is shut", "calls.env.KAFKA_BROKERS=kafka:9092\\,kafka:9094", "network.kafka.ports has no 9094"},
 		{"a collector at a port that is shut", "calls.env.OTEL_EXPORTER_OTLP_ENDPOINT=https://collector.example.net", "network.collector.ports has no 443"},
 		{"memory in a unit that GOMEMLIMIT is not made of", "calls.resources.limits.memory=512M", "memory"},
-		{"somebody who does not exist", "calls.network.askedBy={stranger}", "askedBy"},
+		{"a service that does not exist", "calls.network.askedBy={stranger}", "askedBy"},
 		{"a value with another name", "dialer.replica=3", "replica"},
 		{"a setting of the whole with another name", "postgres.maxConns=3", "maxConns"},
 		{"runbooks without a place", "alerts.runbooks=", "/alerts/runbooks"},

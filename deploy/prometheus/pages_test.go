@@ -91,10 +91,10 @@ func TestRunbooks_EveryCommandExists(t *testing.T) {
 			switch {
 			case asked.MatchString(line):
 				if path := asked.FindStringSubmatch(line)[2]; !src.routes(path) {
-					t.Errorf("%s asks %s, which nobody answers", name, path)
+					t.Errorf("%s requests %s, which is not a route", name, path)
 				}
 			case !strings.HasPrefix(line, "ringfence ") && !strings.HasPrefix(line, "kubectl -n ringfence "):
-				t.Errorf("%s: nobody knows what %q is", name, line)
+				t.Errorf("%s: %q is not known", name, line)
 			}
 		}
 	}
@@ -119,6 +119,6 @@ func TestRunbooks_NamesExistInTheCode(t *testing.T) {
 	}
 	const wrong = "The log lines `the moon fell into the sea` and `it fell: 2 moons, all of them`, and `moon_phase`; set MOON_PHASE; see the panel *Moons*, GET /v1/moons/{id}, `libs/moon`, TestMoon and `make moon`.\n"
 	if found := src.strange(wrong); len(found) != 9 {
-		t.Errorf("of nine words that nobody says %q were found", found)
+		t.Errorf("unknown words found = %q, want nine", found)
 	}
 }

@@ -157,7 +157,7 @@ func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
 	symptoms := []string{"CallsExpired", "DialQueueStuck", "WebhookQueueStuck"}
 	for file, groups := range loadRules(t) {
 		for _, a := range kit.Alerts(groups) {
-			known[a.Alert] = file != "promises" && !slices.Contains(symptoms, a.Alert)
+			known[a.Alert] = file != "slos" && !slices.Contains(symptoms, a.Alert)
 		}
 	}
 	found := 0

@@ -30,7 +30,7 @@ func deeper() []fault {
 				}
 			})
 		}},
-		{"somebody else holds the relay's lock", false, []string{"OutboxWithoutLeader"}, func(t *testing.T, w *world, until func()) {
+		{"another session holds the relay's lock", false, []string{"OutboxWithoutLeader"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "calls", func() { w.leaderless(t, "calls", until) })
 		}},
 		{"every channel is taken", false, []string{"TrunkChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {

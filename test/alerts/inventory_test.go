@@ -54,14 +54,14 @@ func (p *prometheus) listed(t *testing.T) {
 	}
 	for _, line := range lines {
 		if !strings.Contains(string(text), line+"\n") {
-			t.Errorf("METRICS.md does not list %s: RINGFENCE_METRICS=write make observe", line)
+			t.Errorf("docs/reference/metrics.md does not list %s: RINGFENCE_METRICS=write make observe", line)
 		}
 	}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		name, _, _ := strings.Cut(strings.TrimPrefix(line, "| `"), "`")
 		if strings.HasPrefix(line, "| `") && !slices.Contains(lines, line) && !slices.Contains(afterFirstEvent, name) {
-			t.Errorf("METRICS.md lists what nobody tells: %s", line)
+			t.Errorf("docs/reference/metrics.md lists a metric that does not exist: %s", line)
 		}
 	}
 }

@@ -27,10 +27,10 @@ type commands struct {
 	Run struct {
 		Dir       string   `required:"" help:"Where the records are kept."`
 		Port      int      `required:"" help:"The port on 127.0.0.1."`
-		Advertise string   `help:"Where clients are told to come, host:port; empty: to that port."`
+		Advertise string   `help:"Address that clients are directed to, host:port. Empty means the listening port on this machine."`
 		Property  []string `sep:"none" help:"A line of server.properties, after ours."`
 		Scram     []string `sep:"none" help:"A user known from the beginning, as StorageTool's --add-scram takes it."`
-	} `cmd:"" help:"Become a broker on a folder: no process stands between it and its signals."`
+	} `cmd:"" help:"Replace this process with a broker that uses a folder, so that signals reach the broker."`
 	With struct {
 		Command []string `arg:"" passthrough:"" help:"The command, after --."`
 	} `cmd:"" help:"Run a command with KAFKA_BROKERS naming a throw-away broker."`

@@ -61,7 +61,7 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 	return t, t.ready(ctx)
 }
 
-var errEnded = errors.New("the broker ended; what it said stands above")
+var errEnded = errors.New("the broker ended; its output is above")
 
 // ready waits until the broker responds.
 func (t *throwaway) ready(ctx context.Context) error {

@@ -186,6 +186,6 @@ func TestReport_NamesWhatIsBroken(t *testing.T) {
 		}
 	}
 	if r.Holds() {
-		t.Error("it holds all the same")
+		t.Error("the guarantees hold, want a violation")
 	}
 }

@@ -118,7 +118,7 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 			s.known.arrived[2].Type = "call.failed"
 		}, lawMoney, "c1"},
 		{"a call talked longer than it was charged for", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
-		{"a call is charged that nobody answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
+		{"a charge for a call that was not answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
 		{"a call ends twice", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
 		{"wrong terminal event", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
@@ -128,13 +128,13 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 			s.record("call.ringing", 1)
 		}, lawEvents, "c1"},
 		{"a call ends twice, and one end is recorded", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
-		{"an event was left out though nobody paused", func(s *scene) {
+		{"an event was skipped without a pause", func(s *scene) {
 			s.known.arrived = s.known.arrived[1:]
 			s.record("call.ringing", 1)
 		}, lawEvents, "never paused"},
 		{"an event in between is missing", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
-		{"an event of somebody else's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
+		{"an event of another workspace's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
 		{"one key made two requests", func(s *scene) {
 			s.known.requests = append(s.known.requests, request{ID: "r2", Status: "blocked", ExternalRef: &s.order.name})
 		}, lawAnswers, "r2"},

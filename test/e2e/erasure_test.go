@@ -366,7 +366,7 @@ func TestErasure_CompletesDuringKills(t *testing.T) {
 		}
 	}
 	if len(stays.left(rows)) == 0 {
-		t.Error("somebody who was not erased is gone")
+		t.Error("the data of a person who was not erased is missing")
 	}
 	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasSuffix(r.table, ".dead_letters") }) {
 		t.Error("something was parked")

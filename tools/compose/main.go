@@ -1,5 +1,7 @@
-// Command compose holds a compose file against the schema of the compose specification and resolves its merges, anchors, environment files and dependencies, as
-// `docker compose config` does, without an engine: compose FILE prints the resolved project as JSON and ends with status 1 when the file is not one.
+// Command compose validates a Compose file with the schema of the Compose specification and
+// resolves its anchors, environment files and dependencies, as `docker compose config` does,
+// without a container engine. compose FILE prints the resolved project as JSON. It exits with
+// status 1 if the file is invalid.
 package main
 
 import (

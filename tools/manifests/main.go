@@ -1,6 +1,8 @@
-// Command manifests holds rendered manifests against what an API server would say of them. They are decoded into the Kubernetes types, strictly: a field that no type has, one of the wrong type
-// and one that stands twice are faults; and judged by Kubernetes' own validation of a new object. It reads YAML documents from its input, prints every fault with the object that has it, and ends with status 1 when
-// there was one. Of the Prometheus operator's two kinds it knows the fields that the charts use.
+// Command manifests validates rendered manifests as an API server does. It decodes them strictly
+// into the Kubernetes types, so an unknown field, a wrong type and a duplicate field are errors,
+// and runs Kubernetes' validation of new objects. It reads YAML documents from standard input and
+// prints every error with its object. It exits with status 1 if there are errors. Of the two kinds
+// of the Prometheus operator it knows the fields that the charts use.
 package main
 
 import (
@@ -48,7 +50,7 @@ func check(in io.Reader) (decoded int, faults []error) {
 			continue
 		}
 		if about == (head{}) {
-			continue // comments alone
+			continue // only comments
 		}
 		if err := decode(strict, about, text); err != nil {
 			faults = append(faults, fmt.Errorf("%s/%s: %w", about.Kind, about.Metadata.Name, err))
@@ -57,7 +59,7 @@ func check(in io.Reader) (decoded int, faults []error) {
 	}
 }
 
-// head is what every object says of itself.
+// head contains the fields that every object has.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

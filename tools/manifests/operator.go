@@ -2,7 +2,8 @@ package main
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// serviceMonitor and prometheusRule are the Prometheus operator's, as far as the charts use them.
+// serviceMonitor and prometheusRule contain the fields of the Prometheus operator's kinds that the
+// charts use.
 type serviceMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

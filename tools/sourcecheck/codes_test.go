@@ -14,21 +14,23 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// undescribedCodes are codes of routes that the API's description does not have.
+// undescribedCodes are codes of routes that are not in the API description.
 var undescribedCodes = []string{
 	"number_exists", "trunk_exists", "trace_off", "no_sip", // the operator API
 	"range_not_satisfiable", "precondition_failed", // downloads behind the link of a recording
 }
 
-// handedOn are the files that refuse with a code another place made: that place is read instead.
+// handedOn lists the files that return a code from another place. The code is read from that place
+// instead.
 var handedOn = []string{
 	"libs/apierr/apierr.go",
-	"services/calls/internal/callrequests/gates.go",             // contacts-compliance's refusal of the pre-check
-	"services/contacts-compliance/internal/checks/pre_check.go", // the gates' verdict
-	"services/gateway/internal/proxy/owner_request.go",          // an owner's answer to the operator
+	"services/calls/internal/callrequests/gates.go",             // the error of contacts-compliance's pre-check
+	"services/contacts-compliance/internal/checks/pre_check.go", // the result of the compliance checks
+	"services/gateway/internal/proxy/owner_request.go",          // the error of the service that owns the object
 }
 
-// TestCodes_AreTheDocumentsExamples fails when a refusal in the code has no example in the API's description, or an example no refusal.
+// TestCodes_AreTheDocumentsExamples fails if an error code in the code has no example in the API
+// description, or an example is not in the code.
 func TestCodes_AreTheDocumentsExamples(t *testing.T) {
 	t.Parallel()
 	sources, err := read(os.DirFS("../.."))
@@ -64,7 +66,8 @@ func TestCodes_AreTheDocumentsExamples(t *testing.T) {
 	}
 }
 
-// codes are the codes that a file refuses with; unread is called for a refusal whose code is not in its text.
+// codes returns the error codes in a file. It calls unread for an error whose code is not a
+// literal.
 func codes(s source, unread func(line int)) map[string]int {
 	found := map[string]int{}
 	literal := func(e ast.Expr) {
@@ -92,11 +95,11 @@ func codes(s source, unread func(line int)) map[string]int {
 					literal(pair.Value)
 				}
 			}
-		case *ast.ValueSpec: // the gates' codes
+		case *ast.ValueSpec: // the codes of the compliance checks
 			if strings.HasPrefix(s.path, "services/contacts-compliance/internal/gate/") && len(n.Values) == 1 && strings.HasPrefix(n.Names[0].Name, "Code") {
 				literal(n.Values[0])
 			}
-		case *ast.AssignStmt: // code, message := …: what is answered before there is a request
+		case *ast.AssignStmt: // code, message := …: errors before a request exists
 			for i, left := range n.Lhs {
 				if named(left, "code") && s.path == "libs/httpserver/wire.go" && len(n.Rhs) == len(n.Lhs) && len(n.Lhs) == 2 {
 					literal(n.Rhs[i])
@@ -108,7 +111,7 @@ func codes(s source, unread func(line int)) map[string]int {
 	return found
 }
 
-// constructor is the name of what e takes from apierr; "" when it takes nothing.
+// constructor returns the name of the apierr function that e uses, or "".
 func constructor(s source, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
@@ -128,7 +131,7 @@ func named(e ast.Expr, name string) bool {
 	return ok && ident.Name == name
 }
 
-// examples are the codes of the description's error examples, each of which some answer must show.
+// examples returns the codes of the error examples in the API description.
 func examples(t *testing.T) []string {
 	t.Helper()
 	var document struct {

@@ -1,4 +1,4 @@
-"""A whole webhook receiver to copy: it verifies, tells repeats, answers at once and works afterwards.
+"""Example of a webhook receiver: it verifies the signature, ignores repeated deliveries, responds and then processes.
 
 It needs Python 3.8 or newer and its standard library only. verify.py is the part that must be exactly so; the rest is one way
 to do it, and http.server is for trying things out: in production, call verify() from the web framework you have.

@@ -1,4 +1,4 @@
-// A whole webhook receiver to copy: it verifies, tells repeats, answers at once and works afterwards.
+// Example of a webhook receiver: it verifies the signature, ignores repeated deliveries, responds and then processes.
 // It needs Node.js 20 or newer and nothing else. verify.ts is the part that must be exactly so; the rest is one way to do it.
 import { readFileSync } from "node:fs";
 import { createServer as createPlain, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";

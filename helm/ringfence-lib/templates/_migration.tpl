@@ -1,5 +1,5 @@
-{{/* Before an install or upgrade the schema is brought up to date by the new image, as the owning role, whose URL no running pod gets to see. A hook runs before everything
-else of the release is there, so the job brings its own settings and its own way through the network. */}}
+{{/* Migrates the schema with the new image before an install or upgrade, as the owner role, whose URL no other pod gets. The hook runs before the other
+objects of the release exist, so it has its own settings and network policy. */}}
 {{- define "ringfence-lib.migration" -}}
 {{- if eq .Values.migrate.as "job" -}}
 apiVersion: batch/v1

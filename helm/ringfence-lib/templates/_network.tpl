@@ -1,6 +1,6 @@
-{{/* Who may reach a service, and whom it may reach: the five questions and what the gateway forwards, Postgres, Kafka, DNS, the collector, and what its values add. A pod with
-host networking is outside of every policy: for those it asks and those that ask it, it is its node, and global.nodes names the nodes' networks, which are no part of the internet.
-A rule without peers allows all: a list that is empty makes none. */}}
+{{/* The connections of a service: calls between services, requests that the gateway forwards, Postgres, Kafka, DNS, the collector, and what the values add.
+No policy applies to a pod with host networking: others see it as its node. global.nodes lists the networks of the nodes, which do not count as internet.
+Kubernetes reads a rule without peers as a rule for all, so an empty list renders no rule. */}}
 {{- define "ringfence-lib.network" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -93,7 +93,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* The pods of other services of the same release, and where the dialer is one of them, its nodes. */}}
+{{/* The pods of other services of the release, and the dialer's nodes if the dialer is one of them. */}}
 {{- define "ringfence-lib.peers" -}}
 {{- $root := index . 0 }}
 {{- range index . 1 }}

@@ -1,4 +1,4 @@
-{{/* Renders nothing. Fails if the values would be accepted by Kubernetes and would not work. The message names all faults. */}}
+{{/* Renders nothing. Fails if Kubernetes would accept the values and they would not work. The message names all errors. */}}
 {{- define "ringfence-lib.refuse" -}}
 {{- $faults := list }}
 {{- /* Like a container runtime: the first part of an image's name is a registry if it has a dot or a port, or is localhost. */}}
@@ -19,7 +19,7 @@
 {{- end }}
 {{- range .Values.hostAddress }}
 {{- if not $.Values.hostNetwork }}{{ $faults = append $faults (printf "hostAddress: %s would be the node's address, which a pod without hostNetwork does not have" .) }}{{ end }}
-{{- if hasKey $.Values.env . }}{{ $faults = append $faults (printf "hostAddress: %s stands in env as well, where it would not count" .) }}{{ end }}
+{{- if hasKey $.Values.env . }}{{ $faults = append $faults (printf "hostAddress: %s is also set in env, where it would be ignored" .) }}{{ end }}
 {{- end }}
 {{- /* DRAIN_DELAY, then calls over SIP, then 20 s (libs/service). */}}
 {{- $drain := list (.Values.env.DRAIN_DELAY | default "0s") "20s" }}
@@ -42,7 +42,7 @@
 {{- end }}
 {{- with .Values.autoscaling }}
 {{- if and .enabled .by }}
-{{- /* Who scales on records alone: a replica more than there are partitions has none. */}}
+{{- /* With scaling on records only, a replica beyond the number of partitions has no work. */}}
 {{- $most := 0 }}{{- $other := false }}
 {{- range .by }}{{ if .partitions }}{{ $most = max $most .partitions }}{{ else }}{{ $other = true }}{{ end }}{{ end }}
 {{- if and (not $other) (gt (int .max) (int $most)) }}
@@ -54,14 +54,14 @@
 {{- if $faults }}{{ fail (printf "%s: %s" .Chart.Name (join "; " $faults)) }}{{ end }}
 {{- end }}
 
-{{/* The faults of whoever places calls, as a YAML list. */}}
+{{/* Errors of a service that places calls, as a YAML list. */}}
 {{- define "ringfence-lib.telephony" -}}
 {{- $env := .Values.env }}
 {{- if hasKey $env "CARRIER" }}
 {{- if eq $env.CARRIER "sip" }}
 {{- range list "SIP_ADVERTISED_ADDR" "RTP_ADDR" }}
 {{- if not (or (has . $.Values.hostAddress) (hasKey $env .)) }}
-- {{ printf "%s stands neither in hostAddress nor in env: trunks would look for it at 127.0.0.1" . | quote }}
+- {{ printf "%s is set neither in hostAddress nor in env: trunks would send to 127.0.0.1" . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -74,7 +74,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Durations as Go writes them (1h30m, 500ms), added up, in whole seconds. */}}
+{{/* The sum of durations in the format of Go (1h30m, 500ms), in whole seconds. */}}
 {{- define "ringfence-lib.seconds" -}}
 {{- $sum := 0.0 }}
 {{- range regexFindAll "[0-9.]+(h|ms|m|s)" . -1 }}

@@ -1,4 +1,4 @@
-{{/* One replica at a time may be taken away on purpose. */}}
+{{/* At most one replica at a time can be evicted. */}}
 {{- define "ringfence-lib.disruption" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -11,8 +11,8 @@ spec:
     matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* Replicas by what waits: above is what the metric may come to whatever their number, each what every replica may have before it. The metrics are the service's own, made known to the cluster
-by an adapter: docs/deploy/helm.md, Scaling. */}}
+{{/* Scales on backlog: above is a limit for all replicas together, each a limit for every replica. An adapter provides the service's metrics
+to the cluster: docs/deploy/helm.md, Scaling. */}}
 {{- define "ringfence-lib.autoscaler" -}}
 {{- with .Values.autoscaling }}
 {{- if .enabled }}

@@ -1,4 +1,4 @@
-{{/* Everything one service needs. The name of the chart is the name of the service, in the cluster's DNS too. */}}
+{{/* All objects of one service. The name of the chart is the name of the service and its DNS name. */}}
 {{- define "ringfence-lib.service" -}}
 {{- include "ringfence-lib.refuse" . }}
 {{- range $part := list "serviceaccount" "configmap" "services" "workload" "disruption" "autoscaler" "network" "migration" "monitor" }}
@@ -46,7 +46,7 @@ metadata:
 data: {{- include "ringfence-lib.settings" . | nindent 2 }}
 {{- end }}
 
-{{/* The plain variables of a service, as NAME: "value". */}}
+{{/* The variables of a service, as NAME: "value". */}}
 {{- define "ringfence-lib.settings" -}}
 HTTP_ADDR: ":8080"
 PRIVATE_ADDR: ":9090"
@@ -61,20 +61,20 @@ GOMEMLIMIT: "{{ include "ringfence-lib.most" . }}MiB"
 {{- end }}
 {{- end }}
 
-{{/* A value as it was written: YAML's numbers come as floats, and a million of them as 1e+06. */}}
+{{/* A value as it was written. Helm reads YAML numbers as floats and would render a million as 1e+06. */}}
 {{- define "ringfence-lib.text" -}}
 {{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* Four fifths of a memory limit in Mi or Gi, in MiB: what Go's collector keeps below, so that the kernel need not. */}}
+{{/* Four fifths of a memory limit (Mi or Gi) in MiB, for GOMEMLIMIT. */}}
 {{- define "ringfence-lib.most" -}}
 {{- $number := regexFind "^[0-9]+" . | int }}
 {{- if hasSuffix "Gi" . }}{{ $number = mul $number 1024 }}{{ end }}
 {{- div (mul $number 4) 5 }}
 {{- end }}
 
-{{/* What may be published is never the same object as what may not. The private port has two: one finds every replica, also one that is not ready or is ending, to be scraped; the other
-those that are ready, for the gateway's /readyz. */}}
+{{/* Public and private ports have separate Services. The private port has two: one selects every replica for scraping, also replicas that are not ready;
+the other selects ready replicas, for the gateway's /readyz. */}}
 {{- define "ringfence-lib.services" -}}
 apiVersion: v1
 kind: Service

@@ -1,4 +1,4 @@
-{{/* A Deployment, or with kind StatefulSet one whose replicas keep their names, and with state a volume each. All other state lies in Postgres and Kafka. */}}
+{{/* A Deployment or a StatefulSet. With state each replica has a volume. All other state is in Postgres and Kafka. */}}
 {{- define "ringfence-lib.workload" -}}
 {{- $kind := .Values.kind | default "Deployment" -}}
 apiVersion: apps/v1
@@ -12,7 +12,7 @@ spec:
   serviceName: {{ .Chart.Name }}-private
   podManagementPolicy: Parallel
   {{- else }}
-  # Nobody goes before another is ready, and one at a time: the budget of database connections counts on it.
+  # One replica at a time, after its replacement is ready: the budget of database connections depends on it.
   strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
   {{- end }}
   selector:
@@ -49,7 +49,7 @@ spec:
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
-          # Who does not answer here hangs, and will not drain: it does not get the time that a drain takes.
+          # A replica that does not respond here hangs and cannot drain, so it is killed without the drain time.
           startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: {{ div (add .Values.startsWithin 1) 2 }}, terminationGracePeriodSeconds: 30}
           livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6, terminationGracePeriodSeconds: 30}
           readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
@@ -81,7 +81,7 @@ the API server sets 1 when autoscaling is enabled. lookup finds nothing without 
 {{- end -}}
 {{- end }}
 
-{{/* What every pod of ours has, a migration's too: where the service may run, it may. */}}
+{{/* The settings of every pod. A migration uses the same nodes as its service. */}}
 {{- define "ringfence-lib.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -108,7 +108,7 @@ volumes:
 {{- end }}
 {{- end }}
 
-{{/* Replicas do not share a node if they can help it; with host networking they cannot. */}}
+{{/* Replicas prefer different nodes. With host networking they need different nodes. */}}
 {{- define "ringfence-lib.affinity" -}}
 {{- if .Values.affinity }}
 {{- toYaml .Values.affinity }}
@@ -135,19 +135,19 @@ podAntiAffinity:
 {{ with $global.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ .Values.image.tag | default $global.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* What the service and its migration share; env comes last, so that more can follow. */}}
+{{/* The part of the container that the service and its migration share. env is last, so that more variables can follow. */}}
 {{- define "ringfence-lib.container" -}}
 {{ include "ringfence-lib.body" . }}
 envFrom:
   - configMapRef: {name: {{ .Chart.Name }}}
 env:
   {{- if .Values.env.KAFKA_BROKERS }}
-  # The same over a container's restarts: a killed consumer goes on at once.
+  # The same after a restart of the container, so that a killed consumer continues immediately.
   - name: KAFKA_INSTANCE_ID
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- end }}
   {{- if .Values.hostNetwork }}
-  # A node may have addresses that the world reaches: questions, metrics and profiles are served at the one that the cluster knows. Brackets are what an IPv6 address needs.
+  # A node can have public addresses. Internal APIs, metrics and profiles are served at its cluster address only. An IPv6 address needs brackets.
   - name: NODE_ADDRESS
     valueFrom: {fieldRef: {fieldPath: status.hostIP}}
   - {name: HTTP_ADDR, value: "[$(NODE_ADDRESS)]:8080"}

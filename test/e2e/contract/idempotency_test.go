@@ -42,7 +42,7 @@ func TestIdempotency_FiftyKeysAndCreditForOneCall(t *testing.T) {
 	sharedstack.Equal(t, "answers", tally(answers), map[string]int{"202": 1, "402 insufficient_credits": 49})
 	taken := slices.IndexFunc(answers, func(a answer) bool { return a.status == 202 || a.status == 200 })
 	if taken < 0 {
-		t.Fatal("nobody was accepted")
+		t.Fatal("no request was accepted")
 	}
 	w.mustHaveCalledOnce(t, answers[taken].text("to"), answers[taken].text("id"))
 

@@ -200,7 +200,7 @@ func TestIsolation_ObjectsOfAnotherWorkspaceAreNotFound(t *testing.T) {
 	}
 	mustTell := func(p probe, own answer) {
 		if strange := told[p.title()]; own.status == strange.status && own.body == strange.body {
-			t.Errorf("%s: its owner is told %d %s too: the probe proves nothing", p.title(), own.status, own.body)
+			t.Errorf("%s: its owner gets the same response %d %s, so the probe shows nothing", p.title(), own.status, own.body)
 		}
 	}
 	operate := func(reads bool) {

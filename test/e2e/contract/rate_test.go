@@ -114,7 +114,7 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 	for replica, n := range refusedBy(t) {
 		// on other systems one replica accepts all connections of a shared port
 		if n == 0 && runtime.GOOS == "linux" {
-			t.Errorf("replica %d refused nobody: this test spoke to the other alone", replica)
+			t.Errorf("replica %d refused no request: the test reached only the other one", replica)
 		}
 	}
 }

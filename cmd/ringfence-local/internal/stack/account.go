@@ -37,7 +37,7 @@ func ChooseAccount() (Account, error) {
 		}
 		return Account{Name: name, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 	}
-	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has neither a user postgres nor nobody: run as an ordinary user, or set POSTGRES_URL")
+	return Account{}, fmt.Errorf("postgres refuses to run as root, and this machine has no unprivileged user for it (postgres): run as an ordinary user, or set POSTGRES_URL")
 }
 
 // canReach reports whether the account can open the directory.
@@ -81,7 +81,7 @@ func (a Account) Place(home string) (string, error) {
 	// Any user can create names in /var/tmp, so a folder of another user is refused.
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(owner.Uid) != os.Geteuid() {
-		return "", fmt.Errorf("%s exists and belongs to somebody else: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)
+		return "", fmt.Errorf("%s exists and belongs to another user: remove it, or set RINGFENCE_HOME to a directory that user %s can reach", place, a.Name)
 	}
 	if err := os.Chmod(place, 0o711); err != nil { // the umask can have removed the x bit
 		return "", fmt.Errorf("open %s to %s: %w", place, a.Name, err)

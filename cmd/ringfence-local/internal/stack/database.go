@@ -54,7 +54,7 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := server.Await(ready, database); err != nil {
-		return fmt.Errorf("%w; what it said stands above", err)
+		return fmt.Errorf("%w; its output is above", err)
 	}
 	s.postgresURL = server.URL(database)
 	return nil
@@ -143,7 +143,7 @@ func (s *stack) provision(ctx context.Context) error {
 func (s *stack) ensureTopics(ctx context.Context) error {
 	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
 	if os.Getenv("KAFKA_BROKERS") == "" {
-		patience, remedy = readyTimeout, "the machine is too busy to start it, or what it says above tells why"
+		patience, remedy = readyTimeout, "the machine is too busy to start it, or its output above has the reason"
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

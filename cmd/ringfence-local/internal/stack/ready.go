@@ -29,7 +29,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 	probes["calls end to end"] = s.baseURL() + "/readyz"
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil}}
 	defer client.CloseIdleConnections()
-	told := time.Now()
+	reported := time.Now()
 	for len(probes) > 0 {
 		said := ""
 		for name, probe := range probes {
@@ -43,15 +43,15 @@ func (s *stack) awaitReady(ctx context.Context) error {
 		if len(probes) == 0 {
 			return nil
 		}
-		if time.Since(told) > 5*time.Second {
-			told = time.Now()
+		if time.Since(reported) > 5*time.Second {
+			reported = time.Now()
 			s.Console.Say("waiting for %s", names(probes))
 		}
 		if name := s.dying(); name != "" {
 			if full := CheckRoom(s.Home.Dir); full != nil {
 				return full
 			}
-			return fmt.Errorf("%s does not stay up: what it said stands above", name)
+			return fmt.Errorf("%s does not stay up; its output is above", name)
 		}
 		select {
 		case <-ctx.Done():

@@ -156,7 +156,7 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 			for _, pair := range spec.Env {
 				name, value, _ := strings.Cut(pair, "=")
 				if _, twice := env[name]; twice {
-					t.Errorf("%s: %s stands twice", spec.Name, name)
+					t.Errorf("%s: %s occurs twice", spec.Name, name)
 				}
 				env[name] = value
 			}
@@ -307,8 +307,8 @@ func TestRoutine_LeavesWhatAPersonLooksFor(t *testing.T) {
 		name, service, said string
 		shown               bool
 	}{
-		{"a request that changes something, told by the gateway", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
-		{"the same, told by the service behind it", "calls", "22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
+		{"log line of the gateway about a change", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
+		{"log line of the service about the same change", "calls", "22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
 		{"a question between two services", "billing-wallet", "22:21:38.546 INFO  request method=POST route=/ringfence.billing.v1.HoldService/Hold status=200 ms=3.5", false},
 		{"a read", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=200 ms=2.6", false},
 		{"a read that was refused", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=401 ms=2.6", true},

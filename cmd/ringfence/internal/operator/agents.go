@@ -137,7 +137,7 @@ type numbersRemove struct {
 }
 
 func (c numbersRemove) Run(ctx context.Context, o *WorkspaceClient) error {
-	if err := c.Confirm(ctx, o.Client, "This takes number %s away: who calls it reaches nobody", c.ID); err != nil {
+	if err := c.Confirm(ctx, o.Client, "This removes number %s: inbound calls to it are refused", c.ID); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("numbers", c.ID), nil)

@@ -131,9 +131,9 @@ func (d *Client) exchange(
 		}
 		var unreached *net.OpError
 		if method != http.MethodGet && (!errors.As(err, &unreached) || unreached.Op != "dial") {
-			return nil, fmt.Errorf("the operator's side at %s did not answer to the end: %w; what was asked may have been done all the same: look before you ask again", req.URL.Host, errors.Unwrap(err))
+			return nil, fmt.Errorf("the operator API at %s did not complete its response: %w; the change may have been applied: check before you repeat it", req.URL.Host, errors.Unwrap(err))
 		}
-		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", req.URL.Host, errors.Unwrap(err))
+		return nil, fmt.Errorf("the operator API at %s does not respond: %w", req.URL.Host, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))

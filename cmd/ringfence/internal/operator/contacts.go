@@ -211,10 +211,10 @@ func (o *WorkspaceClient) importList(ctx context.Context, list io.Reader, reason
 		return err
 	}
 	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
-	for told := ""; err == nil && now.DoneAt == nil; {
+	for printed := ""; err == nil && now.DoneAt == nil; {
 		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers,
-			now.Bad); far != told {
-			told = far
+			now.Bad); far != printed {
+			printed = far
 			o.Remark("%s", far)
 		}
 		select {

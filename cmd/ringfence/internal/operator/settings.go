@@ -72,7 +72,7 @@ func decoded(content []byte) (value any, err error) {
 		return nil, err //nolint:wrapcheck // the caller adds the context
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something stands behind it")
+		return nil, errors.New("there is more text after the JSON value")
 	}
 	return value, nil
 }

@@ -40,17 +40,17 @@ func (e entry) post(ctx context.Context, o *WorkspaceClient, kind string) error 
 	if err := o.Member(answer); err != nil {
 		return err
 	}
-	var stands struct {
+	var existing struct {
 		Type   string
 		Amount json.Number
 	}
-	if err := json.Unmarshal(answer, &stands); err != nil {
+	if err := json.Unmarshal(answer, &existing); err != nil {
 		return fmt.Errorf("read the entry: %w", err)
 	}
 	given, asked := new(big.Rat).SetString(e.Amount)
-	booked, known := new(big.Rat).SetString(stands.Amount.String())
-	if stands.Type != "" && stands.Type != kind || asked && known && given.Cmp(booked) != 0 {
-		return fmt.Errorf("nothing was booked: reference %s stands for the %s of %s already", e.Reference, stands.Type, stands.Amount)
+	booked, known := new(big.Rat).SetString(existing.Amount.String())
+	if existing.Type != "" && existing.Type != kind || asked && known && given.Cmp(booked) != 0 {
+		return fmt.Errorf("nothing was booked: reference %s is already used by the %s of %s", e.Reference, existing.Type, existing.Amount)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ type walletSetRates struct {
 
 func (c walletSetRates) Run(ctx context.Context, o *WorkspaceClient) error {
 	if c.File == "-" && !c.Yes {
-		return errors.New("rates from standard input need --yes: there is nobody left to ask")
+		return errors.New("rates from standard input need --yes: there is no terminal for the confirmation")
 	}
 	content, err := Contents(ctx, c.File)
 	if err != nil {
