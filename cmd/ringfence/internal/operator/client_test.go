@@ -159,8 +159,8 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 	}
 	closed := New(ClientConfig{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
 	err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil)
-	wantError(t, err, "does not answer", "s3cret")
-	wantError(t, err, "does not answer", "may have")
+	wantError(t, err, "does not respond", "s3cret")
+	wantError(t, err, "does not respond", "may have")
 }
 
 // wantError checks that an error contains one text and does not contain the other.
