@@ -149,7 +149,7 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s without a response succeeded, want an error", method)
 		}
-		if got := strings.Contains(err.Error(), "may have been done"); got != want {
+		if got := strings.Contains(err.Error(), "may have been applied"); got != want {
 			t.Errorf("%s without a response: warning = %v, want %v; error: %v", method, got, want, err)
 		}
 	}
