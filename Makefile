@@ -53,7 +53,7 @@ OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRel
 
 # Tests that cannot run through a pooler: they open the pool's address a second time, stop a client that the pooler delays, wait until
 # no session is left, or count the rows that one statement read.
-PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestClaim_PagesReadDoNotGrowWithScheduledRequests|TestConsumer_DatabaseGoesAwayAndNothingIsLost
+PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ConcurrentWorkNeverDeadlocks|TestClaim_PagesReadDoNotGrowWithScheduledRequests|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
 # Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
 POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestOrderErasure_RunningJob|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyRequestsOfOne|TestClaim_ManyRequestsDue|TestDueAnalyses_PagesRead|TestComplete_ReadsWhatItWrites
