@@ -38,7 +38,8 @@ const (
 
 // HoldServiceClient is a client for the ringfence.billing.v1.HoldService service.
 type HoldServiceClient interface {
-	// Hold is idempotent by call_request_id: a second call answers as the first did.
+	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id: a
+	// repeated call returns the result of the first one.
 	Hold(context.Context, *connect.Request[HoldRequest]) (*connect.Response[HoldResponse], error)
 }
 
@@ -74,7 +75,8 @@ func (c *holdServiceClient) Hold(ctx context.Context, req *connect.Request[HoldR
 
 // HoldServiceHandler is an implementation of the ringfence.billing.v1.HoldService service.
 type HoldServiceHandler interface {
-	// Hold is idempotent by call_request_id: a second call answers as the first did.
+	// Hold reserves the price of a call of maximum length. It is idempotent by call_request_id: a
+	// repeated call returns the result of the first one.
 	Hold(context.Context, *connect.Request[HoldRequest]) (*connect.Response[HoldResponse], error)
 }
 

@@ -27,11 +27,11 @@ type PreCheckRequest struct {
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	ToE164        string                 `protobuf:"bytes,3,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
-	// Empty: found or created by number.
+	// If empty, the contact is found or created by the number.
 	ContactId string `protobuf:"bytes,4,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The request's variables, a JSON object whose nulls remove; empty: none.
+	// The variables of the request, a JSON object. null removes a variable. Empty if there are none.
 	VariablesJson []byte `protobuf:"bytes,5,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
-	// When the call is wanted; absent: now.
+	// The time at which the call is wanted. Absent means now.
 	ScheduledFor           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
 	ScheduleIfOutsideHours bool                   `protobuf:"varint,7,opt,name=schedule_if_outside_hours,json=scheduleIfOutsideHours,proto3" json:"schedule_if_outside_hours,omitempty"`
 	unknownFields          protoimpl.UnknownFields
@@ -203,9 +203,10 @@ type Allowed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContactId     string                 `protobuf:"bytes,1,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	VariablesJson []byte                 `protobuf:"bytes,2,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
-	// As asked, or the next opening when the request may wait for it.
+	// The time of the request, or the start of the next calling window if the request may wait for
+	// it.
 	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
-	// How often the number had been erased when this was allowed (contacts.v1).
+	// How often the number had been erased when the call was allowed (see Erased in contacts.v1).
 	Erasures      int64 `protobuf:"varint,4,opt,name=erasures,proto3" json:"erasures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -39,8 +39,9 @@ const (
 
 // WithdrawServiceClient is a client for the ringfence.dialer.v1.WithdrawService service.
 type WithdrawServiceClient interface {
-	// Withdraw and the fence are guarded updates of one row: the first commit wins. A withdraw that
-	// arrives before its request holds good. It is idempotent.
+	// Withdraw removes a request from the dial queue. Withdraw and the fence update the same row, and
+	// the first commit wins. A withdrawal that arrives before its request is stored and takes effect
+	// later. It is idempotent.
 	Withdraw(context.Context, *connect.Request[WithdrawRequest]) (*connect.Response[WithdrawResponse], error)
 }
 
@@ -76,8 +77,9 @@ func (c *withdrawServiceClient) Withdraw(ctx context.Context, req *connect.Reque
 
 // WithdrawServiceHandler is an implementation of the ringfence.dialer.v1.WithdrawService service.
 type WithdrawServiceHandler interface {
-	// Withdraw and the fence are guarded updates of one row: the first commit wins. A withdraw that
-	// arrives before its request holds good. It is idempotent.
+	// Withdraw removes a request from the dial queue. Withdraw and the fence update the same row, and
+	// the first commit wins. A withdrawal that arrives before its request is stored and takes effect
+	// later. It is idempotent.
 	Withdraw(context.Context, *connect.Request[WithdrawRequest]) (*connect.Response[WithdrawResponse], error)
 }
 

@@ -75,7 +75,7 @@ func (x *WithdrawRequest) GetWorkspaceId() string {
 
 type WithdrawResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False: the request was dialled or ended before.
+	// False if the request was dialed or had ended before.
 	Withdrawn     bool `protobuf:"varint,1,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentEvent is the value of every record on agents.v1 (key agent_id, compacted):
-// the full state without secrets, newest version wins.
+// AgentEvent is the value of the records on agents.v1 (key agent_id, compacted). It has the full
+// state without secrets. The newest version is used.
 type AgentEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AgentId     string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -122,19 +122,19 @@ type AgentEvent_Agent struct {
 
 func (*AgentEvent_Agent) isAgentEvent_Event() {}
 
-// Agent is what the dialer needs to hold a conversation.
+// Agent has the settings of a conversation.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// E.164; empty: the stack's default caller id.
+	// E.164. If empty, the default caller id is used.
 	FromE164       string `protobuf:"bytes,2,opt,name=from_e164,json=fromE164,proto3" json:"from_e164,omitempty"`
 	MaxCallSeconds int32  `protobuf:"varint,3,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	Instructions   string `protobuf:"bytes,4,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	Voice          string `protobuf:"bytes,5,opt,name=voice,proto3" json:"voice,omitempty"`
-	// The agent's own outcome list; empty: the built-in one.
+	// The outcomes of this agent. If empty, the built-in list is used.
 	Outcomes []string `protobuf:"bytes,6,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	Deleted  bool     `protobuf:"varint,7,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	// Every other setting as the operator gave it, a JSON object.
+	// The other settings as the operator sent them, a JSON object.
 	SettingsJson  []byte `protobuf:"bytes,8,opt,name=settings_json,json=settingsJson,proto3" json:"settings_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CallEvent is the value of every record on call-events.v1 (key call_id).
+// CallEvent is the value of the records on call-events.v1 (key call_id).
 type CallEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	CallId      string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
@@ -129,18 +129,19 @@ func (*CallEvent_Public) isCallEvent_Event() {}
 
 func (*CallEvent_Erased) isCallEvent_Event() {}
 
-// PublicEvent is one event as customers receive it.
+// PublicEvent is an event that webhooks and the event stream deliver.
 type PublicEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The envelope's id; deterministic from the call and the type.
+	// The id of the event, derived from the call and the type.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// Counts the call's events from 1.
+	// Counts the events of the call, from 1.
 	Sequence int32 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The finished envelope: the bytes that every delivery sends.
+	// The complete envelope: the bytes that every delivery sends.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// The person was erased before this event: the body says nothing of them, and goes once nobody waits for it.
+	// The person was erased before this event. The body has no personal data and is deleted after its
+	// deliveries.
 	Erased        bool `protobuf:"varint,5,opt,name=erased,proto3" json:"erased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -211,12 +212,12 @@ func (x *PublicEvent) GetErased() bool {
 	return false
 }
 
-// BodiesErased: the person of the call was erased. The stored bodies of its events go; one that somebody still waits for is sent
-// without what was erased.
+// BodiesErased orders the deletion of stored event bodies, because the person of the call was
+// erased. A body that is still to be delivered is replaced by one without personal data.
 type BodiesErased struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
-	// Every event that the call has or may have had.
+	// All events that the call has or can have.
 	EventIds      []string `protobuf:"bytes,2,rep,name=event_ids,json=eventIds,proto3" json:"event_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

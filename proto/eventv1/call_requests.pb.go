@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CallRequestEvent is the value of every record on call-requests.v1 (key call_request_id).
+// CallRequestEvent is the value of the records on call-requests.v1 (key call_request_id).
 type CallRequestEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
@@ -161,26 +161,27 @@ func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
 
-// Requested orders one call. It is published once at acceptance. It is published again if the request is
-// queued 15 minutes after it was due, if it is dialing for 15 minutes longer than its call may take, or if
-// billing-wallet asks for it.
+// Requested orders one call. It is published once at acceptance. It is published again if the
+// request is queued 15 minutes after it was due, if it is dialing for 15 minutes longer than its
+// call may take, or if billing-wallet asks for it.
 type Requested struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ToE164    string                 `protobuf:"bytes,1,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	AgentId   string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	ContactId string                 `protobuf:"bytes,3,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The contact's variables merged with the request's, a JSON object.
+	// The variables of the contact merged with those of the request, a JSON object.
 	VariablesJson          []byte                 `protobuf:"bytes,4,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
 	ExternalRef            string                 `protobuf:"bytes,5,opt,name=external_ref,json=externalRef,proto3" json:"external_ref,omitempty"`
 	ScheduledFor           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
 	ScheduleIfOutsideHours bool                   `protobuf:"varint,7,opt,name=schedule_if_outside_hours,json=scheduleIfOutsideHours,proto3" json:"schedule_if_outside_hours,omitempty"`
-	// Frozen in the hold.
+	// The value that the hold pays for.
 	MaxCallSeconds int32 `protobuf:"varint,8,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
-	// When the request was accepted.
+	// The time at which the request was accepted.
 	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
-	// It is ordered again, because calls still holds it queued long after it was due.
+	// The request was published again, because it was still queued long after it was due.
 	Overdue bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
-	// The dialer publishes the end of the request again if it has ended. It never enqueues the request.
+	// The dialer publishes the end of the request again if it has ended. It never enqueues the
+	// request.
 	EndOnly       bool `protobuf:"varint,11,opt,name=end_only,json=endOnly,proto3" json:"end_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -293,7 +294,7 @@ func (x *Requested) GetEndOnly() bool {
 	return false
 }
 
-// Canceled says that the customer withdrew the request before it was dialled.
+// Canceled means that the client canceled the request before it was dialed.
 type Canceled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -330,7 +331,8 @@ func (*Canceled) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{2}
 }
 
-// Abandoned says that no request with this id exists or ever will: its hold may be released.
+// Abandoned means that a request with this id does not exist and never will. Its hold may be
+// released.
 type Abandoned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -367,8 +369,8 @@ func (*Abandoned) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{3}
 }
 
-// RequestErased: the person was erased. What is kept of the request goes, and of its calls; while it is queued it ends blocked
-// with consent_withdrawn.
+// RequestErased orders the erasure of the personal data of a request and its calls, because the
+// person was erased. A request that is queued ends as blocked with consent_withdrawn.
 type RequestErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`

@@ -22,16 +22,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DialEvent is the value of every record on dial-events.v1 (key call_request_id; call_id
-// for an inbound call).
+// DialEvent is the value of the records on dial-events.v1. The key is call_request_id, or call_id
+// for an inbound call.
 type DialEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty for an inbound call.
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// The whole call so far, so that a reader needs only the newest fact. Absent until
-	// the carrier was asked.
+	// The whole state of the call, so that a reader needs only the newest event. Absent until the
+	// call was offered to a trunk.
 	Call *Call `protobuf:"bytes,4,opt,name=call,proto3" json:"call,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -285,7 +285,7 @@ func (*DialEvent_Erased) isDialEvent_Event() {}
 
 func (*DialEvent_Recorded) isDialEvent_Event() {}
 
-// Call is the dialer's record of one call.
+// Call is the dialer's record of a call.
 type Call struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	CallId string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
@@ -295,11 +295,11 @@ type Call struct {
 	From    string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	ToE164  string `protobuf:"bytes,4,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty when unknown.
+	// Empty if unknown.
 	ContactId string `protobuf:"bytes,6,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	// initiated, ringing, in_progress, completed, no_answer, busy, failed, canceled
 	Status string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	// A Q.850 name once ended, else empty.
+	// The name of a Q.850 cause after the end of the call, otherwise empty.
 	HangupCause string                 `protobuf:"bytes,8,opt,name=hangup_cause,json=hangupCause,proto3" json:"hangup_cause,omitempty"`
 	Disposition string                 `protobuf:"bytes,9,opt,name=disposition,proto3" json:"disposition,omitempty"`
 	QueuedAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
@@ -307,20 +307,20 @@ type Call struct {
 	RingingAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=ringing_at,json=ringingAt,proto3" json:"ringing_at,omitempty"`
 	AnsweredAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=answered_at,json=answeredAt,proto3" json:"answered_at,omitempty"`
 	EndedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	// Rounded up; absent when the start never came.
+	// Rounded up. Absent if the phase did not begin.
 	RingSeconds  *int32 `protobuf:"varint,15,opt,name=ring_seconds,json=ringSeconds,proto3,oneof" json:"ring_seconds,omitempty"`
 	TalkSeconds  *int32 `protobuf:"varint,16,opt,name=talk_seconds,json=talkSeconds,proto3,oneof" json:"talk_seconds,omitempty"`
 	TotalSeconds *int32 `protobuf:"varint,17,opt,name=total_seconds,json=totalSeconds,proto3,oneof" json:"total_seconds,omitempty"`
-	// Talk seconds when the call completed, else 0. billing-wallet prices this and asks no further.
+	// The talk seconds if the call completed, otherwise 0. billing-wallet charges this value.
 	BillableSeconds int32 `protobuf:"varint,18,opt,name=billable_seconds,json=billableSeconds,proto3" json:"billable_seconds,omitempty"`
-	// Set when a failed call fails its request (contract: invalid_number, provider_rejected, ...).
+	// Set if a failed call fails its request, for example invalid_number or provider_rejected.
 	ErrorCode   string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	ErrorDetail string `protobuf:"bytes,20,opt,name=error_detail,json=errorDetail,proto3" json:"error_detail,omitempty"`
-	// Rises by one with every fact of this call.
+	// Increases by one with every event of this call.
 	Version int64 `protobuf:"varint,21,opt,name=version,proto3" json:"version,omitempty"`
-	// Where the call's recording lies in the operator's storage; empty: there is none, or none any more.
+	// The key of the recording in the operator's storage. Empty if there is none.
 	RecordingKey string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
-	// What was played of the disclosure. Absent before the end, and if the playout is not known.
+	// What was played of the disclosure. Absent before the end of the call, and if it is unknown.
 	Disclosure    *Disclosure `protobuf:"bytes,23,opt,name=disclosure,proto3" json:"disclosure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -517,11 +517,12 @@ func (x *Call) GetDisclosure() *Disclosure {
 	return nil
 }
 
-// Disclosure states what was played of the disclosure in one call. Nothing was played if started_at is absent.
-// Otherwise either finished_at or cut_at is set: the time of the last frame that was sent.
+// Disclosure describes what was played of the disclosure in one call. If started_at is absent,
+// nothing was played. Otherwise either finished_at or cut_at is set: the time of the last frame
+// that was sent.
 type Disclosure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the agent was asked to say: the disclosure, and the notice if the call is recorded.
+	// The text to be spoken: the disclosure, and the notice if the call is recorded.
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
@@ -588,7 +589,7 @@ func (x *Disclosure) GetCutAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Withdrawn: the request was taken out of the dial queue before anything was dialled.
+// Withdrawn means that the request was removed from the dial queue before the dial.
 type Withdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -625,7 +626,7 @@ func (*Withdrawn) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{3}
 }
 
-// Blocked: a gate refused at dial time; nothing left for the carrier.
+// Blocked means that a gate refused the call at dial time. No trunk was asked.
 type Blocked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErrorCode     string                 `protobuf:"bytes,1,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
@@ -678,12 +679,12 @@ func (x *Blocked) GetErrorDetail() string {
 	return ""
 }
 
-// Rescheduled: the request is queued until scheduled_for, its next calling window. With
-// released_attempt the request returns from dialing to queued: ADR 2.
+// Rescheduled means that the request is queued until scheduled_for, its next calling window. With
+// released_attempt the request returns from dialing to queued (docs/adr/0002).
 type Rescheduled struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
-	// The attempt whose fence was released because no phone rang; 0 if the request was not dialed.
+	// The attempt whose fence was released because no phone rang. 0 if the request was not dialed.
 	ReleasedAttempt int32 `protobuf:"varint,2,opt,name=released_attempt,json=releasedAttempt,proto3" json:"released_attempt,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -733,11 +734,11 @@ func (x *Rescheduled) GetReleasedAttempt() int32 {
 	return 0
 }
 
-// Dialing is published twice: when the fence is committed (no call yet: the request is
-// dialing) and when the carrier took the originate (with the call, status initiated).
+// Dialing is published twice: without a call when the fence is committed, and with the call, in
+// status initiated, when the trunk accepted it.
 type Dialing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attempt that the fence permits, from 1; 0 in records with a call.
+	// The attempt that the fence permits, from 1. 0 in records with a call.
 	Attempt       int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -780,7 +781,7 @@ func (x *Dialing) GetAttempt() int32 {
 	return 0
 }
 
-// Ringing: the callee's phone rings.
+// Ringing means that the phone of the recipient rings.
 type Ringing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -817,7 +818,7 @@ func (*Ringing) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{7}
 }
 
-// Answered: somebody or something picked up.
+// Answered means that a person or a machine answered the call.
 type Answered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -854,10 +855,11 @@ func (*Answered) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{8}
 }
 
-// Ended is the one terminal event of a call.
+// Ended is the terminal event of a call.
 type Ended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcome that the conversation settled, for example opted_out. It is empty if only the analysis can give one.
+	// The outcome that the conversation determined, for example opted_out. Empty if only the analysis
+	// can determine it.
 	Outcome       string `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -900,13 +902,13 @@ func (x *Ended) GetOutcome() string {
 	return ""
 }
 
-// Analysed follows ended when a conversation was judged.
+// Analysed follows Ended after the conversation was analysed.
 type Analysed struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Outcome string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// The summary object of the specification, JSON; empty when there is none.
+	// The summary of the call (docs/reference/api/calls.md), JSON. Empty if there is none.
 	SummaryJson []byte `protobuf:"bytes,2,opt,name=summary_json,json=summaryJson,proto3" json:"summary_json,omitempty"`
-	// JSON; empty when there is none.
+	// JSON. Empty if there is none.
 	TranscriptJson []byte `protobuf:"bytes,3,opt,name=transcript_json,json=transcriptJson,proto3" json:"transcript_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -963,7 +965,7 @@ func (x *Analysed) GetTranscriptJson() []byte {
 	return nil
 }
 
-// Failed: the request ended without a call.
+// Failed means that the request ended without a call.
 type Failed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErrorCode     string                 `protobuf:"bytes,1,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
@@ -1016,7 +1018,8 @@ func (x *Failed) GetErrorDetail() string {
 	return ""
 }
 
-// Recorded: the call has a recording now, or none any more (recording_key of the call).
+// Recorded means that recording_key of the call has changed: the call now has a recording, or no
+// longer has one.
 type Recorded struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1053,8 +1056,8 @@ func (*Recorded) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{12}
 }
 
-// CallErased: the caller of an inbound call was erased; summary and transcript go, and none comes any more. (An outbound call goes with
-// its request: call-requests.v1.)
+// CallErased means that the caller of an inbound call was erased. Summary and transcript are
+// deleted, and none follows. For an outbound call, RequestErased on call-requests.v1 orders this.
 type CallErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`

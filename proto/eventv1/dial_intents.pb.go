@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DialIntent is the value of every record on dial-intents.v1 (key call_request_id).
+// DialIntent is the value of the records on dial-intents.v1 (key call_request_id).
 type DialIntent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
@@ -146,8 +146,8 @@ func (*DialIntent_Intended) isDialIntent_Event() {}
 
 func (*DialIntent_Withdrawn) isDialIntent_Event() {}
 
-// DialIntended states that the process is about to commit the fence of the call. Kafka
-// acknowledges it before the fence commits.
+// DialIntended means that a dialer is about to commit the fence of the call. Kafka acknowledges the
+// record before the fence commits.
 type DialIntended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// E.164.
@@ -155,12 +155,12 @@ type DialIntended struct {
 	ToE164  string `protobuf:"bytes,2,opt,name=to_e164,json=toE164,proto3" json:"to_e164,omitempty"`
 	Trunk   string `protobuf:"bytes,3,opt,name=trunk,proto3" json:"trunk,omitempty"`
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty when unknown.
+	// Empty if unknown.
 	ContactId string `protobuf:"bytes,5,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
-	// The longest talk time.
+	// The maximum talk time.
 	MaxCallSeconds int32                  `protobuf:"varint,6,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	QueuedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
-	// IANA name; empty when unknown.
+	// IANA name. Empty if unknown.
 	TimeZone      string `protobuf:"bytes,8,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -252,8 +252,8 @@ func (x *DialIntended) GetTimeZone() string {
 	return ""
 }
 
-// DialIntentWithdrawn states that no phone rang for the call and that none will ring. The
-// request may be dialed again with another call.
+// DialIntentWithdrawn means that no phone rang for the call and that none will ring. The request
+// may be dialed again with another call.
 type DialIntentWithdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

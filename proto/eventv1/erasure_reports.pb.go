@@ -22,13 +22,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErasureReport is the value of every record on erasure-reports.v1 (key erasure_id).
+// ErasureReport is the value of the records on erasure-reports.v1 (key erasure_id).
 type ErasureReport struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ErasureId   string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
 	WorkspaceId string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	OccurredAt  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// Who tells; each service tells only of itself.
+	// The service that reports. A service reports only its own steps.
 	Service string `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -122,14 +122,14 @@ type ErasureReport_StepDone struct {
 
 func (*ErasureReport_StepDone) isErasureReport_Event() {}
 
-// StepDone: one step of an erasure is done, and these steps of others follow from it. An erasure is carried out when
-// each step that anybody told of is done.
+// StepDone means that a step of an erasure is done and that the steps in next follow from it. An
+// erasure is complete when all reported steps are done.
 type StepDone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the step was about: a call id or a call request id; empty: the erasure itself.
+	// The object of the step: a call id or a call request id. Empty for the erasure itself.
 	Ref  string         `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Next []*ErasureStep `protobuf:"bytes,2,rep,name=next,proto3" json:"next,omitempty"`
-	// More of the same step's next follow; it is not done yet.
+	// Further reports with more next steps follow. The step is not done yet.
 	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

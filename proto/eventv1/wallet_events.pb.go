@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WalletEvent is the value of every record on wallet-events.v1 (key call_request_id).
+// WalletEvent is the value of the records on wallet-events.v1 (key call_request_id).
 type WalletEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallRequestId string                 `protobuf:"bytes,1,opt,name=call_request_id,json=callRequestId,proto3" json:"call_request_id,omitempty"`
@@ -145,7 +145,7 @@ func (*WalletEvent_Released) isWalletEvent_Event() {}
 
 func (*WalletEvent_Unconfirmed) isWalletEvent_Event() {}
 
-// Captured: the call was paid. Amounts are integer micro-credits.
+// Captured means that the call was charged. Amounts are integers of micro-credits.
 type Captured struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
@@ -206,7 +206,7 @@ func (x *Captured) GetCurrency() string {
 	return ""
 }
 
-// Released: the hold went back to the wallet; nothing was charged.
+// Released means that the hold was returned to the wallet and nothing was charged.
 type Released struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
@@ -251,8 +251,8 @@ func (x *Released) GetCallId() string {
 	return ""
 }
 
-// Unconfirmed: a hold is older than two minutes and no request was seen for it. calls answers
-// with requested again or abandoned.
+// Unconfirmed means that a hold is older than two minutes and that its request was not received.
+// The calls service publishes Requested again, or Abandoned.
 type Unconfirmed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -22,12 +22,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WorkspaceEvent is the value of every record on workspaces.v1 (key workspace_id,
-// compacted): the full state, newest version wins.
+// WorkspaceEvent is the value of the records on workspaces.v1 (key workspace_id, compacted). It has
+// the full state. The newest version is used.
 type WorkspaceEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Rises by one with every change; a reader keeps the highest it has seen.
+	// Increases by one with every change. A reader ignores lower versions than the one it has stored.
 	Version    int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
 	// Types that are valid to be assigned to Event:
@@ -115,7 +115,7 @@ type WorkspaceEvent_Workspace struct {
 
 func (*WorkspaceEvent_Workspace) isWorkspaceEvent_Event() {}
 
-// Workspace is what the other services may know of a tenant.
+// Workspace has the settings of a workspace that other services use.
 type Workspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -124,23 +124,24 @@ type Workspace struct {
 	Currency string `protobuf:"bytes,3,opt,name=currency,proto3" json:"currency,omitempty"`
 	// active, suspended
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Effective after plan and overrides.
+	// The result of plan and overrides.
 	ApiEnabled      bool  `protobuf:"varint,5,opt,name=api_enabled,json=apiEnabled,proto3" json:"api_enabled,omitempty"`
 	WebhooksEnabled bool  `protobuf:"varint,6,opt,name=webhooks_enabled,json=webhooksEnabled,proto3" json:"webhooks_enabled,omitempty"`
 	MaxLiveCalls    int32 `protobuf:"varint,7,opt,name=max_live_calls,json=maxLiveCalls,proto3" json:"max_live_calls,omitempty"`
 	CallsPerSecond  int32 `protobuf:"varint,8,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
-	// The only prefixes ("+1", "+4420") this workspace calls; empty: no restriction.
+	// The number prefixes ("+1", "+4420") that this workspace may call. If empty, all are allowed.
 	Destinations []string `protobuf:"bytes,9,rep,name=destinations,proto3" json:"destinations,omitempty"`
-	// For how many days it wants these kept; 0: the standard (contract.md, part 10).
+	// Retention in days. 0 means the default (docs/reference/api/operator-api.md#retention-periods).
 	KeepCallsDays       int32 `protobuf:"varint,10,opt,name=keep_calls_days,json=keepCallsDays,proto3" json:"keep_calls_days,omitempty"`
 	KeepTranscriptsDays int32 `protobuf:"varint,11,opt,name=keep_transcripts_days,json=keepTranscriptsDays,proto3" json:"keep_transcripts_days,omitempty"`
 	KeepWebhooksDays    int32 `protobuf:"varint,12,opt,name=keep_webhooks_days,json=keepWebhooksDays,proto3" json:"keep_webhooks_days,omitempty"`
-	// What was said in its calls is kept and shown; calls of whose agent says so first are recorded. Off unless the operator turned them on.
+	// Whether transcripts are stored, and whether calls are recorded if the agent's disclosure
+	// announces it. Both are off unless the operator turns them on.
 	TranscriptsEnabled bool  `protobuf:"varint,13,opt,name=transcripts_enabled,json=transcriptsEnabled,proto3" json:"transcripts_enabled,omitempty"`
 	RecordingsEnabled  bool  `protobuf:"varint,14,opt,name=recordings_enabled,json=recordingsEnabled,proto3" json:"recordings_enabled,omitempty"`
 	KeepRecordingsDays int32 `protobuf:"varint,15,opt,name=keep_recordings_days,json=keepRecordingsDays,proto3" json:"keep_recordings_days,omitempty"`
-	// Absent if the gateway does not know who set the policy: the policy was set by a version that
-	// did not store this. A reader then keeps the policy that it has.
+	// Absent if the policy was set by a version that did not store it. A reader then keeps the policy
+	// that it has.
 	CallingPolicy *CallingPolicy `protobuf:"bytes,16,opt,name=calling_policy,json=callingPolicy,proto3" json:"calling_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -291,9 +292,9 @@ func (x *Workspace) GetCallingPolicy() *CallingPolicy {
 // CallingPolicy is the calling policy that an operator set.
 type CallingPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The JSON object that the operator sent. Empty is the default policy.
+	// The JSON object that the operator sent. If empty, the default policy is used.
 	PolicyJson []byte `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`
-	// The operator's name, for the record of an override.
+	// The name of the operator, for the record of an override.
 	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	// The version of the workspace that set this policy.
 	SetInVersion  int64 `protobuf:"varint,3,opt,name=set_in_version,json=setInVersion,proto3" json:"set_in_version,omitempty"`

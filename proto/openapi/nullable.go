@@ -5,25 +5,26 @@ import (
 	"fmt"
 )
 
-// Nullable is a member of a change, where null means something else than absence. The zero value is absent and is not sent.
+// Nullable is a member of a change in which null and absence differ. The zero value is absent and
+// is not sent.
 type Nullable[T any] struct {
 	given bool
 	value *T
 }
 
-// Null sets the member to null.
+// Null returns a member that is null.
 func Null[T any]() Nullable[T] { return Nullable[T]{given: true} }
 
-// Value sets the member.
+// Value returns a member with a value.
 func Value[T any](value T) Nullable[T] { return Nullable[T]{given: true, value: &value} }
 
-// IsZero says whether the member is absent.
+// IsZero reports whether the member is absent.
 func (n Nullable[T]) IsZero() bool { return !n.given }
 
-// Pointer is the value, nil when the member is null or absent.
+// Pointer returns the value, or nil if the member is null or absent.
 func (n Nullable[T]) Pointer() *T { return n.value }
 
-// MarshalJSON writes the value or null.
+// MarshalJSON encodes the value or null.
 func (n Nullable[T]) MarshalJSON() ([]byte, error) {
 	raw, err := json.Marshal(n.value)
 	if err != nil {
@@ -32,8 +33,8 @@ func (n Nullable[T]) MarshalJSON() ([]byte, error) {
 	return raw, nil
 }
 
-// UnmarshalJSON reads the value or null; it is called only for a member that is there.
+// UnmarshalJSON decodes the value or null. It is called only if the member is present.
 func (n *Nullable[T]) UnmarshalJSON(raw []byte) error {
 	n.given, n.value = true, nil
-	return json.Unmarshal(raw, &n.value) //nolint:wrapcheck // its reader looks at it
+	return json.Unmarshal(raw, &n.value) //nolint:wrapcheck // json compares the error
 }

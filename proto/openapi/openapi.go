@@ -1,11 +1,11 @@
-// Package openapi owns the public API's shape: openapi.yaml is the contract, written by hand; the types of requests and
-// answers and the Go client are generated from it (make proto), and Description is what the gateway serves. It decides
-// nothing: which rule refuses what is the services' business.
+// Package openapi has the public API: openapi.yaml is written by hand, and the types of requests
+// and responses and the Go client are generated from it (make proto). The gateway serves
+// Description.
 package openapi
 
 import _ "embed" // of the document
 
-// Description is the interface description as JSON (OpenAPI 3.1).
+// Description is the OpenAPI 3.1 document as JSON.
 //
 //go:embed openapi.json
 var Description []byte

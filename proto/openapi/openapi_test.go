@@ -64,7 +64,7 @@ func TestOperations_AreThoseOfTheirTags(t *testing.T) {
 	}
 }
 
-// The created_at of whatever has an id of version 7 is the instant inside it (contract.md §1), in the examples, too.
+// created_at of an object is the time in its id of version 7, also in the examples.
 func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
 	t.Parallel()
 	var document any

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Operation is one method of one path of the document.
+// Operation is a method of a path in the document.
 type Operation struct {
 	Method string // GET
 	Path   string // /v1/calls/{id}
@@ -16,10 +16,11 @@ type Operation struct {
 	Tag    string // Calls
 }
 
-// String is "GET /v1/calls/{id}".
+// String returns, for example, "GET /v1/calls/{id}".
 func (o Operation) String() string { return o.Method + " " + o.Path }
 
-// Operations lists what Description describes, by path and method: everything a customer may ask for. With tags, only theirs.
+// Operations lists the operations of Description by path and method. With tags, it lists only those
+// with one of them.
 func Operations(tags ...string) ([]Operation, error) {
 	var document struct {
 		Paths map[string]map[string]json.RawMessage
@@ -31,7 +32,7 @@ func Operations(tags ...string) ([]Operation, error) {
 	for path, members := range document.Paths {
 		for method, raw := range members {
 			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
-				continue // parameters, which all methods of the path share
+				continue // parameters of all methods of the path
 			}
 			var described struct {
 				OperationID string

@@ -5,9 +5,9 @@ import "time"
 // timestampLayout is RFC 3339 with exactly three decimals. The time must be in UTC.
 const timestampLayout = "2006-01-02T15:04:05.000Z"
 
-// Timestamp is a time as every response and event shows it: RFC 3339 in UTC, with exactly three
-// decimals. Further decimals are cut off, so a shown time is never later than the real one. It
-// reads any RFC 3339 time.
+// Timestamp is a time in responses and events: RFC 3339 in UTC with exactly three decimals. Further
+// decimals are cut off, so the time is never later than the exact one. It decodes any RFC 3339
+// time.
 type Timestamp struct{ time.Time }
 
 // TimestampOf returns t in UTC, truncated to the millisecond.
@@ -22,12 +22,12 @@ func TimestampOrNull(t *time.Time) *Timestamp {
 	return &shown
 }
 
-// MarshalText writes the form that query parameters have.
+// MarshalText encodes the form of query parameters.
 func (t Timestamp) MarshalText() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, timestampLayout), nil
 }
 
-// MarshalJSON writes the form that bodies have.
+// MarshalJSON encodes the form of bodies.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, `"`+timestampLayout+`"`), nil
 }

@@ -23,7 +23,7 @@ const (
 
 type CheckPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The JSON value that the operator sent. Empty is the default policy.
+	// The JSON value that the operator sent. If empty, the default policy is checked.
 	PolicyJson    []byte `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -68,7 +68,8 @@ func (x *CheckPolicyRequest) GetPolicyJson() []byte {
 
 type CheckPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty if the policy is valid. Otherwise the message of the 422 response; it names the field.
+	// Empty if the policy is valid. Otherwise the message of the 422 response, which contains the
+	// field.
 	Fault         string `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

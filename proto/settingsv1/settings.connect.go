@@ -39,10 +39,9 @@ const (
 
 // SettingServiceClient is a client for the ringfence.settings.v1.SettingService service.
 type SettingServiceClient interface {
-	// ApplySetting stores the setting unless the same or a newer version is stored already. It
-	// responds after the commit: the requested version or a newer one is then stored, and the
-	// receiver's next decision obeys it. It is idempotent. The same message arrives later as an
-	// event and then changes nothing.
+	// ApplySetting stores the setting unless the same or a newer version is already stored. It
+	// responds after the commit, so the next decision of the receiver uses it. It is idempotent. The
+	// same message arrives later as an event and then changes nothing.
 	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 
@@ -78,10 +77,9 @@ func (c *settingServiceClient) ApplySetting(ctx context.Context, req *connect.Re
 
 // SettingServiceHandler is an implementation of the ringfence.settings.v1.SettingService service.
 type SettingServiceHandler interface {
-	// ApplySetting stores the setting unless the same or a newer version is stored already. It
-	// responds after the commit: the requested version or a newer one is then stored, and the
-	// receiver's next decision obeys it. It is idempotent. The same message arrives later as an
-	// event and then changes nothing.
+	// ApplySetting stores the setting unless the same or a newer version is already stored. It
+	// responds after the commit, so the next decision of the receiver uses it. It is idempotent. The
+	// same message arrives later as an event and then changes nothing.
 	ApplySetting(context.Context, *connect.Request[ApplySettingRequest]) (*connect.Response[ApplySettingResponse], error)
 }
 

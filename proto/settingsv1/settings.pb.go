@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ApplySettingRequest carries the full state, as the event of the same version does.
+// ApplySettingRequest has the full state, like the event of the same version.
 type ApplySettingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Setting:
